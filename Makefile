@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.shared.jobspec.policies \
 	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi \
-	stromboli.cli.reference tools.charts tools.compose tools.docs.settings tools.docs.gangs
+	stromboli.cli.reference tools.charts tools.compose tools.docs.settings tools.docs.gang_diagram
 
 SERVICES := admission controller monitor scheduler
 NODES ?= 100
@@ -60,7 +60,7 @@ test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of t
 
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
-	STROM_REAL=1 STROM_DISORDER=$$round $(BIN)/pytest -q tests/e2e/test_way_round.py && passed=$$((passed + 1)); done; \
+	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
 check: setup ## formatting, lint, types, imports between rooms, generated files, docs

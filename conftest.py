@@ -16,16 +16,16 @@ settings.register_profile(
 settings.load_profile("stromboli")
 
 
-class _Serving(asyncio.DefaultEventLoopPolicy):
+class UvloopPolicy(asyncio.DefaultEventLoopPolicy):
     """Where uvloop differs from the library's own loop, services must be right on uvloop."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         loop = uvloop.new_event_loop()
-        loop.set_exception_handler(_note)
+        loop.set_exception_handler(_record_loop_exception)
         return loop
 
 
-def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _record_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """uvloop hands what a signal's handler raises to this one, also that a test's time is up."""
     loop.default_exception_handler(context)
     if isinstance(context.get("exception"), pytest.fail.Exception):
@@ -43,4 +43,4 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 # By policy and not by the plugin's hook, which would end what a run shares behind each test.
-asyncio.set_event_loop_policy(_Serving())
+asyncio.set_event_loop_policy(UvloopPolicy())

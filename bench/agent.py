@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from stromboli.testkit import kubelet, machines
+from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 
 MOST_MIB, MOST_CPU_PERCENT = 60.0, 0.5
 PODS = 110
@@ -51,18 +51,20 @@ class Monitor(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def pods() -> list[kubelet.Given]:
+def pods() -> list[fake_kubelet.ContainerAllocation]:
     """Eight with CPUs and a GPU each, the others with nothing alone."""
     busy = [
-        kubelet.Given(
+        fake_kubelet.ContainerAllocation(
             pod=f"train-{at}",
             cpus=tuple(range(8 * at, 8 * at + 8)),
             devices={"nvidia.com/gpu": (f"GPU-{at}",)},
-            cells=(at // 4,),
+            numa_nodes=(at // 4,),
         )
         for at in range(8)
     ]
-    return busy + [kubelet.Given(pod=f"web-{at}") for at in range(PODS - len(busy))]
+    return busy + [
+        fake_kubelet.ContainerAllocation(pod=f"web-{at}") for at in range(PODS - len(busy))
+    ]
 
 
 def pss_mib(process: int) -> float:
@@ -90,14 +92,14 @@ def cpu_s(process: int) -> float:
 
 def measured(seconds: float) -> dict[str, float]:
     """An agent at rest for so long."""
-    large = msgspec.structs.replace(machines.eight_gpus_switched(), cores=64)
-    fake = kubelet.FakeKubelet()
+    large = msgspec.structs.replace(recorded_machines.eight_gpus_switched(), cores=64)
+    fake = fake_kubelet.FakeKubelet()
     fake.given, fake.allocatable = pods(), range(2, 256)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sys_, nvml = machines.write(large, folder)
-        machines.put(folder / "kubelet/cpu_manager_state", '{"policyName": "static"}')
-        machines.put(folder / "kubelet/config.yaml", "cpuManagerPolicy: static")
+        sys_, nvml = recorded_machines.write(large, folder)
+        recorded_machines.put(folder / "kubelet/cpu_manager_state", '{"policyName": "static"}')
+        recorded_machines.put(folder / "kubelet/config.yaml", "cpuManagerPolicy: static")
         (folder / "token").write_text("token")
         monitor = ThreadingHTTPServer(("127.0.0.1", 0), Monitor)
         threading.Thread(target=monitor.serve_forever, daemon=True).start()
@@ -107,7 +109,7 @@ def measured(seconds: float) -> dict[str, float]:
             "STROM_AGENT_TOKEN_FILE": str(folder / "token"),
         }
         called = ["--sysfs", str(sys_), "--nvml", str(nvml), "--kubelet", str(folder / "kubelet")]
-        with kubelet.serving(fake, folder / "kubelet"):
+        with fake_kubelet.serve(fake, folder / "kubelet"):
             process = subprocess.Popen(
                 [sys.executable, "-c", AGENT, *called], env={**os.environ, **environment}
             )
@@ -121,7 +123,7 @@ def measured(seconds: float) -> dict[str, float]:
 
 
 def _watched(
-    process: subprocess.Popen[bytes], fake: kubelet.FakeKubelet, seconds: float
+    process: subprocess.Popen[bytes], fake: fake_kubelet.FakeKubelet, seconds: float
 ) -> dict[str, float]:
     while not Monitor.reports:
         if process.poll() is not None:

@@ -84,7 +84,7 @@ class Client:
         self.http = aiohttp.ClientSession(
             base_url=parts.api_url,
             headers={"Authorization": f"Bearer {parts.token}"},
-            connector=aiohttp.TCPConnector(ssl=api.trusting(parts.ca_file), limit=0),
+            connector=aiohttp.TCPConnector(ssl=api.tls_context(parts.ca_file), limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             read_bufsize=observer.LONGEST_LINE,
         )

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, reconcilers
-from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.testkit import builders
 
-JOB = cache.ReconcileKey("job", "default/j1")
+JOB = controller_cache.ReconcileKey("job", "default/j1")
 
 
 class Cluster:
@@ -29,7 +29,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = builders.NOON
-        self.picture = cache.Cache(("volcano",), event_history.Published())
+        self.picture = controller_cache.ControllerCache(("volcano",), event_history.EventHistory())
         self.pods: dict[str, core.Pod] = {}
         self._version = 1
         self.cpu_s = 0.0
@@ -41,7 +41,7 @@ class Cluster:
         self.picture.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
         self.picture.observe(kinds.JOBS, job)
 
-    def step(self, item: cache.ReconcileKey) -> int:
+    def step(self, item: controller_cache.ReconcileKey) -> int:
         """One step of an item; how many commands there were."""
         began = time.process_time()
         plan = reconcilers.plan(self.picture, item, self.now)
@@ -61,9 +61,9 @@ class Cluster:
         while self.step(JOB) + self.step(self.group_item()):
             pass
 
-    def group_item(self) -> cache.ReconcileKey:
+    def group_item(self) -> controller_cache.ReconcileKey:
         """The PodGroup's item."""
-        return cache.ReconcileKey("podgroup", f"{JOB.key}-job-default-j1")
+        return controller_cache.ReconcileKey("podgroup", f"{JOB.key}-job-default-j1")
 
     def observe(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
         """The next version of an object."""
@@ -97,7 +97,7 @@ class Cluster:
             case commands.Publish():
                 self.picture.published.observe(command.message)
             case commands.RecordEvent():
-                self.picture.mark_said(command)
+                self.picture.mark_recorded(command)
             case _:
                 pass
 

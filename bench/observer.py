@@ -73,7 +73,7 @@ class Observer:
         self._session = aiohttp.ClientSession(
             base_url=parts.api_url,
             headers={"Authorization": f"Bearer {parts.token}"},
-            connector=aiohttp.TCPConnector(ssl=api.trusting(parts.ca_file)),
+            connector=aiohttp.TCPConnector(ssl=api.tls_context(parts.ca_file)),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             read_bufsize=LONGEST_LINE,
         )

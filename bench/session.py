@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bench import session_clusters, session_lives
+from bench import session_clusters, session_long_running
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import opening, session
-from stromboli.testkit import reference_session
+from stromboli.testkit.oracle import session as reference_session
 
 CHART: dict[str, Any] = {
     "actions": "enqueue, allocate, backfill",
@@ -62,9 +62,9 @@ class Timed(msgspec.Struct):
     cpu_seconds: float
 
 
-def decided(given: cluster_objects.Cluster) -> Timed:
+def run_timed(given: cluster_objects.Cluster) -> Timed:
     """A whole session. Reading objects is not timed: a running scheduler has done that before."""
-    configured = config_reader.configured(CHART, actions.NAMES, plugins.NAMES)
+    configured = config_reader.read_configuration(CHART, actions.NAMES, plugins.NAMES)
     started: list[tuple[float, float]] = []
 
     def find(
@@ -79,7 +79,7 @@ def decided(given: cluster_objects.Cluster) -> Timed:
         for options in tier:
             plugins.find(options.name, ())  # A running scheduler has imported them long ago.
     opened = opening.open_session(configured, given, find)
-    simulate.act(opened)
+    simulate.run_actions(opened)
     for job in opened.jobs.values():
         if job.key not in opened.decisions.binds and not job.is_ready:
             job.explain()
@@ -108,13 +108,13 @@ def argmax_loop(
     return pods / (ended[0] - started[0]), pods / (ended[1] - started[1])
 
 
-def measured(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
+def measure(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
     """All numbers of one setting."""
-    given = session_clusters.made(options)
+    given = session_clusters.build_cluster(options)
     seconds, cpu_seconds, loops, digests, pods = [], [], [], set(), 0
     for _ in range(rounds):
         loops.append(argmax_loop(given, options))
-        timed = decided(given)
+        timed = run_timed(given)
         seconds.append(timed.seconds)
         cpu_seconds.append(timed.cpu_seconds)
         pods = len(timed.closed.decisions.binds)
@@ -140,16 +140,16 @@ def measured(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
     }
 
 
-def verified(options: session_clusters.Options) -> bool:
+def verify(options: session_clusters.Options) -> bool:
     """Whether the slow session binds the same pods to the same nodes, in the same order."""
-    given = session_clusters.made(options)
-    ours = decided(given).closed.decisions.binds
+    given = session_clusters.build_cluster(options)
+    ours = run_timed(given).closed.decisions.binds
     objects = [*given.nodes, *given.pods, *given.pod_groups, *given.queues]
     return list(ours.items()) == list(reference_session.decide(objects).binds.items())
 
 
 def _digest(closed: session.Session) -> str:
-    outcome = msgspec.json.encode(simulate.outcome("", closed), order="sorted")
+    outcome = msgspec.json.encode(simulate.summarize("", closed), order="sorted")
     return hashlib.sha256(outcome).hexdigest()
 
 
@@ -182,20 +182,26 @@ def main() -> None:
         **{name: getattr(given, name) for name in usual.__struct_fields__ if name != "is_equal"}
     )
     if given.steady:
-        steady = session_lives.steady(CHART, options, given.waiting, rounds=10 * given.rounds)
+        steady = session_long_running.steady(
+            CHART, options, given.waiting, rounds=10 * given.rounds
+        )
         print(json.dumps(steady))
         return
     if given.victims:
-        print(json.dumps(session_lives.victims(given.nodes, given.victims, given.by, given.rounds)))
+        print(
+            json.dumps(
+                session_long_running.victims(given.nodes, given.victims, given.by, given.rounds)
+            )
+        )
         return
     if given.preset:
         options = msgspec.structs.replace(options, size=100, shapes=1, is_equal=True)
     setting = msgspec.to_builtins(options)
-    result = {**setting, **measured(options, given.rounds)}
+    result = {**setting, **measure(options, given.rounds)}
     if given.verify:
-        result["verified"] = verified(options)
+        result["verify"] = verify(options)
     print(json.dumps(result))
-    if not result.get("verified", True):
+    if not result.get("verify", True):
         raise SystemExit("the session decided otherwise than the slow one")
 
 

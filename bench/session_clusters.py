@@ -9,7 +9,7 @@ import msgspec
 
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.testkit import builders, served
+from stromboli.testkit import builders, served_pods
 
 CORES = 32
 MEMORY_GIB = 256
@@ -60,7 +60,7 @@ def shapes(options: Options) -> list[Shape]:
     ]
 
 
-def made(options: Options) -> cluster_objects.Cluster:
+def build_cluster(options: Options) -> cluster_objects.Cluster:
     """The cluster with nothing decided."""
     running = list(_running(options))
     groups: list[scheduling.PodGroup] = []
@@ -86,7 +86,7 @@ def _nodes(options: Options) -> Iterator[core.Node]:
             cpu=CORES,
             memory=f"{MEMORY_GIB}Gi",
             labels={"pool": f"p{at % POOLS}"},
-            taints=(_TAINT,) if _falls(at, options.taints) else (),
+            taints=(_TAINT,) if _is_selected(at, options.taints) else (),
         )
 
 
@@ -106,13 +106,13 @@ def _running(options: Options) -> Iterator[core.Pod]:
                 phase="Running",
                 scheduler="default-scheduler",
             )
-            yield shown(options, other)
+            yield as_served(options, other)
 
 
 def _gang(options: Options, at: int, shape: Shape) -> tuple[scheduling.PodGroup, list[core.Pod]]:
     name = f"g{at:05}"
     cpu, memory = f"{shape.cpu_milli}m", f"{shape.memory_mib}Mi"
-    selector = {"pool": f"p{at % POOLS}"} if _falls(at, options.selectors) else None
+    selector = {"pool": f"p{at % POOLS}"} if _is_selected(at, options.selectors) else None
     tolerated = (core.Toleration(key="dedicated", operator="Exists"),) if at % 10 == 0 else ()
     first = builders.make_pod(
         f"{name}-w-0", name, cpu=cpu, memory=memory, node_selector=selector, tolerations=tolerated
@@ -128,14 +128,14 @@ def _gang(options: Options, at: int, shape: Shape) -> tuple[scheduling.PodGroup,
         },
     )
     members = (_renamed(first, f"{name}-w-{number}") for number in range(options.size))
-    return group, [shown(options, member) for member in members]
+    return group, [as_served(options, member) for member in members]
 
 
-def shown(options: Options, pod: core.Pod) -> core.Pod:
+def as_served(options: Options, pod: core.Pod) -> core.Pod:
     """The pod as these options have it."""
     if not options.as_served:
         return pod
-    return served.served(pod, with_token=options.token_volumes)
+    return served_pods.served_pod(pod, with_token=options.token_volumes)
 
 
 def _renamed(pod: core.Pod, name: str) -> core.Pod:
@@ -145,6 +145,6 @@ def _renamed(pod: core.Pod, name: str) -> core.Pod:
     return msgspec.structs.replace(pod, metadata=stamped)
 
 
-def _falls(at: int, fraction: float) -> bool:
+def _is_selected(at: int, fraction: float) -> bool:
     """Whether the one at this place is among the fraction, evenly strewn."""
     return int((at + 1) * fraction) > int(at * fraction)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bench import session_lives
+from bench import session_long_running
 from stromboli.shared.api import batch, core, meta, scheduling, topology
 from stromboli.testkit import builders
 
@@ -156,7 +156,7 @@ def gang(setting: Setting) -> list[meta.Object]:
 
 def measured(setting: Setting, nodes: int, rounds: int) -> dict[str, Any]:
     """One setting's numbers. Raises AssertionError if the gang straddles what it may span."""
-    life = session_lives.Life(CONFIGURATION)
+    life = session_long_running.LongRunningScheduler(CONFIGURATION)
     life.see(builders.make_queue(), *network(nodes), *running(nodes), *gang(setting))
     wall, cpu = [], []
     gc.collect()
@@ -171,7 +171,7 @@ def measured(setting: Setting, nodes: int, rounds: int) -> dict[str, Any]:
         width = RACK * SPINE ** (setting.tier - 1)
         places = {int(bind.node.removeprefix("n")) // width for bind in binds}
         assert setting.is_soft or len(places) == int(setting.fits)
-        life.picture.wake("again")
+        life.cache.request_session("again")
     gc.unfreeze()
     # The first session builds the tree of the network, later ones keep it.
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tools.docs has the generated parts
 
-from tools.docs import site  # noqa: E402 - found by the line above
+from tools.docs import site_extension  # noqa: E402 - found by the line above
 
 project = "Stromboli"
 author = "The Stromboli authors"
@@ -27,4 +27,4 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
-setup = site.setup
+setup = site_extension.setup

@@ -145,7 +145,7 @@ def build(want: dict[str, str], keep: bool) -> None:
     (STATE / "setup.log").write_text("")
     python = ".venv/bin/python"
     if not keep:
-        say(f"Python {PYTHON}, a new environment in .venv")
+        print_progress(f"Python {PYTHON}, a new environment in .venv")
         require_ensurepip()
         # A venv made by a venv's Python would hang on that one; the base outlives it.
         base = getattr(sys, "_base_executable", sys.executable)
@@ -153,7 +153,7 @@ def build(want: dict[str, str], keep: bool) -> None:
     STAMP.write_text(json.dumps({"content": INCOMPLETE}))
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     pip_environment = {**os.environ, "PIP_USER": "0"}  # there is no user's site in a venv
-    say("installing uv")
+    print_progress("installing uv")
     run(
         "installing uv",
         [*pip, "install", "--require-hashes", "--only-binary=:all:", "-r", "tools/uv.txt"],
@@ -163,14 +163,14 @@ def build(want: dict[str, str], keep: bool) -> None:
     environment = uv_environment(settings, os.environ)
     uv = [".venv/bin/uv", "pip"]
     no_index = ["--no-index"] if settings.get("no-index", "").lower() in TRUE else []
-    say("installing what requirements.txt lists")
+    print_progress("installing what requirements.txt lists")
     locked = ["requirements.txt", "tools/uv.txt"]  # both, or the sync would take uv away again
     run(
         "installing the locked packages",
         [*uv, "sync", "--python", python, "--require-hashes", *no_index, *locked],
         environment,
     )
-    say("installing the workspace's members, editable")
+    print_progress("installing the workspace's members, editable")
     editable = [word for member in members(Path()) for word in ("-e", member)]
     run(
         "installing the members",
@@ -178,7 +178,7 @@ def build(want: dict[str, str], keep: bool) -> None:
         environment,
     )
     STAMP.write_text(json.dumps(want, indent=1))
-    say(f"done in {time.monotonic() - started:.0f} s")
+    print_progress(f"done in {time.monotonic() - started:.0f} s")
 
 
 def require_ensurepip() -> None:
@@ -193,7 +193,7 @@ def require_ensurepip() -> None:
         ) from None
 
 
-def say(progress: str) -> None:
+def print_progress(progress: str) -> None:
     """Tell the person what is happening, at once even through a pipe."""
     print(f"setup: {progress}", flush=True)
 
@@ -215,11 +215,11 @@ def run(step: str, command: Sequence[str], environment: Mapping[str, str]) -> st
     with open(STATE / "setup.log", "a") as log:
         log.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
     if done.returncode != 0:
-        raise SetupError(f"{step} failed: {explain(done.stdout + done.stderr)}")
+        raise SetupError(f"{step} failed: {summarize_failure(done.stdout + done.stderr)}")
     return done.stdout
 
 
-def explain(output: str) -> str:
+def summarize_failure(output: str) -> str:
     """One line about a failed step: the network if it was that, else its last words."""
     if any(words in output for words in UNREACHABLE):
         return (

@@ -25,13 +25,13 @@ import pytest
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from typer.testing import CliRunner, Result
 
-from stromboli.admission.rest import rest
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
 from stromboli.cli import main
 from stromboli.cli.vcctl import programs
-from stromboli.local.cluster import EmbeddedCluster, Hook
+from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.cluster import port
@@ -68,18 +68,18 @@ class Node:
 NODE = "node"
 
 
-class House:
+class ApiServer:
     """A server, and what only its insides can do."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, url: str, cluster: Any, door: AdmissionService
+        self, loop: asyncio.AbstractEventLoop, url: str, cluster: Any, admission: AdmissionService
     ) -> None:
         self.url = url
         self.health = runtime.Health("admission")
         self.loop = loop
         self.node = Node()
         self._cluster = cluster
-        self._door = door
+        self._admission = admission
         self._then: dict[str, Callable[[], Awaitable[object]]] = {}
 
     def once_answered(self, path: str, then: Callable[[], Awaitable[object]]) -> None:
@@ -204,7 +204,7 @@ class House:
         """What would come from the log."""
 
         async def fold() -> None:
-            self._door.fold(record)
+            self._admission.fold(record)
 
         self.do(fold())
 
@@ -226,29 +226,29 @@ class House:
             draft = envelope.Draft(
                 topic=topics.BATCH_EVENTS, key=job, message=told, time=builders.NOON
             )
-            self._door.histories.fold(builders.make_record(draft))
+            self._admission.task_histories.fold(builders.make_record(draft))
 
 
 Strom = Callable[..., Result]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def api_server(tmp_path: Path) -> Iterator[ApiServer]:
     """A server of its own for one test."""
-    started: concurrent.futures.Future[House] = concurrent.futures.Future()
+    started: concurrent.futures.Future[ApiServer] = concurrent.futures.Future()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        doors: list[AdmissionService] = []
+        admissions: list[AdmissionService] = []
 
         def caller(path: str) -> Callable[[bytes], Awaitable[bytes]]:
             async def call(body: bytes) -> bytes:
-                return await doors[0].answer(path, body)
+                return await admissions[0].answer(path, body)
 
             return call
 
         hooks = [
-            Hook(
+            Webhook(
                 name=f"{kind.plural}-{way}",
                 kind=kind,
                 operations=frozenset(operations),
@@ -263,14 +263,16 @@ def house(tmp_path: Path) -> Iterator[House]:
         )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(cluster)
-            doors.append(AdmissionService(AdmissionSettings(), cluster, runtime.utc_now))
-            one = House(asyncio.get_running_loop(), "", cluster, doors[0])
+            admissions.append(AdmissionService(AdmissionSettings(), cluster, runtime.utc_now))
+            one = ApiServer(asyncio.get_running_loop(), "", cluster, admissions[0])
             one.node = node
-            app = rest.app([*http.health_routes([one.health]), *rest.routes(doors[0], cluster)])
+            app = application.app(
+                [*http.health_routes([one.health]), *application.routes(admissions[0], cluster)]
+            )
             app.asgi_handler = one.watching(app.asgi_handler)
             serving = http.serving(app, http.listen("127.0.0.1", 0))
             one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"
-            await stack.enter_async_context(doors[0].feeds)
+            await stack.enter_async_context(admissions[0].watch_caches)
             one.health.set("picture", None)
             started.set_result(one)
             await stop.wait()
@@ -296,13 +298,13 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 @pytest.fixture
-def strom(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Strom:
+def strom(api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Strom:
     """``strom`` against that server, in an empty directory."""
     directory = tmp_path / "work"
     directory.mkdir()
     monkeypatch.chdir(directory)
     environment = {
-        "STROM_SERVER": house.url,
+        "STROM_SERVER": api_server.url,
         "STROM_NAMESPACE": None,
         "STROM_TRACEBACK": "1",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
@@ -326,10 +328,13 @@ Program = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def program(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    api_server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Program:
     """Runs a program as its entry point does; returns exit code and stdout."""
-    monkeypatch.setenv("STROM_SERVER", house.url)
+    monkeypatch.setenv("STROM_SERVER", api_server.url)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 

@@ -26,13 +26,15 @@ spec:
 """
 
 
-def test_a_queue_and_its_job_in_one_manifest_are_created_together(house: Any, strom: Any) -> None:
+def test_a_queue_and_its_job_in_one_manifest_are_created_together(
+    api_server: Any, strom: Any
+) -> None:
     applied = strom("apply", "-f", "-", stdin=QUEUE + "---" + JOB)
     assert (applied.exit_code, applied.stdout) == (
         0,
         "queue.scheduling.volcano.sh/research created\njob.batch.volcano.sh/train created\n",
     )
-    assert house.job("train").spec.queue == "research"
+    assert api_server.job("train").spec.queue == "research"
 
 
 def test_applying_again_changes_only_what_is_new(strom: Any) -> None:
@@ -72,11 +74,11 @@ def test_nothing_is_written_if_anything_is_wrong_and_every_thing_has_its_line(
     assert strom("queue", "get", "research").exit_code == 1
 
 
-def test_the_namespace_is_for_objects_that_name_none(house: Any, strom: Any) -> None:
-    house.create_namespace("other")
+def test_the_namespace_is_for_objects_that_name_none(api_server: Any, strom: Any) -> None:
+    api_server.create_namespace("other")
     strom("apply", "-f", "-", stdin=QUEUE)
     assert strom("apply", "-n", "other", "-f", "-", stdin=JOB).exit_code == 0
-    assert house.job("train", "other").metadata.namespace == "other"
+    assert api_server.job("train", "other").metadata.namespace == "other"
     placed = JOB.replace("{name: train}", "{name: train, namespace: mine}")
     refused = strom("apply", "-n", "other", "-f", "-", stdin=placed)
     assert refused.exit_code == 1

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli.commands.jobs import attach
+from stromboli.cli.commands.jobs import job_attach
 from stromboli.cli.render import pod_status
 from stromboli.shared import keys
 from stromboli.shared.jobspec import debug_tools
 
 
-def wanted(house: Any) -> list[Any]:
-    text = house.job("a").metadata.annotation(keys.TOOLS)
+def wanted(api_server: Any) -> list[Any]:
+    text = api_server.job("a").metadata.annotation(keys.TOOLS)
     found: list[Any] = json.loads(text) if text else []
     return found
 
@@ -25,12 +25,12 @@ def job(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_attach_asks_by_an_annotation_and_waits_for_the_pod(house: Any, strom: Any) -> None:
+def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, strom: Any) -> None:
     waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
     assert waited.exit_code == 124
     assert "jupyter is not there after 0.1 s: no pod of the job runs yet" in waited.stderr
-    assert wanted(house) == [{"tool": "jupyter"}]
-    house.start_tool("a", "jupyter")
+    assert wanted(api_server) == [{"tool": "jupyter"}]
+    api_server.start_tool("a", "jupyter")
     there = strom("job", "attach", "a", "--tool", "jupyter")
     assert (there.exit_code, there.stderr) == (0, "")
     first, *lines = there.stdout.splitlines()
@@ -40,7 +40,7 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(house: Any, strom: A
 
 
 @pytest.mark.usefixtures("job")
-def test_attach_says_what_it_waits_for_as_it_changes(house: Any, strom: Any) -> None:
+def test_attach_says_what_it_waits_for_as_it_changes(api_server: Any, strom: Any) -> None:
     waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
     assert waited.stderr.startswith("jupyter: no pod of the job runs yet\n")
 
@@ -52,35 +52,35 @@ def test_a_tool_that_cannot_start_says_why() -> None:
     }
     pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": "c", **crashed}]}}
     decoded = pod_status.decode(msgspec.json.encode(pod))
-    assert attach.state_of(decoded) == "its pod is CrashLoopBackOff: exec ttyd: No such file"
+    assert job_attach.tool_state(decoded) == "its pod is CrashLoopBackOff: exec ttyd: No such file"
 
 
 @pytest.mark.usefixtures("job")
-def test_detach_takes_back_what_was_asked_for(house: Any, strom: Any) -> None:
+def test_detach_takes_back_what_was_asked_for(api_server: Any, strom: Any) -> None:
     for tool in ("jupyter", "terminal"):
         strom("job", "attach", "a", "--tool", tool, "--timeout", "0.1s")
     assert "tools     jupyter, terminal" in strom("job", "view", "a").stdout
     gone = strom("job", "detach", "a", "--tool", "jupyter")
     assert (gone.exit_code, gone.stdout.split()[-1]) == (0, "jupyter")
-    assert wanted(house) == [{"tool": "terminal"}]
+    assert wanted(api_server) == [{"tool": "terminal"}]
     absent = strom("job", "detach", "a", "--tool", "jupyter")
     assert absent.exit_code == 1
     assert "no jupyter runs beside it\nnext: beside it: terminal" in absent.stderr
     assert strom("job", "detach", "a").exit_code == 0
-    assert wanted(house) == []
+    assert wanted(api_server) == []
 
 
 @pytest.mark.usefixtures("job")
-def test_what_cannot_be_is_refused_with_the_reason(house: Any, strom: Any) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) -> None:
     assert strom("job", "attach", "a", "--tool", "emacs").exit_code == 2
     refused = strom("job", "attach", "a", "--tool", "jupyter", "--task", "none")
     assert refused.exit_code == 1
     assert "there is no task 'none'" in refused.stderr
-    house.set_status("a", "Completed")
+    api_server.set_status("a", "Completed")
     over = strom("job", "attach", "a", "--tool", "jupyter")
     assert over.exit_code == 1
     assert "it is Completed, and tools run beside running jobs" in over.stderr
-    assert wanted(house) == []
+    assert wanted(api_server) == []
 
 
 def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:
@@ -89,14 +89,16 @@ def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:
         debug_tools.DebugToolRequest(tool="terminal"),
     )
     other = debug_tools.DebugToolRequest(tool="jupyter", image="ours")
-    assert attach.added(there, other) == (there[1], other)
-    assert attach.removed(there, "terminal") == there[:1]
-    assert attach.removed(there, None) == ()
+    assert job_attach.with_tool(there, other) == (there[1], other)
+    assert job_attach.without_tool(there, "terminal") == there[:1]
+    assert job_attach.without_tool(there, None) == ()
 
 
 def test_a_tool_without_a_token_names_none() -> None:
-    assert not any("token" in line for line in attach.reached("n", "a", "tensorboard", "n1"))
+    assert not any(
+        "token" in line for line in job_attach.access_instructions("n", "a", "tensorboard", "n1")
+    )
 
 
 def test_the_command_knows_every_tool() -> None:
-    assert [each.value for each in attach.Name] == list(debug_tools.TOOLS)
+    assert [each.value for each in job_attach.ToolName] == list(debug_tools.TOOLS)

@@ -18,18 +18,18 @@ from stromboli.shared.api import kinds
     ],
 )
 def test_a_wish_is_a_command_for_each_job(
-    house: Any, strom: Any, command: str, action: str, said: str
+    api_server: Any, strom: Any, command: str, action: str, said: str
 ) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
-        house.set_status(name, "Aborted" if command == "resume" else "Running")
+        api_server.set_status(name, "Aborted" if command == "resume" else "Running")
     asked = strom("job", command, "a", "b")
     assert (asked.exit_code, asked.stderr) == (0, "")
     assert asked.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
-    made = [kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS)]
+    made = [kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS)]
     assert [one.action for one in made] == [action, action]
     targets = [one.target and (one.target.name, one.target.uid) for one in made]
-    assert targets == [(name, house.job(name).metadata.uid) for name in ("a", "b")]
+    assert targets == [(name, api_server.job(name).metadata.uid) for name in ("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_wish_is_a_command_for_each_job(
     ],
 )
 def test_a_wish_that_would_do_nothing_is_refused(
-    house: Any, strom: Any, command: str, phase: str, why: str
+    api_server: Any, strom: Any, command: str, phase: str, why: str
 ) -> None:
     strom("job", "run", "a")
-    house.set_status("a", phase)
+    api_server.set_status("a", phase)
     refused = strom("job", command, "a")
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[0] == f"strom: job default/a: {why}"
-    assert house.all(kinds.COMMANDS) == []
+    assert api_server.all(kinds.COMMANDS) == []
 
 
 def test_trouble_with_one_job_keeps_no_other_from_it(strom: Any) -> None:
@@ -73,20 +73,20 @@ def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:
     )
 
 
-def test_scale_keeps_a_whole_gang_whole(house: Any, strom: Any) -> None:
+def test_scale_keeps_a_whole_gang_whole(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2")
     scaled = strom("job", "scale", "a", "--replicas", "5")
     assert (scaled.exit_code, scaled.stdout) == (0, "job.batch.volcano.sh/a configured\n")
-    spec = house.job("a").spec
+    spec = api_server.job("a").spec
     assert (spec.tasks[0].replicas, spec.min_available) == (5, 5)
     strom("job", "scale", "a", "-r", "4", "--min", "2")
     strom("job", "scale", "a", "-r", "6")
-    spec = house.job("a").spec
+    spec = api_server.job("a").spec
     assert (spec.tasks[0].replicas, spec.min_available) == (6, 2)
 
 
 def test_scale_leaves_an_elastic_job_what_it_needs_unless_told_otherwise(
-    house: Any, strom: Any
+    api_server: Any, strom: Any
 ) -> None:
     """Else it would be a rigid one from then on, and wait for all its pods when it grows again."""
     strom("job", "run", "a", "--replicas", "5", "--min", "3")
@@ -100,11 +100,13 @@ def test_scale_leaves_an_elastic_job_what_it_needs_unless_told_otherwise(
     strom("job", "scale", "a", "-r", "3")
     strom("job", "scale", "a", "-r", "2", "--min", "1")
     strom("job", "scale", "a", "-r", "7")
-    spec = house.job("a").spec
+    spec = api_server.job("a").spec
     assert (spec.tasks[0].replicas, spec.min_available) == (7, 1)
 
 
-def test_scale_wants_to_know_which_task_of_several(house: Any, strom: Any, tmp_path: Path) -> None:
+def test_scale_wants_to_know_which_task_of_several(
+    api_server: Any, strom: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "job.yaml"
     template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
     tasks = [
@@ -125,7 +127,7 @@ def test_scale_wants_to_know_which_task_of_several(house: Any, strom: Any, tmp_p
     fewer = strom("job", "scale", "a", "-r", "1", "-t", "worker")
     assert "that leaves 1 pods, and task worker needs 2" in fewer.stderr
     assert strom("job", "scale", "a", "-r", "1", "-t", "worker", "-m", "2").exit_code == 0
-    scaled = house.job("a").spec
+    scaled = api_server.job("a").spec
     assert (scaled.tasks[1].replicas, scaled.tasks[1].min_available) == (1, 1)
     assert scaled.min_available == 2
 

@@ -7,8 +7,8 @@ import pytest
 
 from stromboli.cli.commands import explain
 from stromboli.cli.render import pod_status
-from stromboli.client import answers
-from stromboli.shared.messages.scheduling import NodesRefused, Shortage, Tier
+from stromboli.client import responses
+from stromboli.shared.messages.scheduling import NodeRejection, Shortage, Tier
 from stromboli.testkit import builders
 
 UID = "0b0ee0a3-13bb-4e6b-9f0b-0b7a4b2d6f10"
@@ -19,11 +19,11 @@ def explanation(
     tier: Tier = "gang",
     members: int = 10,
     shortages: tuple[Shortage, ...] = (),
-    refusals: tuple[NodesRefused, ...] = (),
+    refusals: tuple[NodeRejection, ...] = (),
     in_front: tuple[str, ...] = (),
     message: str = "",
-) -> answers.Explanation:
-    explained = builders.make_explained(
+) -> responses.Explanation:
+    explained = builders.make_explanation(
         f"default/train-{UID}",
         "1",
         members,
@@ -36,7 +36,9 @@ def explanation(
         shortages=shortages,
         refusals=refusals,
     )
-    return answers.Explanation("default/train", "Pending", explained.pod_group, explained, in_front)
+    return responses.Explanation(
+        "default/train", "Pending", explained.pod_group, explained, in_front
+    )
 
 
 def test_all_that_is_known_is_told_a_fact_a_line() -> None:
@@ -47,8 +49,8 @@ def test_all_that_is_known_is_told_a_fact_a_line() -> None:
                 Shortage(resource="memory", needed=GIB, free=2 * GIB, total=8 * GIB),
             ),
             refusals=(
-                NodesRefused(nodes=3, reason="too little cpu"),
-                NodesRefused(nodes=2, reason="untolerated taint dedicated=gpu"),
+                NodeRejection(nodes=3, reason="too little cpu"),
+                NodeRejection(nodes=2, reason="untolerated taint dedicated=gpu"),
             ),
             in_front=(f"default/first-{UID}", "other/second"),
             message="3/8 tasks in gang unschedulable",
@@ -94,7 +96,7 @@ def test_every_tier_has_words(tier: Tier) -> None:
 
 
 def test_a_job_that_does_not_wait_says_what_it_is() -> None:
-    found = answers.Explanation("default/train", "Running", "default/train-1", None)
+    found = responses.Explanation("default/train", "Running", "default/train-1", None)
     assert explain.render(found) == ["default/train does not wait: it is Running."]
 
 
@@ -125,7 +127,7 @@ def test_a_long_line_is_counted_and_not_listed_whole() -> None:
     ],
 )
 def test_amounts_have_the_unit_that_people_use(resource: str, amount: int, text: str) -> None:
-    assert explain.human(resource, amount) == text
+    assert explain.format_amount(resource, amount) == text
 
 
 def test_a_pod_group_is_called_by_its_job() -> None:
@@ -133,13 +135,13 @@ def test_a_pod_group_is_called_by_its_job() -> None:
     assert explain.job_name("default/of-my-own") == "default/of-my-own"
 
 
-def unseen(held: str = "", phase: str = "Pending") -> answers.Explanation:
-    return answers.Explanation("default/train", phase, "", None, held=held)
+def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
+    return responses.Explanation("default/train", phase, "", None, held=held)
 
 
 def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
-    assert explain.render(unseen("WaitsForJob: afterok:a: job a is Running")) == [
+    assert explain.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
         "default/train waits: not all of its pods are made.",
         "  controller WaitsForJob: afterok:a: job a is Running",
     ]
@@ -148,7 +150,7 @@ def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
 
 
 def test_a_job_that_no_scheduler_here_takes_says_so() -> None:
-    assert explain.render(unseen("NoScheduler: it names the scheduler 'x'")) == [
+    assert explain.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
         "default/train waits: nobody here places its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'x'",
     ]
@@ -163,7 +165,7 @@ def on_a_node(reason: str, message: str = "") -> pod_status.Pod:
 def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
     image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
     pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
-    assert explain.render(unseen(), pods) == [
+    assert explain.render(undecided(), pods) == [
         "default/train waits: 3 of its pods cannot start on their nodes yet.",
         '  node       2 pods: ImagePullBackOff: Back-off pulling image "nope"',
         "             1 pod: CreateContainerConfigError: no secret s",
@@ -172,7 +174,7 @@ def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
 
 @pytest.mark.parametrize("reason", ["", "ContainerCreating", "PodInitializing"])
 def test_a_pod_that_just_begins_is_in_nobodys_way(reason: str) -> None:
-    assert pod_status.obstacle(on_a_node(reason)) is None
+    assert pod_status.start_error(on_a_node(reason)) is None
 
 
 def test_pods_of_others_in_front_are_told_apart() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli.commands.jobs import history
+from stromboli.cli.commands.jobs import job_history
 from stromboli.cli.render import output
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
@@ -21,7 +21,9 @@ def test_an_attempt_says_how_long_it_waited_and_ran() -> None:
         running_at=NOON.replace(minute=1),
         ended_at=NOON.replace(minute=3),
     )
-    cells = dict(zip(history.HEADERS, history.row(minute, NOON.replace(minute=5)), strict=True))
+    cells = dict(
+        zip(job_history.HEADERS, job_history.row(minute, NOON.replace(minute=5)), strict=True)
+    )
     assert (cells["STATE"], cells["EXIT"], cells["REASON"]) == ("Failed", "137", "OOMKilled")
     assert (cells["WAITED"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
 
@@ -30,29 +32,31 @@ def test_what_never_ran_has_waited_until_now() -> None:
     waiting = TaskAttempt(
         task="w", index=0, attempt=1, pod="p", pod_uid="u", state="Pending", created_at=NOON
     )
-    cells = dict(zip(history.HEADERS, history.row(waiting, NOON.replace(minute=5)), strict=True))
+    cells = dict(
+        zip(job_history.HEADERS, job_history.row(waiting, NOON.replace(minute=5)), strict=True)
+    )
     assert (cells["WAITED"], cells["RAN"]) == ("5m", "-")
 
 
 def test_devices_are_shown_where_anything_had_some() -> None:
     plain = TaskAttempt(task="w", index=0, attempt=1, pod="p", pod_uid="u", state="Running")
     had = msgspec.structs.replace(plain, devices={"nvidia.com/gpu": ("GPU-1", "GPU-2")})
-    rows = [history.row(each, NOON) for each in (plain, had)]
-    headers, shown = output.filled(history.HEADERS, rows)
+    rows = [job_history.row(each, NOON) for each in (plain, had)]
+    headers, shown = output.without_empty_last_column(job_history.HEADERS, rows)
     assert [headers[-1], *(row[-1] for row in shown)] == ["DEVICES", "", "gpu GPU-1,GPU-2"]
-    headers, shown = output.filled(history.HEADERS, rows[:1])
+    headers, shown = output.without_empty_last_column(job_history.HEADERS, rows[:1])
     assert headers[-1] == "AGE"
     assert len(shown[0]) == len(headers)
 
 
-def test_every_attempt_is_listed_and_for_programs_as_json(house: Any, strom: Any) -> None:
+def test_every_attempt_is_listed_and_for_programs_as_json(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     assert strom("job", "history", "a").stderr.endswith(
         "No attempts of job a found in namespace default.\n"
     )
-    uid = house.job("a").metadata.uid
-    house.tell_tasks("default/a", uid, "Pending", "Running", "Failed", attempt=1)
-    house.tell_tasks("default/a", uid, "Pending", attempt=2)
+    uid = api_server.job("a").metadata.uid
+    api_server.tell_tasks("default/a", uid, "Pending", "Running", "Failed", attempt=1)
+    api_server.tell_tasks("default/a", uid, "Pending", attempt=2)
     shown = strom("job", "history", "a")
     rows = [line.split()[:4] for line in shown.stdout.splitlines()]
     assert rows[1:] == [["w", "0", "1", "Failed"], ["w", "0", "2", "Pending"]]

@@ -16,19 +16,19 @@ from stromboli.testkit import builders
 A = "/v1/namespaces/default/jobs/a"
 
 
-def test_run_creates_the_job_and_names_it_as_kubectl_does(house: Any, strom: Any) -> None:
+def test_run_creates_the_job_and_names_it_as_kubectl_does(api_server: Any, strom: Any) -> None:
     ran = strom("job", "run", "hello", "--replicas", "3", "--min", "2", "--", "sleep", "5")
     assert (ran.exit_code, ran.stdout) == (0, "job.batch.volcano.sh/hello created\n")
-    job = house.job("hello")
+    job = api_server.job("hello")
     assert (job.spec.tasks[0].replicas, job.spec.min_available) == (3, 2)
     assert b'"command":["sleep","5"]' in bytes(job.spec.tasks[0].template.spec)
 
 
-def test_what_stands_behind_two_dashes_is_never_the_name(house: Any, strom: Any) -> None:
+def test_what_stands_behind_two_dashes_is_never_the_name(api_server: Any, strom: Any) -> None:
     ran = strom("job", "run", "-N", "hello", "--", "echo", "--image", "x")
     assert ran.exit_code == 0
     assert b'"command":["echo","--image","x"]' in bytes(
-        house.job("hello").spec.tasks[0].template.spec
+        api_server.job("hello").spec.tasks[0].template.spec
     )
 
 
@@ -38,15 +38,17 @@ def test_a_job_without_a_name_is_given_one(strom: Any) -> None:
     assert ran.stdout.startswith("job.batch.volcano.sh/tool-")
 
 
-def test_run_says_how_long_and_with_what_end_on_a_simulated_node(house: Any, strom: Any) -> None:
+def test_run_says_how_long_and_with_what_end_on_a_simulated_node(
+    api_server: Any, strom: Any
+) -> None:
     assert strom("job", "run", "a", "--run-seconds", "0.5", "--exit-code", "3").exit_code == 0
-    template = house.job("a").spec.tasks[0].template.metadata
+    template = api_server.job("a").spec.tasks[0].template.metadata
     assert template.annotation(keys.RUN_SECONDS) == "0.5"
     assert template.annotation(keys.EXIT_CODE) == "3"
 
 
 def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
-    house: Any, strom: Any, tmp_path: Path
+    api_server: Any, strom: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "job.yaml"
     document = {
@@ -71,7 +73,7 @@ def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
     assert strom("job", "run", "-f", str(file), "--image", "x").exit_code == 2
     assert strom("job", "run", "-f", str(file), "--", "sleep").exit_code == 2
     assert strom("job", "run", "-f", str(file)).stdout == "job.batch.volcano.sh/filed created\n"
-    assert house.job("filed").spec.queue == "default"
+    assert api_server.job("filed").spec.queue == "default"
     file.write_text(yaml.safe_dump_all([document, document]))
     two = strom("job", "run", "-f", str(file))
     assert two.exit_code == 1
@@ -118,12 +120,12 @@ def test_wrong_amounts_are_usage_errors_that_name_the_option(strom: Any) -> None
         assert message in refused.stderr
 
 
-def test_list_shows_the_jobs_of_the_namespace_by_name(house: Any, strom: Any) -> None:
+def test_list_shows_the_jobs_of_the_namespace_by_name(api_server: Any, strom: Any) -> None:
     for name in ("b", "a"):
         strom("job", "run", name)
-    house.create_namespace("other")
+    api_server.create_namespace("other")
     strom("job", "run", "elsewhere", "-n", "other")
-    house.set_status("b", "Running", running=1)
+    api_server.set_status("b", "Running", running=1)
     header, first, second = strom("job", "list").stdout.splitlines()
     assert header.split() == [
         "NAME", "QUEUE", "PHASE", "REPLICAS", "MIN", "PENDING", "RUNNING", "SUCCEEDED", "FAILED",
@@ -133,19 +135,19 @@ def test_list_shows_the_jobs_of_the_namespace_by_name(house: Any, strom: Any) ->
     assert second.split()[:-1] == ["b", "default", "Running", "1", "1", "0", "1", "0", "0", "0"]
 
 
-def test_list_of_all_namespaces_says_which(house: Any, strom: Any) -> None:
-    house.create_namespace("other")
+def test_list_of_all_namespaces_says_which(api_server: Any, strom: Any) -> None:
+    api_server.create_namespace("other")
     strom("job", "run", "a")
     strom("job", "run", "b", env={"STROM_NAMESPACE": "other"})
     _, *rows = strom("job", "list", "--all-namespaces").stdout.splitlines()
     assert [row.split()[:2] for row in rows] == [["default", "a"], ["other", "b"]]
 
 
-def test_list_keeps_only_the_phases_and_the_queue_asked_for(house: Any, strom: Any) -> None:
+def test_list_keeps_only_the_phases_and_the_queue_asked_for(api_server: Any, strom: Any) -> None:
     strom("queue", "create", "research")
     strom("job", "run", "a")
     strom("job", "run", "b", "--queue", "research")
-    house.set_status("a", "Completed")
+    api_server.set_status("a", "Completed")
 
     def names(*filters: str) -> list[str]:
         listed = json.loads(strom("job", "list", "-o", "json", *filters).stdout)
@@ -165,9 +167,9 @@ def test_an_empty_list_is_no_error_and_says_so_beside_the_output(strom: Any) -> 
     assert strom("job", "list", "-A").stderr == "No jobs found.\n"
 
 
-def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
+def test_view_shows_facts_tasks_and_pods(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2", "--image", "tool")
-    house.set_status("a", "Running", running=1, pending=1)
+    api_server.set_status("a", "Running", running=1, pending=1)
     for index, node in enumerate(("n1", "")):
         pod = builders.make_pod(
             f"a-default0-{index}",
@@ -176,7 +178,7 @@ def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
             index=index,
             labels={keys.JOB_NAME: "a"},
         )
-        house.create(kinds.PODS, pod)
+        api_server.create(kinds.PODS, pod)
     shown = strom("job", "view", "a").stdout
     assert "phase     Running for " in shown
     assert "pods      1 running, 1 pending" in shown
@@ -223,11 +225,11 @@ def test_view_says_that_a_job_names_no_scheduler_and_what_to_do() -> None:
     assert said.endswith("delete it and submit it again")
 
 
-def test_view_says_how_far_an_array_is(house: Any, strom: Any) -> None:
+def test_view_says_how_far_an_array_is(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--array", "0-99%10")
     assert "array     0 of 100 indexes have succeeded" in strom("job", "view", "a").stdout
     progress = batch.ArrayStatus(succeeded="0-40,42-50", failed="41,51")
-    house.set_status("a", "Running", array=progress)
+    api_server.set_status("a", "Running", array=progress)
     assert (
         "array     50 of 100 indexes have succeeded, 2 failed: 41,51"
         in strom("job", "view", "a").stdout
@@ -262,12 +264,12 @@ def test_a_name_that_is_empty_never_becomes_a_request(strom: Any) -> None:
         )
 
 
-def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) -> None:
+def test_wait_ends_with_0_only_for_a_job_that_completed(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.set_status("a", "Completed", succeeded=1)
+    api_server.set_status("a", "Completed", succeeded=1)
     waited = strom("job", "wait", "a")
     assert (waited.exit_code, waited.stdout) == (0, "default/a: Completed (1 succeeded)\n")
-    house.set_status("a", "Failed", succeeded=0, failed=1)
+    api_server.set_status("a", "Failed", succeeded=0, failed=1)
     waited = strom("job", "wait", "a")
     assert (waited.exit_code, waited.stdout) == (1, "default/a: Failed (1 failed)\n")
 
@@ -276,18 +278,18 @@ def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) 
     ("wanted", "code"), [("Aborted", 0), ("Failed,Aborted", 0), ("Running", 1)]
 )
 def test_wait_for_a_phase_ends_with_0_in_that_phase_alone(
-    house: Any, strom: Any, wanted: str, code: int
+    api_server: Any, strom: Any, wanted: str, code: int
 ) -> None:
     """Also if it is an end: whoever suspends a job waits for Aborted."""
     strom("job", "run", "a")
-    house.set_status("a", "Aborted")
+    api_server.set_status("a", "Aborted")
     waited = strom("job", "wait", "a", "--for", wanted)
     assert (waited.exit_code, waited.stdout) == (code, "default/a: Aborted\n")
 
 
-def test_wait_is_over_when_the_phase_comes(house: Any, strom: Any) -> None:
+def test_wait_is_over_when_the_phase_comes(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.once_answered(A, lambda: house.write_status("a", "Running", running=1))
+    api_server.once_answered(A, lambda: api_server.write_status("a", "Running", running=1))
     waited = strom("job", "wait", "a", "--for", "Running", "--timeout", "30s")
     assert (waited.exit_code, waited.stdout) == (0, "default/a: Running (1 running)\n")
     assert waited.stderr == "default/a: Pending\n"
@@ -303,9 +305,9 @@ def test_wait_gives_up_with_124(strom: Any) -> None:
     )
 
 
-def test_wait_for_a_job_that_is_deleted_meanwhile_fails(house: Any, strom: Any) -> None:
+def test_wait_for_a_job_that_is_deleted_meanwhile_fails(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.once_answered(A, lambda: house.delete_job("a"))
+    api_server.once_answered(A, lambda: api_server.delete_job("a"))
     waited = strom("job", "wait", "a", "--timeout", "30s")
     assert waited.exit_code == 1
     assert "strom: job default/a: it was deleted meanwhile" in waited.stderr
@@ -317,10 +319,10 @@ def test_wait_refuses_what_is_no_phase_and_no_duration(strom: Any) -> None:
     assert strom("job", "wait", "absent").exit_code == 1
 
 
-def test_list_keeps_what_has_the_labels_asked_for(house: Any, strom: Any) -> None:
+def test_list_keeps_what_has_the_labels_asked_for(api_server: Any, strom: Any) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
-    house.label("a", team="vision")
+    api_server.label("a", team="vision")
     assert strom("job", "list", "-l", "team=vision", "-o", "name").stdout == (
         "job.batch.volcano.sh/a\n"
     )
@@ -332,9 +334,9 @@ def test_list_keeps_what_has_the_labels_asked_for(house: Any, strom: Any) -> Non
     assert "'team>vision' is no label selector" in refused.stderr
 
 
-def test_wide_has_more_columns_and_name_is_the_object_alone(house: Any, strom: Any) -> None:
+def test_wide_has_more_columns_and_name_is_the_object_alone(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.set_status("a", "Failed", runningDuration="1m0s")
+    api_server.set_status("a", "Failed", runningDuration="1m0s")
     header, row = (line.split() for line in strom("job", "list", "-o", "wide").stdout.splitlines())
     assert header[-4:] == ["USER", "PRIORITY", "RAN", "REASON"]
     assert row[-3:] == ["-", "1m0s", "-"]

@@ -39,7 +39,7 @@ def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
     def is_wanted(job: batch.Job) -> bool:
         return phase in ("", job.status.state.phase)
 
-    followed = listing.Followed(kinds.JOBS.decode, is_wanted)
+    followed = listing.ListWatch(kinds.JOBS.decode, is_wanted)
     fed = [followed.feed(each) for each in changes]
     return [
         None if some is None else [f"{one.type} {one.object.metadata.name}" for one in some]
@@ -85,7 +85,7 @@ def test_what_is_no_longer_wanted_is_told_once_more_and_others_never() -> None:
 
 
 @pytest.fixture
-def watch(house: Any, tmp_path: Path) -> Iterator[Any]:
+def watch(api_server: Any, tmp_path: Path) -> Iterator[Any]:
     """Starts ``strom ... --watch`` with its output in a pipe. Ctrl-C ends it also where we run in
     the background of a shell, which has what it starts there ignore it."""
     started: list[subprocess.Popen[bytes]] = []
@@ -98,7 +98,7 @@ def watch(house: Any, tmp_path: Path) -> Iterator[Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=tmp_path,
-            env={**os.environ, "STROM_SERVER": house.url},
+            env={**os.environ, "STROM_SERVER": api_server.url},
         )
         started.append(process)
         return Watch(process)
@@ -135,7 +135,7 @@ class Watch:
 
 
 def test_a_list_of_jobs_shows_a_row_for_each_change_until_ctrl_c(
-    house: Any, strom: Any, watch: Any
+    api_server: Any, strom: Any, watch: Any
 ) -> None:
     """Rows in which nothing has changed do not come, and a job that is gone says so."""
     strom("job", "run", "a", "--dry-run")
@@ -143,8 +143,8 @@ def test_a_list_of_jobs_shows_a_row_for_each_change_until_ctrl_c(
     watched = watch("job", "list")
     assert watched.words()[:3] == ["NAME", "QUEUE", "PHASE"]
     assert watched.words()[:3] == ["a", "default", "Pending"]
-    house.label("a", team="x")
-    house.set_status("a", "Running", running=1)
+    api_server.label("a", team="x")
+    api_server.set_status("a", "Running", running=1)
     assert watched.words()[2:7] == ["Running", "1", "1", "0", "1"]
     strom("job", "run", "b", "-q", "default")
     assert watched.words()[:3] == ["b", "default", "Pending"]
@@ -156,13 +156,13 @@ def test_a_list_of_jobs_shows_a_row_for_each_change_until_ctrl_c(
 
 
 def test_a_list_for_programs_is_a_line_of_json_for_each_change(
-    house: Any, strom: Any, watch: Any
+    api_server: Any, strom: Any, watch: Any
 ) -> None:
     strom("job", "run", "a")
     watched = watch("job", "list", "-o", "json")
     first = json.loads(watched.line())
     assert (first["type"], first["object"]["kind"]) == ("ADDED", "Job")
-    house.set_status("a", "Running")
+    api_server.set_status("a", "Running")
     second = json.loads(watched.line())
     assert (second["type"], second["object"]["status"]["state"]["phase"]) == ("MODIFIED", "Running")
 
@@ -175,9 +175,11 @@ def test_an_empty_list_says_so_and_goes_on(strom: Any, watch: Any) -> None:
     assert [watched.words()[0], watched.words()[0]] == ["NAME", "a"]
 
 
-def test_pods_gangs_queues_and_crons_are_followed_alike(house: Any, strom: Any, watch: Any) -> None:
+def test_pods_gangs_queues_and_crons_are_followed_alike(
+    api_server: Any, strom: Any, watch: Any
+) -> None:
     labels = {keys.JOB_NAME: "a"}
-    house.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels, task="w"))
+    api_server.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels, task="w"))
     pods, queues, crons = watch("pod", "list"), watch("queue", "list"), watch("cron", "list", "-A")
     gangs = watch("podgroup", "list", "-o", "name")
     assert [pods.words()[0], pods.words()[0]] == ["NAME", "a-w-0"]
@@ -186,7 +188,7 @@ def test_pods_gangs_queues_and_crons_are_followed_alike(house: Any, strom: Any, 
     assert queues.words()[:2] == ["new", "Open"]
     assert crons.process.stderr is not None
     assert crons.process.stderr.readline() == b"No crons found.\n"
-    house.create(kinds.POD_GROUPS, builders.make_pod_group("g"))
+    api_server.create(kinds.POD_GROUPS, builders.make_pod_group("g"))
     assert gangs.words() == ["podgroup.scheduling.volcano.sh/g"]
     cron = {
         "metadata": {"name": "nightly", "namespace": "default"},
@@ -196,5 +198,5 @@ def test_pods_gangs_queues_and_crons_are_followed_alike(house: Any, strom: Any, 
                 "containers": [{"name": "c", "image": "i"}]}}}]}},
         },
     }  # fmt: skip
-    house.create(kinds.CRON_JOBS, cron)
+    api_server.create(kinds.CRON_JOBS, cron)
     assert [crons.words()[0], crons.words()[:2]] == ["NAMESPACE", ["default", "nightly"]]

@@ -19,11 +19,11 @@ exit 7
 
 
 @pytest.fixture
-def job(house: Any, strom: Any) -> None:
+def job(api_server: Any, strom: Any) -> None:
     """A job whose two pods have written something."""
     strom("job", "run", "a", "--replicas", "2")
-    house.start_pod("a", 10, b"ten one\nten two", phase="Succeeded")
-    house.start_pod("a", 2, b"two one\nbad \xff\n")
+    api_server.start_pod("a", 10, b"ten one\nten two", phase="Succeeded")
+    api_server.start_pod("a", 2, b"two one\nbad \xff\n")
 
 
 @pytest.mark.usefixtures("job")
@@ -70,9 +70,9 @@ def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_following_shows_each_line_once_and_ends_with_the_job(house: Any, strom: Any) -> None:
+def test_following_shows_each_line_once_and_ends_with_the_job(api_server: Any, strom: Any) -> None:
     """Streams that break are taken up again behind what was shown."""
-    house.set_status("a", "Completed")
+    api_server.set_status("a", "Completed")
     shown = strom("job", "logs", "a", "--follow")
     assert shown.exit_code == 0
     assert sorted(shown.stdout.splitlines()) == [
@@ -83,9 +83,9 @@ def test_following_shows_each_line_once_and_ends_with_the_job(house: Any, strom:
     ]
 
 
-def test_following_a_job_that_never_started_a_pod_ends_with_it(house: Any, strom: Any) -> None:
+def test_following_a_job_that_never_started_a_pod_ends_with_it(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.set_status("a", "Aborted")
+    api_server.set_status("a", "Aborted")
     followed = strom("job", "logs", "a", "-f")
     assert (followed.exit_code, followed.stdout) == (0, "")
     assert strom("job", "logs", "a").stderr == "No pod has started; the job has ended.\n"
@@ -94,7 +94,7 @@ def test_following_a_job_that_never_started_a_pod_ends_with_it(house: Any, strom
 @given(st.lists(st.binary(max_size=5), max_size=10))
 def test_lines_do_not_depend_on_where_chunks_are_cut(chunks: list[bytes]) -> None:
     def lines(parts: list[bytes]) -> list[str]:
-        cut = log_lines.Lines()
+        cut = log_lines.LineBuffer()
         return [line for part in parts for line in cut.feed(part)] + list(cut.end())
 
     assert lines(chunks) == lines([b"".join(chunks)])
@@ -148,5 +148,5 @@ def test_exec_without_kubectl_says_what_is_needed(
 
 def test_a_terminal_is_passed_on() -> None:
     source = log_lines.Source(pod="p", uid="u", container="c", label="l", colour="red")
-    words = job_exec.arguments(source, "n", ("sh",), is_terminal=True)
+    words = job_exec.kubectl_arguments(source, "n", ("sh",), is_terminal=True)
     assert words[:3] == ["exec", "--stdin", "--tty"]

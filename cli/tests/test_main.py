@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stromboli.cli import main, others
+from stromboli.cli import installed_commands, main
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
@@ -158,9 +158,9 @@ def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None
     assert by_flag.stderr.endswith("\nnext: start one with: strom up\n")
 
 
-def test_where_starting_a_server_would_not_help_the_next_step_is_another(house: Any) -> None:
+def test_where_starting_a_server_would_not_help_the_next_step_is_another(api_server: Any) -> None:
     """A name that nobody has, and a server that speaks no TLS."""
-    for url in ("http://nowhere.invalid", house.url.replace("http:", "https:")):
+    for url in ("http://nowhere.invalid", api_server.url.replace("http:", "https:")):
         refused = call("job", "list", "--server", url)
         assert refused.exit_code == 3
         assert "next: check the address" in refused.stderr
@@ -191,26 +191,26 @@ def test_no_colour_where_none_is_wanted() -> None:
         assert ("\x1b[" in shown.stderr) is wanted
 
 
-def test_a_server_that_is_another_program_is_told(house: Any, strom: Any) -> None:
-    other = strom("job", "list", "--server", f"{house.url}/schema")
+def test_a_server_that_is_another_program_is_told(api_server: Any, strom: Any) -> None:
+    other = strom("job", "list", "--server", f"{api_server.url}/schema")
     assert other.exit_code == 1
     assert "it does not answer as Stromboli does" in other.stderr
 
 
-def test_what_strom_up_remembered_is_used(house: Any, strom: Any) -> None:
+def test_what_strom_up_remembered_is_used(api_server: Any, strom: Any) -> None:
     Path(".strom").mkdir()
-    Path(".strom/server").write_text(house.url + "\n")
+    Path(".strom/server").write_text(api_server.url + "\n")
     shown = strom("version", env={"STROM_SERVER": None})
-    assert f"server {house.url} (remembered by strom up in " in shown.stdout
+    assert f"server {api_server.url} (remembered by strom up in " in shown.stdout
 
 
 def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
-    house: Any, strom: Any
+    api_server: Any, strom: Any
 ) -> None:
     first, second = strom("version").stdout.splitlines()
     assert first.startswith("strom 0.")
-    assert second == f"server {house.url} (from STROM_SERVER): ready"
-    house.health.set("log", "the broker is away")
+    assert second == f"server {api_server.url} (from STROM_SERVER): ready"
+    api_server.health.set("log", "the broker is away")
     *_, second, third = strom("version").stdout.splitlines()
     assert second.endswith(": not ready")
     assert third == "  admission: log: the broker is away"
@@ -219,17 +219,17 @@ def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
     assert "(from --server): not reachable: " in away.stdout
 
 
-def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: Any) -> None:
+def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "4")
-    group = f"default/a-{house.job('a').metadata.uid}"
-    explained = builders.make_explained(group, members=4)
+    group = f"default/a-{api_server.job('a').metadata.uid}"
+    explained = builders.make_explanation(group, members=4)
     ordered = QueueOrdered(queue="default", pod_groups=("default/first", group))
     for key, message in ((group, explained), (queue_order_key("default"), ordered)):
         draft = envelope.Draft(
             topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
         )
         headers, value = envelope.seal(draft, "scheduler", 0, 1)
-        house.tell(envelope.Record(topics.EXPLANATIONS, 1, key, value, headers))
+        api_server.tell(envelope.Record(topics.EXPLANATIONS, 1, key, value, headers))
     shown = strom("explain", "a")
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
@@ -251,37 +251,37 @@ def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) ->
 
 
 def test_explain_and_view_tell_what_the_controller_noted_without_any_event(
-    house: Any, strom: Any
+    api_server: Any, strom: Any
 ) -> None:
     """An API server forgets its Events within hours, and a job may wait for weeks."""
     strom("job", "run", "a")
-    house.annotate("a", **{keys.HELD: "FailedCreate: exceeded quota: q"})
+    api_server.annotate("a", **{keys.HELD: "FailedCreate: exceeded quota: q"})
     shown = strom("explain", "a").stdout
     assert shown.endswith("  controller FailedCreate: exceeded quota: q\n")
     assert shown in strom("job", "view", "a").stdout
     assert shown in strom("job", "describe", "a").stdout
-    house.set_status("a", "Completed")
+    api_server.set_status("a", "Completed")
     assert strom("explain", "a").stdout == "default/a does not wait: it is Completed.\n"
 
 
-def test_explain_tells_what_a_node_says_of_an_image(house: Any, strom: Any) -> None:
+def test_explain_tells_what_a_node_says_of_an_image(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    house.start_pod("a", 0, b"", phase="Pending")
+    api_server.start_pod("a", 0, b"", phase="Pending")
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "there is no image nope"}}
     container = {"name": "main", "image": "nope", "imageID": "", "ready": False}
     status = {"containerStatuses": [{**container, "restartCount": 0, "state": waiting}]}
-    house.set_pod_status("a-w-0", **status)
+    api_server.set_pod_status("a-w-0", **status)
     shown = strom("explain", "a").stdout
     assert shown.endswith("  node       1 pod: ErrImagePull: there is no image nope\n")
     assert shown in strom("job", "view", "a").stdout
     assert shown in strom("job", "describe", "a").stdout
 
 
-def test_explain_tells_that_no_scheduler_of_that_name_is_here(house: Any, strom: Any) -> None:
+def test_explain_tells_that_no_scheduler_of_that_name_is_here(api_server: Any, strom: Any) -> None:
     container = {"name": "c", "image": "i"}
     task = {"name": "w", "replicas": 1, "template": {"spec": {"containers": [container]}}}
     spec = {"schedulerName": "other", "minAvailable": 1, "queue": "default", "tasks": [task]}
-    house.create(kinds.JOBS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+    api_server.create(kinds.JOBS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
     assert strom("explain", "a").stdout.splitlines() == [
         "default/a waits: nobody here places its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'other', and only volcano and stromboli "
@@ -311,7 +311,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strom-others\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        f"[{others.ENTRY_POINTS}]\n"
+        f"[{installed_commands.ENTRY_POINTS}]\n"
         "group = strom_others:group\n"
         "function = strom_others:function\n"
         "failing = strom_others:failing\n"
@@ -337,7 +337,7 @@ def test_other_distributions_add_commands_and_groups() -> None:
 @pytest.mark.usefixtures("distribution")
 def test_a_command_imports_nothing_dear_that_it_may_not_need() -> None:
     """Each of these costs tens of milliseconds, which whoever presses Tab waits for."""
-    dear = "{'httpx', 'rich', 'yaml', 'importlib.metadata', 'asyncio', 'stromboli.local'}"
+    dear = "{'httpx', 'rich', 'yaml', 'importlib.metadata', 'asyncio', 'stromboli.embedded'}"
     program = f"import stromboli.cli.main, sys; print(sorted({dear} & set(sys.modules)))"
     run = subprocess.run((sys.executable, "-c", program), capture_output=True, check=True)
     assert run.stdout == b"[]\n"

@@ -73,7 +73,7 @@ def test_at_last_each_row_is_a_block_whose_name_is_whole() -> None:
 def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    table = output.Growing(("NAME", "PHASE"))
+    table = output.StreamingTable(("NAME", "PHASE"))
     table.show([("a", "Pending"), ("long", "")])
     table.show([("a", "Running")])
     table.show([("longest", "Failed")])
@@ -93,7 +93,7 @@ def test_on_a_narrow_terminal_a_table_that_grows_wraps_or_goes_on_in_blocks(
 ) -> None:
     """Its headers stand once, and no column is left out: a later row may say something there."""
     monkeypatch.setenv("NO_COLOR", "1")
-    table = output.Growing(("NAME", "FAILED", "WHY"), 42)
+    table = output.StreamingTable(("NAME", "FAILED", "WHY"), 42)
     table.show([("a", "0", "because of this and that")])
     table.show([("long", "0", "because of this and that, and some more")])
     table.show([("longest", "1", "because of this"), ("b", "0", "")])

@@ -39,11 +39,11 @@ def gang(status: str = "True", owner: batch.Job | None = None) -> scheduling.Pod
 
 
 @pytest.fixture
-def groups(house: Any) -> None:
+def groups(api_server: Any) -> None:
     """One that waits, and one that nobody has looked at yet."""
-    house.create(kinds.QUEUES, builders.make_queue("research"))
-    house.create(kinds.POD_GROUPS, gang())
-    house.create(kinds.POD_GROUPS, builders.make_pod_group("podgroup-1", phase=""))
+    api_server.create(kinds.QUEUES, builders.make_queue("research"))
+    api_server.create(kinds.POD_GROUPS, gang())
+    api_server.create(kinds.POD_GROUPS, builders.make_pod_group("podgroup-1", phase=""))
 
 
 @pytest.mark.usefixtures("groups")

@@ -13,9 +13,9 @@ from stromboli.testkit import builders
 
 
 @pytest.fixture
-def pods(house: Any) -> None:
+def pods(api_server: Any) -> None:
     """Two jobs' pods, one of them in a queue by its label, and one of nobody's."""
-    house.create_namespace("other")
+    api_server.create_namespace("other")
     made: tuple[tuple[str, str, dict[str, str]], ...] = (
         ("a-worker-0", "default", {keys.JOB_NAME: "a", keys.QUEUE_NAME: "research", "team": "x"}),
         ("a-worker-1", "default", {keys.JOB_NAME: "a"}),
@@ -24,7 +24,7 @@ def pods(house: Any) -> None:
     )
     for name, namespace, labels in made:
         pod = builders.make_pod(name, namespace=namespace, labels=labels, task="worker", node="n1")
-        house.create(kinds.PODS, pod)
+        api_server.create(kinds.PODS, pod)
 
 
 def names(strom: Any, *filters: str) -> list[str]:
@@ -41,15 +41,15 @@ def test_list_shows_pods_of_jobs_and_no_others(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("pods")
-def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(house: Any, strom: Any) -> None:
+def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(api_server: Any, strom: Any) -> None:
     """Pods of a Deployment, say: nothing else of ours would show them."""
-    house.create(kinds.PODS, builders.make_pod("web-x", "podgroup-1"))
-    house.create(kinds.PODS, builders.make_pod("web-y", labels={keys.QUEUE_NAME: "absent"}))
+    api_server.create(kinds.PODS, builders.make_pod("web-x", "podgroup-1"))
+    api_server.create(kinds.PODS, builders.make_pod("web-y", labels={keys.QUEUE_NAME: "absent"}))
     assert names(strom) == ["a-worker-0", "a-worker-1", "web-x", "web-y"]
     assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
     refused = {"type": "PodScheduled", "status": "False", "message": "overused cpu"}
     waiting = pod_status.decode(json.dumps({"status": {"conditions": [refused]}}).encode())
-    assert pod_list.wide(waiting)[-1] == pod_status.waits(waiting) == "overused cpu"
+    assert pod_list.wide(waiting)[-1] == pod_status.unschedulable_message(waiting) == "overused cpu"
 
 
 @pytest.mark.usefixtures("pods")

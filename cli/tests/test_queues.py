@@ -12,14 +12,16 @@ from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
 
-def test_create_says_what_it_made_and_list_shows_it(house: Any, strom: Any) -> None:
+def test_create_says_what_it_made_and_list_shows_it(api_server: Any, strom: Any) -> None:
     made = strom("queue", "create", "research", "--weight", "3")
     assert (made.exit_code, made.stdout) == (
         0,
         "queue.scheduling.volcano.sh/research created\n",
     )
     for name, phase in (("g1", "Running"), ("g2", "Running"), ("g3", "")):
-        house.create(kinds.POD_GROUPS, builders.make_pod_group(name, queue="research", phase=phase))
+        api_server.create(
+            kinds.POD_GROUPS, builders.make_pod_group(name, queue="research", phase=phase)
+        )
     listed = [line.split() for line in strom("queue", "list").stdout.splitlines()]
     assert listed[0] == [
         "NAME", "STATE", "WEIGHT", "PARENT",
@@ -48,11 +50,11 @@ def test_get_shows_what_the_queue_may_use_and_always_has(strom: Any) -> None:
 
 def test_get_shows_what_is_wrong_with_a_queue_that_came_past_admission() -> None:
     made = builders.make_queue("team")
-    assert queues.wrong(made) == []
+    assert queues.invalid_fields(made) == []
     marked = msgspec.structs.replace(
         made.metadata, annotations={keys.VIOLATIONS: "spec.parent: queue 'x' does not exist"}
     )
-    shown = queues.wrong(msgspec.structs.replace(made, metadata=marked))
+    shown = queues.invalid_fields(msgspec.structs.replace(made, metadata=marked))
     assert shown == ["wrong       spec.parent: queue 'x' does not exist"]
 
 
@@ -78,13 +80,13 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
     )
 
 
-def test_a_queue_with_work_in_it_is_deleted_by_force_only(house: Any, strom: Any) -> None:
+def test_a_queue_with_work_in_it_is_deleted_by_force_only(api_server: Any, strom: Any) -> None:
     """What runs there would have no queue, and what waits would wait for ever."""
     strom("queue", "create", "a")
     strom("queue", "create", "b")
     for name, phase in (("g1", "Running"), ("g2", ""), ("g3", "Completed")):
-        house.create(kinds.POD_GROUPS, builders.make_pod_group(name, queue="a", phase=phase))
-    house.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="b", phase="Completed"))
+        api_server.create(kinds.POD_GROUPS, builders.make_pod_group(name, queue="a", phase=phase))
+    api_server.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="b", phase="Completed"))
     kept = strom("queue", "delete", "a", "b")
     assert (kept.exit_code, kept.stdout) == (1, "queue.scheduling.volcano.sh/b deleted\n")
     assert kept.stderr == (
@@ -103,14 +105,14 @@ def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
 
 @pytest.mark.parametrize(("action", "command"), [("open", "OpenQueue"), ("close", "CloseQueue")])
 def test_operate_asks_by_a_command_that_the_queue_owns(
-    house: Any, strom: Any, action: str, command: str
+    api_server: Any, strom: Any, action: str, command: str
 ) -> None:
     asked = strom("queue", "operate", "default", "--action", action)
     assert (asked.exit_code, asked.stdout) == (
         0,
         f"queue.scheduling.volcano.sh/default asked to {action}\n",
     )
-    (made,) = (kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS))
+    (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
     assert made.target is not None
     assert (made.action, made.target.kind, made.target.name) == (command, "Queue", "default")
     assert made.metadata.name.startswith(f"default-{command.lower()}-")

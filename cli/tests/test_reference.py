@@ -28,14 +28,14 @@ def test_every_command_and_option_says_what_it_is_for(command: Any, context: Any
 
 def test_the_reference_is_what_the_code_says() -> None:
     """Else run: python -m stromboli.cli.reference"""
-    assert reference.FILE.read_text(encoding="utf-8") == reference.rendered()
+    assert reference.FILE.read_text(encoding="utf-8") == reference.render_reference()
 
 
 def test_the_reference_does_not_hang_on_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = reference.rendered()
+    before = reference.render_reference()
     for name, value in (("COLUMNS", "30"), ("STROM_NAMESPACE", "x"), ("STROM_SERVER", "http://a")):
         monkeypatch.setenv(name, value)
-    assert reference.rendered() == before
+    assert reference.render_reference() == before
 
 
 def completed(strom: Any, words: str, **env: str) -> list[str]:
@@ -47,11 +47,11 @@ def completed(strom: Any, words: str, **env: str) -> list[str]:
     return str(strom(env={**asked, **env}).stdout).split()
 
 
-def test_the_shell_completes_names_of_jobs_and_queues(house: Any, strom: Any) -> None:
+def test_the_shell_completes_names_of_jobs_and_queues(api_server: Any, strom: Any) -> None:
     strom("queue", "create", "research")
     for name in ("train-1", "train-2", "other"):
         strom("job", "run", name)
-    house.create_namespace("mine")
+    api_server.create_namespace("mine")
     strom("job", "run", "train-3", "-n", "mine")
     assert completed(strom, "strom job view tr") == ["train-1", "train-2"]
     assert completed(strom, "strom job logs -n mine tr") == ["train-3"]
@@ -69,7 +69,7 @@ def test_the_shell_completes_names_of_jobs_and_queues(house: Any, strom: Any) ->
     ],
 )
 def test_kubectl_is_told_what_may_come_next(
-    house: Any,
+    api_server: Any,
     strom: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -79,7 +79,7 @@ def test_kubectl_is_told_what_may_come_next(
     strom("job", "run", "train")
     for name in ("_STROM_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
         monkeypatch.setenv(name, "")  # so that they are as before afterwards
-    monkeypatch.setenv("STROM_SERVER", house.url)
+    monkeypatch.setenv("STROM_SERVER", api_server.url)
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-strom", *words])
     with pytest.raises(SystemExit):
         main.complete_plugin()

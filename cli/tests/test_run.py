@@ -12,7 +12,7 @@ from stromboli.cli.client import ForbiddenError
 from stromboli.cli.commands.jobs import job_check
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.client.answers import Applied
+from stromboli.client.responses import Applied
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
 
@@ -47,7 +47,7 @@ def test_gpus_cores_memory_and_time_in_short(strom: Any) -> None:
 
 
 def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
-    house: Any, strom: Any, tmp_path: Path
+    api_server: Any, strom: Any, tmp_path: Path
 ) -> None:
     ran = strom("job", "run", "a", "--dry-run", "--server", "http://127.0.0.1:1")
     file = tmp_path / "a.yaml"
@@ -57,7 +57,7 @@ def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
     assert json.loads(as_json) == yaml.safe_load(ran.stdout)
 
 
-def test_a_job_may_wait_for_others_in_slurms_words(house: Any, strom: Any) -> None:
+def test_a_job_may_wait_for_others_in_slurms_words(api_server: Any, strom: Any) -> None:
     made = manifest(strom, "b", "--dependency", "afterok:a:c,afterany:d")
     assert made["metadata"]["annotations"] == {"stromboli.sh/after": "afterok:a:c,afterany:d"}
     wrong = strom("job", "run", "b", "-d", "afterburner:a")
@@ -70,13 +70,13 @@ def test_a_job_may_wait_for_others_in_slurms_words(house: Any, strom: Any) -> No
     assert strom("job", "run", "b", "-d", "afterok:a").exit_code == 0
 
 
-def test_an_array_runs_as_many_at_once_as_it_says(house: Any, strom: Any) -> None:
+def test_an_array_runs_as_many_at_once_as_it_says(api_server: Any, strom: Any) -> None:
     spec = manifest(strom, "a", "--array", "0-999%50")["spec"]
     assert (spec["array"], spec["tasks"][0]["replicas"]) == ({"indexes": "0-999"}, 50)
     assert spec["minAvailable"] == 1
     assert manifest(strom, "a", "--array", "1,3,5")["spec"]["tasks"][0]["replicas"] == 3
     assert strom("job", "run", "a", "--array", "0-9%2").exit_code == 0
-    assert house.job("a").spec.array.indexes == "0-9"
+    assert api_server.job("a").spec.array.indexes == "0-9"
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
     assert strom("job", "run", write("#!/usr/bin/perl\n")).exit_code == 2
 
 
-def test_run_shows_what_was_stored_and_can_wait_for_its_end(house: Any, strom: Any) -> None:
+def test_run_shows_what_was_stored_and_can_wait_for_its_end(api_server: Any, strom: Any) -> None:
     stored = json.loads(strom("job", "run", "a", "-o", "json").stdout)
-    assert stored["metadata"]["uid"] == house.job("a").metadata.uid
+    assert stored["metadata"]["uid"] == api_server.job("a").metadata.uid
     assert strom("job", "run", "b", "-o", "name").stdout == "job.batch.volcano.sh/b\n"
     waited = strom("job", "run", "c", "--wait", "--timeout", "0.2s")
     assert waited.exit_code == 124
@@ -211,13 +211,13 @@ NODE = {
 
 
 @pytest.fixture
-def node(house: Any) -> None:
+def node(api_server: Any) -> None:
     """One node of four cores."""
-    house.create(kinds.NODES, NODE)
+    api_server.create(kinds.NODES, NODE)
 
 
 @pytest.mark.usefixtures("node")
-def test_check_says_that_a_job_would_start_and_where(house: Any, strom: Any) -> None:
+def test_check_says_that_a_job_would_start_and_where(api_server: Any, strom: Any) -> None:
     checked = strom("job", "run", "a", "--replicas", "3", "--check")
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [

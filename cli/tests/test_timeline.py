@@ -51,7 +51,7 @@ def event(reason: str, seconds: float, **more: Any) -> timeline.Event:
 def told(*arguments: Any) -> list[tuple[float, str, str]]:
     return [
         ((entry.at - START).total_seconds(), entry.who, entry.what)
-        for entry in timeline.entries(*arguments)
+        for entry in timeline.timeline_entries(*arguments)
     ]
 
 
@@ -113,7 +113,7 @@ def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
 
 def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
     """All within one second, in which there were other pods before."""
-    about = timeline.Involved(kind="Job", name="a")
+    about = timeline.InvolvedObject(kind="Job", name="a")
     phases = ("Pending", "Running", "Restarting", "Pending", "Running", "Failed")
     events = [
         event(
@@ -135,7 +135,7 @@ def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
 
 def test_what_was_tried_before_stands_behind_what_began_it() -> None:
     """Pods of earlier attempts are gone; only the history has them."""
-    about = timeline.Involved(kind="Job", name="a")
+    about = timeline.InvolvedObject(kind="Job", name="a")
     events = [
         event(
             reason,
@@ -155,7 +155,7 @@ def test_what_was_tried_before_stands_behind_what_began_it() -> None:
     last = [pod(0, 0, attempt=2)]
     found = [
         (who, what.partition(":")[0])
-        for _, who, what in told(job(), last, events, timeline.gone([first], last))
+        for _, who, what in told(job(), last, events, timeline.attempts_without_pod([first], last))
     ]
     assert found == [
         ("job", "submitted by ada"),
@@ -175,7 +175,7 @@ def test_of_attempts_whose_pods_are_gone_those_are_told_that_did_not_succeed() -
     there = pod(0, 0)
     same = attempt(2, state="Failed", pod_uid=there.metadata.uid)
     succeeded, ended = attempt(1, state="Succeeded"), attempt(1, state="Gone", reason="AbortJob")
-    assert timeline.gone([same, succeeded, ended], [there]) == [ended]
+    assert timeline.attempts_without_pod([same, succeeded, ended], [there]) == [ended]
 
 
 def test_a_pod_that_never_began_says_why() -> None:
@@ -203,7 +203,7 @@ def test_events_of_one_second_stand_in_their_order() -> None:
 
 def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
     repeated = msgspec.structs.replace(
-        event("Failed", 60, involved_object=timeline.Involved(kind="Pod", name="a-w-3")),
+        event("Failed", 60, involved_object=timeline.InvolvedObject(kind="Pod", name="a-w-3")),
         count=4,
         first_timestamp=at(30),
     )
@@ -229,19 +229,19 @@ def test_the_phase_is_told_once_though_it_stands_twice() -> None:
 def test_a_phase_of_which_an_event_tells_is_not_told_twice() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
-    tells = event("Running", 6, involved_object=timeline.Involved(kind="Job", name="a"))
+    tells = event("Running", 6, involved_object=timeline.InvolvedObject(kind="Job", name="a"))
     assert told(job(conditions=(phase,), state=state), [], [tells])[1:] == [
         (6, "job", "Running: text")
     ]
 
 
-def test_describe_shows_the_job_its_pods_and_the_timeline(house: Any, strom: Any) -> None:
+def test_describe_shows_the_job_its_pods_and_the_timeline(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2")
-    house.start_pod("a", 0, b"")
-    uid = house.job("a").metadata.uid
+    api_server.start_pod("a", 0, b"")
+    uid = api_server.job("a").metadata.uid
     involved = {"kind": "Job", "name": "a", "namespace": "default", "uid": uid}
     told = {"reason": "Told", "message": "it is", "involvedObject": involved}
-    house.create(kinds.EVENTS, {"metadata": {"name": "a.1", "namespace": "default"}, **told})
+    api_server.create(kinds.EVENTS, {"metadata": {"name": "a.1", "namespace": "default"}, **told})
     shown = strom("job", "describe", "a")
     assert (shown.exit_code, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
@@ -250,7 +250,7 @@ def test_describe_shows_the_job_its_pods_and_the_timeline(house: Any, strom: Any
     assert any("submitted by" in line for line in table)
     assert any(line.endswith("Told: it is") for line in table)
     assert any(line.split()[-2:] == ["w-0", "made"] for line in table)
-    house.tell_tasks("default/a", uid, "Pending", "Failed", attempt=1)
+    api_server.tell_tasks("default/a", uid, "Pending", "Failed", attempt=1)
     shown = strom("job", "describe", "a").stdout
     assert any(line.endswith(" ended") for line in shown.splitlines())
     assert strom("job", "describe", "absent").exit_code == 1

@@ -28,14 +28,14 @@ def hyper_node(name: str, tier: int, type_: str, *members: str, called: str = ""
     )
 
 
-def seen(*more: api.HyperNode) -> usage.Seen:
+def cluster_objects(*more: api.HyperNode) -> usage.ClusterObjects:
     """Two racks below a spine, and n4 in none; three GPUs of n1 are held."""
     pods: list[core.Pod] = [
         builders.make_pod("p", node="n1", cpu="2", memory="1Gi", extra={usage.GPU: "3"}),
         builders.make_pod("over", node="n2", extra={usage.GPU: "8"}, phase="Succeeded"),
         builders.make_pod("waits", extra={usage.GPU: "8"}),
     ]
-    return usage.Seen(
+    return usage.ClusterObjects(
         nodes=tuple(
             builders.make_node(f"n{at}", cpu="8", memory="16Gi", extra=GPUS) for at in (1, 2, 3, 4)
         ),
@@ -49,14 +49,14 @@ def seen(*more: api.HyperNode) -> usage.Seen:
     )
 
 
-def lines(place: topology.Place, depth: int = 0) -> list[str]:
+def lines(place: topology.Domain, depth: int = 0) -> list[str]:
     inside = [line for each in place.inside for line in lines(each, depth + 1)]
     return ["  " * depth + topology.line(place), *inside]
 
 
 def test_each_level_says_what_is_free_in_it() -> None:
     """What pods that run have asked for is not free; those that have ended or wait hold nothing."""
-    root, complaints = topology.places(seen())
+    root, complaints = topology.domain_tree(cluster_objects())
     assert lines(root) == [
         "cluster   tier 3   4 nodes, 3 idle   "
         "free: 30 of 32 CPU, 63Gi of 64Gi memory, 29 of 32 GPU",
@@ -70,7 +70,7 @@ def test_each_level_says_what_is_free_in_it() -> None:
 
 
 def test_nodes_are_shown_where_they_lie() -> None:
-    root, _ = topology.places(seen(), with_nodes=True)
+    root, _ = topology.domain_tree(cluster_objects(), with_nodes=True)
     shown = [line.strip().split("   ")[0] for line in lines(root)]
     assert shown == ["cluster", "s", "r1", "n1", "n2", "r2", "n3", "n4"]
     assert "    n1   free: 6 of 8 CPU, 15Gi of 16Gi memory, 5 of 8 GPU" in [
@@ -80,7 +80,7 @@ def test_nodes_are_shown_where_they_lie() -> None:
 
 def test_what_makes_no_sense_is_said() -> None:
     """The scheduler goes by the same tree."""
-    root, complaints = topology.places(seen(hyper_node("r3", 1, "Node", "n1")))
+    root, complaints = topology.domain_tree(cluster_objects(hyper_node("r3", 1, "Node", "n1")))
     assert complaints == [
         "node n1 is a member of r1 and of r3: it counts for none of them",
         f"{OUTSIDE}: n1, n4",
@@ -89,17 +89,19 @@ def test_what_makes_no_sense_is_said() -> None:
 
 
 def test_a_cluster_without_hyper_nodes_is_one_place() -> None:
-    root, _ = topology.places(usage.Seen(nodes=(builders.make_node("n1", cpu="8", memory="16Gi"),)))
+    root, _ = topology.domain_tree(
+        usage.ClusterObjects(nodes=(builders.make_node("n1", cpu="8", memory="16Gi"),))
+    )
     assert lines(root) == [
         "cluster   tier 1   1 nodes, 1 idle   free: 8 of 8 CPU, 16Gi of 16Gi memory"
     ]
 
 
-def test_the_tree_is_read_over_rest(house: Any, strom: Any) -> None:
+def test_the_tree_is_read_over_rest(api_server: Any, strom: Any) -> None:
     """What HyperNodes have wrong stands beside it."""
-    house.create(kinds.NODES, builders.make_node("n1", cpu="8", memory="16Gi"))
-    house.create(kinds.HYPER_NODES, hyper_node("r1", 1, "Node", "n1"))
-    house.create(kinds.HYPER_NODES, hyper_node("r2", 1, "Node", "n1"))
+    api_server.create(kinds.NODES, builders.make_node("n1", cpu="8", memory="16Gi"))
+    api_server.create(kinds.HYPER_NODES, hyper_node("r1", 1, "Node", "n1"))
+    api_server.create(kinds.HYPER_NODES, hyper_node("r2", 1, "Node", "n1"))
     shown = strom("topology", "--nodes")
     assert "cluster   tier 2   1 nodes, 1 idle   free: 8 of 8 CPU" in shown.stdout
     assert "r1   tier 1   0 nodes, 0 idle   nothing" in shown.stdout

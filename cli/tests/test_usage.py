@@ -17,8 +17,8 @@ from stromboli.testkit import builders
 GPUS = {usage.GPU: "8"}
 
 
-def seen(*pods: core.Pod) -> usage.Seen:
-    return usage.Seen(
+def cluster_objects(*pods: core.Pod) -> usage.ClusterObjects:
+    return usage.ClusterObjects(
         nodes=(builders.make_node("n1", cpu="8", memory="16Gi", extra=GPUS),),
         queues=(
             builders.make_queue("default"),
@@ -40,7 +40,7 @@ def pod(name: str, group: str, node: str = "n1", **more: Any) -> core.Pod:
     return builders.make_pod(name, group, node=node, memory="1Gi", extra={usage.GPU: "1"}, **more)
 
 
-PICTURE = seen(
+PICTURE = cluster_objects(
     pod("b0", "big", phase="Running"),
     pod("b1", "big", phase="Running"),
     pod("s0", "small", node=""),
@@ -106,9 +106,9 @@ def test_a_bar_never_leaves_its_frame(part: int, whole: int, shown: str) -> None
     ("what", "first"), [("queues", "QUEUE"), ("jobs", "JOB"), ("nodes", "NODE")]
 )
 def test_top_is_a_table_where_there_is_no_terminal(
-    house: Any, strom: Any, what: str, first: str
+    api_server: Any, strom: Any, what: str, first: str
 ) -> None:
-    house.create(kinds.NODES, builders.make_node("n1"))
+    api_server.create(kinds.NODES, builders.make_node("n1"))
     shown = strom("top", what)
     assert shown.exit_code == 0
     headline, empty, header, *_ = shown.stdout.splitlines()
@@ -126,7 +126,7 @@ def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look(
             raise ForbiddenError("the cluster", missing)
 
     with pytest.raises(CommandError) as caught:
-        top.look(cast("Any", Tenant()), top.What.QUEUES)
+        top.read_table(cast("Any", Tenant()), top.What.QUEUES)
     told = caught.value.lines()
     assert told[0] == "strom: top: it reads the whole cluster, and 20 rights for that are missing"
     assert told[1].startswith("next: look at your own jobs: strom job list -n NAMESPACE; or ask")

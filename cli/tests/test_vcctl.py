@@ -16,12 +16,12 @@ from stromboli.testkit import builders
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def test_run_makes_the_job_that_vcctl_makes(house: Any, program: Program) -> None:
+def test_run_makes_the_job_that_vcctl_makes(api_server: Any, program: Program) -> None:
     assert program("vcctl", "job", "run", "-N", "a", "-r", "3", "-i", "tool") == (
         0,
         "run job a successfully\n",
     )
-    spec = house.job("a").spec
+    spec = api_server.job("a").spec
     assert (spec.min_available, spec.scheduler_name, spec.queue) == (1, "volcano", "default")
     (task,) = spec.tasks
     assert (task.name, task.replicas) == ("default0", 3)
@@ -39,7 +39,7 @@ def test_run_makes_the_job_that_vcctl_makes(house: Any, program: Program) -> Non
     ]
 
 
-def test_run_takes_a_file_alone(house: Any, program: Program, tmp_path: Path) -> None:
+def test_run_takes_a_file_alone(api_server: Any, program: Program, tmp_path: Path) -> None:
     document = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -57,7 +57,7 @@ def test_run_takes_a_file_alone(house: Any, program: Program, tmp_path: Path) ->
     file.write_text(yaml.safe_dump(document))
     ran = program("vcctl", "job", "run", "-f", str(file), "-r", "9")
     assert ran == (0, "run job filed successfully\n")
-    assert house.job("filed").spec.tasks[0].replicas == 2
+    assert api_server.job("filed").spec.tasks[0].replicas == 2
     other = tmp_path / "job.json"
     other.write_text("{}")
     code, said = program("vcctl", "job", "run", "-f", str(other))
@@ -104,10 +104,10 @@ def test_a_failure_is_one_line_on_stdout_and_255(
     assert said.count("\n") == 1
 
 
-def test_the_job_table_has_volcanos_columns(house: Any, program: Program) -> None:
+def test_the_job_table_has_volcanos_columns(api_server: Any, program: Program) -> None:
     program("vcctl", "job", "run", "-N", "longname")
-    house.set_status("longname", "Running", minAvailable=1, running=1)
-    created = f"{house.job('longname').metadata.creation_timestamp:%Y-%m-%d}"
+    api_server.set_status("longname", "Running", minAvailable=1, running=1)
+    created = f"{api_server.job('longname').metadata.creation_timestamp:%Y-%m-%d}"
     code, said = program("vcctl", "job", "list")
     assert code == 0
     assert said.splitlines() == [
@@ -139,9 +139,9 @@ def test_lists_filter_by_queue_scheduler_and_a_part_of_the_name(program: Program
 
 
 def test_the_short_flags_of_name_and_namespace_swap_in_the_v_programs(
-    house: Any, program: Program
+    api_server: Any, program: Program
 ) -> None:
-    house.create_namespace("other")
+    api_server.create_namespace("other")
     assert program("vcctl", "job", "run", "-N", "a", "-n", "other")[0] == 0
     assert program("vsub", "-n", "b", "-N", "other")[0] == 0
     _, said = program("vjobs", "-N", "other")
@@ -154,13 +154,13 @@ def test_the_short_flags_of_name_and_namespace_swap_in_the_v_programs(
 
 
 def test_vsub_takes_its_defaults_from_the_environment(
-    house: Any, program: Program, monkeypatch: pytest.MonkeyPatch
+    api_server: Any, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.create_namespace("mine")
+    api_server.create_namespace("mine")
     monkeypatch.setenv("VOLCANO_DEFAULT_JOB_NAMESPACE", "mine")
     monkeypatch.setenv("VOLCANO_DEFAULT_IMAGE", "ours:1")
     assert program("vsub", "-n", "a", "-c", "sh -c 'echo hello'")[0] == 0
-    task = house.job("a", "mine").spec.tasks[0]
+    task = api_server.job("a", "mine").spec.tasks[0]
     (container,) = yaml.safe_load(bytes(task.template.spec))["containers"]
     assert (container["image"], container["command"]) == ("ours:1", ["sh", "-c", "echo hello"])
 
@@ -175,23 +175,25 @@ def test_vsub_takes_its_defaults_from_the_environment(
     ],
 )
 def test_suspend_and_resume_make_a_command_and_say_nothing(
-    house: Any, program: Program, arguments: tuple[str, ...], action: str
+    api_server: Any, program: Program, arguments: tuple[str, ...], action: str
 ) -> None:
     program("vsub", "-n", "a")
     assert program(*arguments) == (0, "")
-    (made,) = (kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS))
+    (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
     assert made.action == action
     assert made.metadata.name.startswith(f"a-{action.lower()}-")
 
 
-def test_queues_are_made_changed_and_shown_without_a_word(house: Any, program: Program) -> None:
+def test_queues_are_made_changed_and_shown_without_a_word(
+    api_server: Any, program: Program
+) -> None:
     assert program("vcctl", "queue", "create") == (0, "")
     assert program("vcctl", "queue", "create", "-n", "q", "-w", "3", "-S", "Closed") == (0, "")
     assert program("vcctl", "queue", "operate", "-n", "q", "-a", "update", "-w", "7") == (0, "")
     assert program("vcctl", "queue", "operate", "-n", "q", "-a", "close") == (0, "")
-    (made,) = (kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS))
+    (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
     assert (made.action, made.metadata.namespace) == ("CloseQueue", "default")
-    house.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="q", phase="Running"))
+    api_server.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="q", phase="Running"))
     header, row = program("vcctl", "queue", "get", "-n", "q")[1].splitlines()
     assert header == (
         "Name                     Weight  State   Parent  Inqueue Pending Running Unknown Completed"
@@ -206,10 +208,10 @@ def test_queues_are_made_changed_and_shown_without_a_word(house: Any, program: P
     assert program("vcctl", "queue", "delete", "-n", "q") == (0, "")
 
 
-def test_pods_are_chosen_by_job_and_queue(house: Any, program: Program) -> None:
+def test_pods_are_chosen_by_job_and_queue(api_server: Any, program: Program) -> None:
     assert program("vcctl", "pod", "list") == (0, "No resources found\n")
     labels = {keys.JOB_NAME: "a", keys.QUEUE_NAME: "q"}
-    house.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels))
+    api_server.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels))
     header, row = program("vcctl", "pod", "list", "-j", "a", "-q", "q")[1].splitlines()
     assert header.split() == ["Name", "Ready", "Status", "Restart", "Age"]
     assert row.split()[:4] == ["a-w-0", "0/1", "Pending", "0"]
@@ -227,11 +229,11 @@ def test_version_is_a_key_and_a_value_in_each_line(program: Program) -> None:
 
 
 def test_flags_of_the_logging_library_and_the_address_are_taken(
-    house: Any, program: Program, monkeypatch: pytest.MonkeyPatch
+    api_server: Any, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STROM_SERVER")
-    assert program("vqueues", "-v", "4", "--log-flush-frequency=1s", "-s", house.url)[0] == 0
-    assert program("vcctl", "job", "list", "--v=3", "-k", "config", "-s", house.url)[0] == 0
+    assert program("vqueues", "-v", "4", "--log-flush-frequency=1s", "-s", api_server.url)[0] == 0
+    assert program("vcctl", "job", "list", "--v=3", "-k", "config", "-s", api_server.url)[0] == 0
 
 
 JOB = {
@@ -369,13 +371,15 @@ def test_events_have_their_own_table_with_counts() -> None:
     assert [len(cell) for cell in row.split("\t")[:-1]] == [15, 40, 30, 40]
 
 
-def test_view_shows_the_job_and_the_events_of_its_name(house: Any, program: Program) -> None:
+def test_view_shows_the_job_and_the_events_of_its_name(api_server: Any, program: Program) -> None:
     program("vsub", "-n", "a")
-    uid = house.job("a").metadata.uid
+    uid = api_server.job("a").metadata.uid
     involved = {"kind": "Job", "name": "a", "namespace": "default", "uid": uid}
     told = {"type": "Normal", "reason": "Told", "message": "it is", "involvedObject": involved}
     for name in ("a.1", "b.1"):
-        house.create(kinds.EVENTS, {"metadata": {"name": name, "namespace": "default"}, **told})
+        api_server.create(
+            kinds.EVENTS, {"metadata": {"name": name, "namespace": "default"}, **told}
+        )
     for call in (("vcctl", "job", "view", "-N", "a"), ("vjobs", "-n", "a")):
         code, said = program(*call)
         assert code == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from stromboli.local import system
-from stromboli.local.nodes import simulated
+from stromboli.embedded import system
+from stromboli.embedded.nodes import simulated
 
 NODES, CPUS = 2, 4
 
@@ -24,7 +24,7 @@ async def _served(
     state: Path, started: "concurrent.futures.Future[str]", stop: asyncio.Event
 ) -> None:
     nodes = tuple(simulated.node_documents(NODES, cpu=str(CPUS), memory="8Gi"))
-    async with system.running(system.Options(state=state, nodes=nodes)) as running:
+    async with system.run_system(system.Options(state=state, nodes=nodes)) as running:
         await running.ready()
         started.set_result(running.url)
         await stop.wait()

@@ -20,13 +20,13 @@ def problem(detail: str, **more: object) -> bytes:
         (404, errors.NotFoundError),
         (409, errors.ConflictError),
         (410, errors.ExpiredError),
-        (422, errors.RefusedError),
+        (422, errors.RejectedError),
         (503, errors.UnavailableError),
-        (418, errors.AnsweredError),
+        (418, errors.ResponseError),
     ],
 )
 def test_a_problem_is_an_error_of_its_status_with_the_servers_words(
-    status: int, kind: type[errors.AnsweredError]
+    status: int, kind: type[errors.ResponseError]
 ) -> None:
     with pytest.raises(kind) as caught:
         calls.answer(calls.job("ns", "train"), status, PROBLEM, problem("because"))
@@ -37,7 +37,7 @@ def test_a_problem_is_an_error_of_its_status_with_the_servers_words(
 
 def test_a_refusal_has_every_mistake_with_its_path() -> None:
     wrong = [{"path": "spec.queue", "reason": "unknown", "expected": "a queue"}]
-    with pytest.raises(errors.RefusedError) as caught:
+    with pytest.raises(errors.RejectedError) as caught:
         calls.answer(calls.apply([]), 422, PROBLEM, problem("two", violations=wrong))
     assert [violation.path for violation in caught.value.violations] == ["spec.queue"]
 
@@ -87,7 +87,7 @@ def test_what_is_no_job_is_a_client_error(wrong: object) -> None:
 def test_an_empty_name_is_never_sent() -> None:
     """The path of a job without a name is that of all jobs."""
     for call in (calls.delete_job("default", ""), calls.job("", "train"), calls.delete_queue("")):
-        with pytest.raises(errors.UnnamedError):
+        with pytest.raises(errors.EmptyNameError):
             server.request(call)
 
 

@@ -44,22 +44,22 @@ def test_flows_templates_and_crons_are_made_read_and_deleted_typed(url: str) -> 
     with Client(url) as client:
         checked = client.check(flow_of("typed-flow"))
         assert [each.result for each in checked] == ["accepted", "accepted"]
-        assert list(client.makers(kinds.JOB_FLOWS, "default")) == []
+        assert list(client.workloads(kinds.JOB_FLOWS, "default")) == []
         made = client.apply([*flow_of("typed-flow"), cron])
         assert [each.result for each in made] == ["created"] * 3
-        found = client.maker(kinds.JOB_FLOWS, "typed-flow")
+        found = client.workload(kinds.JOB_FLOWS, "typed-flow")
         assert found.spec.flows[0].name == "typed-flow"
-        assert client.maker(kinds.CRON_JOBS, "typed-cron").spec.schedule == "0 3 * * *"
+        assert client.workload(kinds.CRON_JOBS, "typed-cron").spec.schedule == "0 3 * * *"
         there: tuple[tuple[kinds.Kind[Any], str], ...] = (
             (kinds.JOB_FLOWS, "typed-flow"),
             (kinds.JOB_TEMPLATES, "typed-flow"),
             (kinds.CRON_JOBS, "typed-cron"),
         )
         for kind, name in there:
-            assert [each.metadata.name for each in client.makers(kind)] == [name]
-            client.delete_maker(kind, name)
+            assert [each.metadata.name for each in client.workloads(kind)] == [name]
+            client.delete_workload(kind, name)
             with pytest.raises(errors.NotFoundError):
-                client.delete_maker(kind, name)
+                client.delete_workload(kind, name)
 
 
 GANG = scheduling.PodGroup(
@@ -83,17 +83,19 @@ async def test_gangs_are_read_typed(url: str) -> None:
 async def test_the_async_blockinghas_flows_queues_and_scaling_too(url: str) -> None:
     async with AsyncClient(url) as client:
         await client.apply(flow_of("awaited-flow"))
-        names = [each.metadata.name async for each in client.makers(kinds.JOB_TEMPLATES, "default")]
+        names = [
+            each.metadata.name async for each in client.workloads(kinds.JOB_TEMPLATES, "default")
+        ]
         assert names == ["awaited-flow"]
-        await client.maker(kinds.JOB_FLOWS, "awaited-flow")
-        await client.delete_maker(kinds.JOB_FLOWS, "awaited-flow")
-        await client.delete_maker(kinds.JOB_TEMPLATES, "awaited-flow")
+        await client.workload(kinds.JOB_FLOWS, "awaited-flow")
+        await client.delete_workload(kinds.JOB_FLOWS, "awaited-flow")
+        await client.delete_workload(kinds.JOB_TEMPLATES, "awaited-flow")
         queue = scheduling.Queue(metadata=meta.ObjectMeta(name="awaited"))
         assert (await client.create_queue(queue)).metadata.name == "awaited"
         await client.submit(job("scaled", image="busybox", replicas=2, queue="awaited"))
         scaled = await client.scale("scaled", 3)
         assert (scaled.spec.tasks[0].replicas, scaled.spec.min_available) == (3, 3)
-        with pytest.raises(errors.RefusedError, match="there is no task"):
+        with pytest.raises(errors.RejectedError, match="there is no task"):
             await client.scale("scaled", 1, task="x")
         await client.delete("scaled")
         await client.delete_queue("awaited")
@@ -131,7 +133,7 @@ async def test_the_async_blockingdoes_the_same(url: str) -> None:
 
 
 def test_a_wrong_job_is_refused_with_its_mistakes(url: str) -> None:
-    with Client(url) as client, pytest.raises(errors.RefusedError) as caught:
+    with Client(url) as client, pytest.raises(errors.RejectedError) as caught:
         client.submit(job("wrong", image="busybox", queue="nowhere", min_available=9))
     paths = {violation.path for violation in caught.value.violations}
     assert paths == {"spec.queue", "spec.minAvailable"}

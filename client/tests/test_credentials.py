@@ -11,13 +11,13 @@ HERE, AWAY = "http://127.0.0.1:1", "https://stromboli.example"
 
 
 @pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment that says nothing."""
     for name in (credentials.TOKEN, credentials.TOKEN_FILE, credentials.CA_FILE):
         monkeypatch.delenv(name, raising=False)
 
 
-class Seen:
+class RecordingServer:
     """A server that notes what came along, and answers like one without objects."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ def test_what_a_program_gives_comes_before_the_environment(
     given, other = tmp_path / "given", tmp_path / "other"
     given.write_text("from-given-file\n")
     other.write_text("from-file\n")
-    seen = Seen()
+    seen = RecordingServer()
 
     def ask(**options: str) -> str | None:
         with Client(AWAY, transport=seen.transport(), **options) as client:  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_what_a_program_gives_comes_before_the_environment(
 
 async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
     """Tokens of an hour are renewed in place."""
-    file, seen = tmp_path / "token", Seen()
+    file, seen = tmp_path / "token", RecordingServer()
     async with AsyncClient(AWAY, token_file=file, transport=seen.transport()) as client:
         for token in ("first", "second"):
             file.write_text(token)
@@ -67,7 +67,7 @@ async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
 def test_a_file_without_a_token_is_said_and_nothing_is_sent(
     tmp_path: Path, text: str | None
 ) -> None:
-    file, seen = tmp_path / "token", Seen()
+    file, seen = tmp_path / "token", RecordingServer()
     if text is not None:
         file.write_text(text)
     with (
@@ -82,7 +82,7 @@ def test_a_token_never_travels_in_the_clear() -> None:
     """To this machine it may."""
     with pytest.raises(errors.UnsafeTokenError, match="https"):
         Client("http://stromboli.example", token="t")
-    seen = Seen()
+    seen = RecordingServer()
     with Client(HERE, token="t", transport=seen.transport()) as client:
         client.queues()
     assert seen.tokens == ["Bearer t"]
@@ -95,7 +95,7 @@ def test_nobody_elses_credentials_are_taken(
     netrc = tmp_path / "netrc"
     netrc.write_text("machine stromboli.example login me password secret\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    seen = Seen()
+    seen = RecordingServer()
     with Client(AWAY, transport=seen.transport()) as client:
         client.queues()
     assert seen.tokens == [None]
@@ -111,10 +111,10 @@ def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path, text: str | No
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(401, errors.UnknownUserError), (403, errors.ForbiddenError)]
+    ("status", "error"), [(401, errors.UnauthenticatedError), (403, errors.ForbiddenError)]
 )
 def test_who_is_not_known_or_may_not_is_told_apart(
-    status: int, error: type[errors.AnsweredError]
+    status: int, error: type[errors.ResponseError]
 ) -> None:
     violation = {"path": "rights", "reason": "cannot", "expected": "a Role"}
     problem = {"title": "no", "status": status, "detail": "why", "violations": [violation]}

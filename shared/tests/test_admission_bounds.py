@@ -10,15 +10,17 @@ import pytest
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import bounds, review
-from stromboli.testkit import admission_cases
-from stromboli.testkit.admission_documents import job, queue, task
+from stromboli.testkit.admission_cases import rules
+from stromboli.testkit.admission_cases.manifests import job, queue, task
 
-POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.load(), max_queue_depth=5)
+POLICY = review.AdmissionPolicy(
+    scheduler_names=("volcano",), plugins=job_plugins.load(), max_queue_depth=5
+)
 QUEUES = {
     each["metadata"]["name"]: kinds.QUEUES.decode(msgspec.json.encode(each))
-    for each in admission_cases.WORLD
+    for each in rules.EXISTING_OBJECTS
 }
-KNOWN = review.Known(queues=QUEUES)
+KNOWN = review.ClusterContext(queues=QUEUES)
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
@@ -86,7 +88,7 @@ LARGE: dict[str, dict[str, Any]] = {
 def reviewed(document: dict[str, Any]) -> tuple[Any, float]:
     kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
     began = time.process_time()
-    review.completed(kind, document, POLICY, known=KNOWN)
+    review.default_patch(kind, document, POLICY, known=KNOWN)
     found = review.violations(kind, "CREATE", document, None, KNOWN, POLICY)
     return found, time.process_time() - began
 
@@ -104,7 +106,7 @@ def test_an_object_beyond_a_bound_is_refused_with_that_alone(what: str) -> None:
 def test_no_object_within_the_bounds_takes_a_second(what: str) -> None:
     """A review stops after a thousand violations."""
     found, took_s = reviewed(LARGE[what])
-    assert len(found) <= 2 * review.MOST_VIOLATIONS
+    assert len(found) <= 2 * review.MAX_VIOLATIONS
     assert took_s < 1
 
 
@@ -115,7 +117,7 @@ def test_a_large_job_of_another_scheduler_passes_untouched() -> None:
 
 def test_a_job_of_a_thousand_tasks_is_admitted() -> None:
     """The bounds are far above what people use."""
-    tasks = [task(name=f"t{i}", template=TEMPLATE) for i in range(bounds.MOST_TASKS)]
+    tasks = [task(name=f"t{i}", template=TEMPLATE) for i in range(bounds.MAX_TASKS)]
     env = [{"name": f"A{i}", "value": "1"} for i in range(500)]
     container = {"name": "c", "image": "i", "args": ["x"] * 9_000, "env": env}
     tasks[0]["template"] = {"spec": {"containers": [container]}}

@@ -5,7 +5,7 @@ import pytest
 
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec.validation import user_commands
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.builders import make_queue
 
 QUEUES = {
@@ -40,7 +40,7 @@ QUEUES = {
 def test_a_queue_is_opened_wherever_it_is_and_all_but_the_root_are_closed(
     action: str, name: str, refused: str
 ) -> None:
-    document = admission_documents.command(action, kinds.QUEUES, name)
+    document = manifests.command(action, kinds.QUEUES, name)
     made = kinds.COMMANDS.decode(msgspec.json.encode(document))
     said = [it.reason for it in user_commands.violations(made, QUEUES)]
     assert said == ([refused] if refused else [])
@@ -49,7 +49,7 @@ def test_a_queue_is_opened_wherever_it_is_and_all_but_the_root_are_closed(
 def test_a_command_that_waits_for_the_queue_above_says_so() -> None:
     made = [
         kinds.COMMANDS.decode(
-            msgspec.json.encode(admission_documents.command("OpenQueue", kinds.QUEUES, name))
+            msgspec.json.encode(manifests.command("OpenQueue", kinds.QUEUES, name))
         )
         for name in ("in-team", "in-open")
     ]
@@ -59,7 +59,7 @@ def test_a_command_that_waits_for_the_queue_above_says_so() -> None:
 
 @pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])
 def test_a_job_is_no_queue(action: str) -> None:
-    document = admission_documents.command(action)
+    document = manifests.command(action)
     made = kinds.COMMANDS.decode(msgspec.json.encode(document))
     (said,) = user_commands.violations(made, QUEUES)
     assert said.path == "action"

@@ -9,14 +9,16 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import defaults, patch, review
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 
-POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, max_queue_depth=5)
+POLICY = review.AdmissionPolicy(
+    scheduler_names=("volcano",), plugins=job_plugins.BUILT_IN, max_queue_depth=5
+)
 SPEC = {"weight": 1, "reclaimable": True}
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    return dict(patch.applied(document, review.completed(kinds.QUEUES, document, POLICY)))
+    return dict(patch.applied(document, review.default_patch(kinds.QUEUES, document, POLICY)))
 
 
 @pytest.mark.parametrize(
@@ -32,9 +34,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_queue_weighs_one_and_gives_back_unless_it_says_otherwise(
     spec: dict[str, Any] | None, wanted: dict[str, Any]
 ) -> None:
-    document = admission_documents.made(
-        kinds.QUEUES, "q", **({} if spec is None else {"spec": spec})
-    )
+    document = manifests.bare_object(kinds.QUEUES, "q", **({} if spec is None else {"spec": spec}))
     assert completed(document)["spec"] == wanted
 
 
@@ -52,7 +52,7 @@ def test_a_hierarchy_with_weights_begins_at_the_root(
     hierarchy: str, weights: str, wanted: tuple[str, str]
 ) -> None:
     notes = {keys.HIERARCHY: hierarchy, keys.HIERARCHY_WEIGHTS: weights}
-    found = completed(admission_documents.queue("q", annotations=notes))["metadata"]["annotations"]
+    found = completed(manifests.queue("q", annotations=notes))["metadata"]["annotations"]
     assert (found[keys.HIERARCHY], found[keys.HIERARCHY_WEIGHTS]) == wanted
 
 
@@ -70,6 +70,6 @@ def test_a_jobs_queue_is_its_own_then_its_namespaces_then_the_default_one(
     own: str, of_namespace: str, wanted: str | None
 ) -> None:
     """None: nothing is written over what the job says."""
-    job = kinds.JOBS.decode(msgspec.json.encode(admission_documents.job(queue=own)))
+    job = kinds.JOBS.decode(msgspec.json.encode(manifests.job(queue=own)))
     added = {it.path: it.value for it in defaults.of_job(job, "volcano", "", of_namespace)}
     assert added.get("/spec/queue") == wanted

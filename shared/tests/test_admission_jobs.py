@@ -13,8 +13,8 @@ from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, permissions, review
 
-POLICY = review.Policy(
-    scheduler_names=("volcano", "stromboli"), plugins=job_plugins.OWN, max_queue_depth=5
+POLICY = review.AdmissionPolicy(
+    scheduler_names=("volcano", "stromboli"), plugins=job_plugins.BUILT_IN, max_queue_depth=5
 )
 Document = dict[str, Any]
 
@@ -39,7 +39,7 @@ QUEUES = {
     )
 }
 
-KNOWN = review.Known(queues=QUEUES)
+KNOWN = review.ClusterContext(queues=QUEUES)
 
 
 def job(**spec: Any) -> Document:
@@ -61,7 +61,7 @@ def task(**changes: Any) -> Document:
 
 
 def complete(document: Document) -> Document:
-    return patch.applied(document, review.completed(kinds.JOBS, document, POLICY, ""))
+    return patch.applied(document, review.default_patch(kinds.JOBS, document, POLICY, ""))
 
 
 def refused(document: Document) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_a_plain_job_passes() -> None:
 
 def test_a_job_may_name_the_queue_that_the_controller_makes_before_it_is_made() -> None:
     """At the very first start the door is open a moment before the controller has written it."""
-    first = review.Known(queues={})
+    first = review.ClusterContext(queues={})
     completed = complete(job(queue=""))
     assert list(review.violations(kinds.JOBS, "CREATE", completed, None, first, POLICY)) == []
 
@@ -139,14 +139,14 @@ def test_plugins_bring_the_plugins_they_need() -> None:
 
 
 def test_the_trace_of_the_submission_is_written_on_the_job() -> None:
-    additions = review.completed(kinds.JOBS, job(), POLICY, "00-ab-cd-01")
+    additions = review.default_patch(kinds.JOBS, job(), POLICY, "00-ab-cd-01")
     annotations = patch.applied(job(), additions)["metadata"]["annotations"]
     assert annotations == {keys.TRACEPARENT: "00-ab-cd-01"}
 
 
 def test_a_job_of_another_scheduler_passes_untouched() -> None:
     foreign = job(schedulerName="other", queue="nowhere", minAvailable=99)
-    assert review.completed(kinds.JOBS, foreign, POLICY, "") == ()
+    assert review.default_patch(kinds.JOBS, foreign, POLICY, "") == ()
     assert refused(foreign) == {}
 
 
@@ -431,7 +431,7 @@ def test_what_is_fixed_cannot_be_changed(changes: Document, path: str) -> None:
 
 
 def test_additions_are_a_json_patch() -> None:
-    additions = review.completed(kinds.JOBS, job(queue=""), POLICY, "")
+    additions = review.default_patch(kinds.JOBS, job(queue=""), POLICY, "")
     encoded = msgspec.json.decode(msgspec.json.encode(additions))
     assert {"op": "add", "path": "/spec/queue", "value": "default"} in encoded
 
@@ -442,9 +442,9 @@ def test_who_submits_a_job_stands_on_it_whatever_it_claims(claimed: dict[str, st
     document = job()
     if claimed is not None:
         document["metadata"] = {**document["metadata"], "annotations": claimed}
-    made = patch.applied(document, review.completed(kinds.JOBS, document, POLICY, "00-a-b-01"))
-    ann = review.Known(requester=permissions.Submitter("ann"))
-    made = patch.applied(made, review.recorded(kinds.JOBS, made, None, POLICY, ann))
+    made = patch.applied(document, review.default_patch(kinds.JOBS, document, POLICY, "00-a-b-01"))
+    ann = review.ClusterContext(requester=permissions.Submitter("ann"))
+    made = patch.applied(made, review.submitter_patch(kinds.JOBS, made, None, POLICY, ann))
     made = made["metadata"]["annotations"]
     assert made == {keys.USER: "ann", keys.TRACEPARENT: "00-a-b-01"}
 
@@ -463,7 +463,7 @@ def test_who_submitted_a_job_does_not_change(
     before: str | None, after: str | None, is_refused: bool
 ) -> None:
     def of(user: str | None) -> Document:
-        made = patch.applied(job(), review.completed(kinds.JOBS, job(), POLICY))
+        made = patch.applied(job(), review.default_patch(kinds.JOBS, job(), POLICY))
         return {
             **made,
             "metadata": {**made["metadata"], "annotations": {keys.USER: user} if user else {}},

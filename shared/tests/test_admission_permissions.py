@@ -11,9 +11,11 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, permissions, review
 from stromboli.shared.jobspec.validation.permissions import Submitter
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 
-POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.load(), max_queue_depth=5)
+POLICY = review.AdmissionPolicy(
+    scheduler_names=("volcano",), plugins=job_plugins.load(), max_queue_depth=5
+)
 ANN, BOB = Submitter("ann", ("vision", "all")), Submitter("bob", ("all",))
 
 
@@ -58,12 +60,12 @@ def test_groups_beyond_the_limit_give_no_right() -> None:
     many = Submitter("ann", tuple(f"group-{index:04}" for index in range(2000)))
     noted = permissions.annotations(many)
     kept = permissions.names(noted[keys.USER_GROUPS])
-    assert len(kept) == permissions.MOST_GROUPS
-    assert len(noted[keys.USER_GROUPS]) <= permissions.LONGEST_GROUPS
+    assert len(kept) == permissions.MAX_GROUPS
+    assert len(noted[keys.USER_GROUPS]) <= permissions.MAX_GROUPS_LENGTH
 
 
 def template(**spec: Any) -> dict[str, Any]:
-    made: dict[str, Any] = admission_documents.job(**spec)["spec"]
+    made: dict[str, Any] = manifests.job(**spec)["spec"]
     return made
 
 
@@ -80,20 +82,22 @@ def document(kind: Kind[Any], **annotations: str) -> dict[str, Any]:
         spec = {"minMember": 1, "queue": "gold", "priorityClassName": "urgent"}
     else:
         spec = {"flows": [{"name": "a"}]}
-    made = admission_documents.made(kind, "one", spec=spec)
+    made = manifests.bare_object(kind, "one", spec=spec)
     made["metadata"]["namespace"] = "red"
     if annotations:
         made["metadata"]["annotations"] = annotations
     return made
 
 
-def known(lists: dict[str, str], submitter: Submitter | None, *, asks: bool = True) -> review.Known:
+def known(
+    lists: dict[str, str], submitter: Submitter | None, *, asks: bool = True
+) -> review.ClusterContext:
     gold = scheduling.Queue(metadata=metadata(**lists))
     gold = msgspec.structs.replace(gold, status=msgspec.structs.replace(gold.status, state="Open"))
     urgent = core.PriorityClass(
         metadata=msgspec.structs.replace(metadata(**lists), name="urgent"), value=1
     )
-    return review.Known(
+    return review.ClusterContext(
         queues={"gold": gold},
         priority_classes={"urgent": urgent},
         submitter=submitter,
@@ -143,7 +147,7 @@ def test_a_change_is_asked_for_what_it_adds_alone() -> None:
     assert {each.path for each in found} == {QUEUE}
 
 
-@pytest.mark.parametrize("kind", permissions.RECORDED, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
 @pytest.mark.parametrize(
     "claimed",
     [{}, {keys.USER: "boss"}, {keys.USER: "boss", keys.USER_GROUPS: "admins"}],
@@ -153,12 +157,12 @@ def test_a_new_object_bears_the_name_of_who_creates_it(
     kind: Kind[Any], claimed: dict[str, str]
 ) -> None:
     made, bob = document(kind, **claimed), known({}, BOB)
-    made = patch.applied(made, review.recorded(kind, made, None, POLICY, bob))
+    made = patch.applied(made, review.submitter_patch(kind, made, None, POLICY, bob))
     assert permissions.recorded(kinds.metadata_of(msgspec.json.encode(made))) == BOB
     assert review.violations(kind, "CREATE", made, None, bob, POLICY) == ()
 
 
-@pytest.mark.parametrize("kind", permissions.RECORDED, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
 def test_a_forged_name_is_refused_also_where_nothing_was_recorded_before(kind: Kind[Any]) -> None:
     """As when another webhook changes it after ours."""
     for forged in ({keys.USER: "ann"}, {keys.USER: "bob", keys.USER_GROUPS: "vision"}):
@@ -167,7 +171,7 @@ def test_a_forged_name_is_refused_also_where_nothing_was_recorded_before(kind: K
         assert [each.path for each in found] == [f"metadata.annotations[{keys.USER}]"]
 
 
-@pytest.mark.parametrize("kind", permissions.RECORDED, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
 def test_no_change_takes_over_the_name_of_another(kind: Kind[Any]) -> None:
     before = document(kind, **permissions.annotations(ANN))
     after = document(kind, **permissions.annotations(BOB))
@@ -176,18 +180,18 @@ def test_no_change_takes_over_the_name_of_another(kind: Kind[Any]) -> None:
     assert [each.path for each in found] == [f"metadata.annotations[{keys.USER}]"]
 
 
-@pytest.mark.parametrize("kind", permissions.MAKERS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", permissions.WORKLOAD_KINDS, ids=lambda kind: kind.kind)
 def test_who_changes_what_makes_jobs_becomes_their_submitter(kind: Kind[Any]) -> None:
     """Else whoever may edit a cron would run commands in the name of its author."""
     before, bob = document(kind, **permissions.annotations(ANN)), known({}, BOB)
     same = document(kind, **{keys.USER: "bob", "note": "x"})
-    same = patch.applied(same, review.recorded(kind, same, before, POLICY, bob))
+    same = patch.applied(same, review.submitter_patch(kind, same, before, POLICY, bob))
     assert permissions.recorded(kinds.metadata_of(msgspec.json.encode(same))).name == "ann"
     assert review.violations(kind, "UPDATE", same, before, bob, POLICY) == ()
     other = {**before, "spec": {**before["spec"], "successfulJobsHistoryLimit": 1}}
     if kind == kinds.JOB_FLOWS:
         other["spec"] = {"flows": [{"name": "b"}]}
-    other = patch.applied(other, review.recorded(kind, other, before, POLICY, bob))
+    other = patch.applied(other, review.submitter_patch(kind, other, before, POLICY, bob))
     assert permissions.recorded(kinds.metadata_of(msgspec.json.encode(other))) == BOB
     assert review.violations(kind, "UPDATE", other, before, bob, POLICY) == ()
 
@@ -196,7 +200,7 @@ def test_a_service_writes_in_the_name_of_the_submitter() -> None:
     """The submitter of a child job is that of its flow or cron, with the same permissions."""
     made = document(kinds.JOBS, **permissions.annotations(ANN))
     around = known({"users": "ann"}, ANN, asks=False)
-    assert review.recorded(kinds.JOBS, made, None, POLICY, around) == ()
+    assert review.submitter_patch(kinds.JOBS, made, None, POLICY, around) == ()
     assert review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY) == ()
     around = known({"users": "bob"}, ANN, asks=False)
     found = review.violations(kinds.JOBS, "CREATE", made, None, around, POLICY)

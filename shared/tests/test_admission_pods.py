@@ -6,7 +6,7 @@ import pytest
 
 from stromboli.shared import keys
 from stromboli.shared.jobspec.validation import pods
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 
 
 def added(
@@ -16,11 +16,11 @@ def added(
     spec: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Path -> value of what a pod in namespace ``team`` gets."""
-    document = admission_documents.pod(**(notes or {}))
+    document = manifests.pod(**(notes or {}))
     document["metadata"].pop("namespace")
     document["spec"] |= spec or {}
     all_groups = pods.ResourceGroups(resource_groups=groups, queue_gates=gates)
-    return {it.path: it.value for it in pods.completed(document, "team", all_groups)}
+    return {it.path: it.value for it in pods.default_patch(document, "team", all_groups)}
 
 
 def group(name: str = "batch", key: str = "", *value: str, **more: Any) -> pods.ResourceGroup:

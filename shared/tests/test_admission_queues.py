@@ -10,7 +10,7 @@ from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.jobspec.validation import patch, review
 
-POLICY = review.Policy(scheduler_names=("volcano",), plugins={}, max_queue_depth=3)
+POLICY = review.AdmissionPolicy(scheduler_names=("volcano",), plugins={}, max_queue_depth=3)
 Document = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ def refused(made: Document, *others: scheduling.Queue, before: Document | None =
         "CREATE" if before is None else "UPDATE",
         made,
         before,
-        review.Known(queues={queue.metadata.name: queue for queue in others}),
+        review.ClusterContext(queues={queue.metadata.name: queue for queue in others}),
         POLICY,
     )
     return {violation.path for violation in found}
@@ -42,14 +42,14 @@ def refused(made: Document, *others: scheduling.Queue, before: Document | None =
 
 def test_a_new_queue_is_reclaimable_and_weighs_one() -> None:
     bare = {"apiVersion": "v", "kind": "Queue", "metadata": {"name": "team"}}
-    made = patch.applied(bare, review.completed(kinds.QUEUES, bare, POLICY, ""))
+    made = patch.applied(bare, review.default_patch(kinds.QUEUES, bare, POLICY, ""))
     assert made["spec"] == {"reclaimable": True, "weight": 1}
 
 
 def test_a_hierarchy_begins_at_the_root() -> None:
     made = document()
     made["metadata"]["annotations"] = {keys.HIERARCHY: "eng/dev", keys.HIERARCHY_WEIGHTS: "2/3"}
-    done = patch.applied(made, review.completed(kinds.QUEUES, made, POLICY, ""))
+    done = patch.applied(made, review.default_patch(kinds.QUEUES, made, POLICY, ""))
     assert done["metadata"]["annotations"] == {
         keys.HIERARCHY: "root/eng/dev",
         keys.HIERARCHY_WEIGHTS: "1/2/3",
@@ -127,7 +127,7 @@ def test_the_roots_resources_are_the_clusters() -> None:
 def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: bool) -> None:
     queues = {q.metadata.name: q for q in (known(name), known("child", parent="parent"))}
     found = review.violations(
-        kinds.QUEUES, "DELETE", document(name), None, review.Known(queues=queues), POLICY
+        kinds.QUEUES, "DELETE", document(name), None, review.ClusterContext(queues=queues), POLICY
     )
     assert (not found) == allowed
 
@@ -140,11 +140,11 @@ def test_an_operator_may_keep_queues_from_going_while_pods_run_in_them(
 ) -> None:
     status = scheduling.QueueStatus(allocated={"pods": str(pods), "cpu": "1"})
     busy = msgspec.structs.replace(known("busy"), status=status)
-    policy = msgspec.structs.replace(POLICY, queues_with_pods_go=goes)
-    around = review.Known(queues={"busy": busy})
+    policy = msgspec.structs.replace(POLICY, allow_deleting_queues_with_pods=goes)
+    around = review.ClusterContext(queues={"busy": busy})
     found = review.violations(kinds.QUEUES, "DELETE", document("busy"), None, around, policy)
     assert [it.path for it in found] == ([] if allowed else ["metadata.name"])
-    gone = review.Known(queues={"other": busy})
+    gone = review.ClusterContext(queues={"other": busy})
     assert review.violations(kinds.QUEUES, "DELETE", document("busy"), None, gone, policy) == ()
 
 

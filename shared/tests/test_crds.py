@@ -26,7 +26,7 @@ GROUPS = {
 def test_the_files_for_kubectl_are_as_their_sources_say() -> None:
     """After an edit of source/: `python -m stromboli.shared.jobspec.crds`."""
     written = {path: path.read_text(encoding="utf-8") for path in crds.paths()}
-    assert written == compose.composed()
+    assert written == compose.compose_all()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared.jobspec import dependencies
+from stromboli.shared.jobspec import dependency_cycles
 
 NAMES = st.sampled_from("abcdef")
 NEEDS = st.dictionaries(NAMES, st.lists(NAMES, max_size=4))
@@ -23,7 +23,7 @@ def waits_for_ever(needs: Mapping[str, list[str]]) -> frozenset[str]:
 
 @given(NEEDS)
 def test_those_who_are_left_wait_for_each_other(needs: dict[str, list[str]]) -> None:
-    assert dependencies.in_a_cycle(needs) == waits_for_ever(needs)
+    assert dependency_cycles.members_of_cycles(needs) == waits_for_ever(needs)
 
 
 def test_a_chain_costs_what_its_links_cost() -> None:
@@ -32,7 +32,7 @@ def test_a_chain_costs_what_its_links_cost() -> None:
     def lasted_s(links: int) -> float:
         chain = {str(link): (str(link + 1),) for link in range(links)}
         began = time.perf_counter()
-        assert dependencies.in_a_cycle(chain) == frozenset()
+        assert dependency_cycles.members_of_cycles(chain) == frozenset()
         return time.perf_counter() - began
 
     ratios = (lasted_s(8_000) / lasted_s(1_000) for _ in range(5))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from stromboli.shared import devices, keys
+from stromboli.shared import device_annotations, keys
 
 
 def test_what_all_containers_have_is_told_together() -> None:
     """CPUs, GPUs and cards by resource."""
-    found = devices.meant(
+    found = device_annotations.assigned_devices(
         {
             keys.CPUS: '{"a":"0-3","b":"8"}',
             keys.DEVICES: '{"a":{"nvidia.com/gpu":["GPU-1","GPU-2"]},"b":{"rdma/hca":["mlx5_0"]}}',
@@ -18,18 +18,21 @@ def test_what_all_containers_have_is_told_together() -> None:
         "nvidia.com/gpu": ("GPU-1", "GPU-2"),
         "rdma/hca": ("mlx5_0",),
     }
-    assert devices.written(found) == "cpu 0-3,8; gpu GPU-1,GPU-2; hca mlx5_0"
+    assert device_annotations.format_assignments(found) == "cpu 0-3,8; gpu GPU-1,GPU-2; hca mlx5_0"
 
 
 def test_shares_of_gpus_are_told_with_what_they_are() -> None:
-    assert devices.meant({devices.VGPU_IDS: "GPU-1,NVIDIA,5000,30:;GPU-2,NVIDIA,100,0:"}) == {
-        "volcano.sh/vgpu": ("GPU-1 (5000MiB)", "GPU-2 (100MiB)")
+    assert device_annotations.assigned_devices(
+        {device_annotations.VGPU_IDS: "GPU-1,NVIDIA,5000,30:;GPU-2,NVIDIA,100,0:"}
+    ) == {"volcano.sh/vgpu": ("GPU-1 (5000MiB)", "GPU-2 (100MiB)")}
+    assert device_annotations.assigned_devices({device_annotations.GPU_INDEX: "0,2"}) == {
+        "volcano.sh/gpu": ("0", "2")
     }
-    assert devices.meant({devices.GPU_INDEX: "0,2"}) == {"volcano.sh/gpu": ("0", "2")}
 
 
 @pytest.mark.parametrize(
-    "notes", [None, {}, {keys.CPUS: "x"}, {keys.DEVICES: "[]"}, {devices.VGPU_IDS: "a,b:"}]
+    "notes",
+    [None, {}, {keys.CPUS: "x"}, {keys.DEVICES: "[]"}, {device_annotations.VGPU_IDS: "a,b:"}],
 )
 def test_what_cannot_be_read_says_nothing(notes: dict[str, str] | None) -> None:
-    assert devices.meant(notes) == {}
+    assert device_annotations.assigned_devices(notes) == {}

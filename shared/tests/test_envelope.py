@@ -23,7 +23,7 @@ def record(
 
 
 def test_a_record_is_a_cloud_event() -> None:
-    assert headers(records.phase_changed()) == {
+    assert headers(records.phase_change()) == {
         "ce_specversion": "1.0",
         "ce_id": "controller/41/7",
         "ce_type": "stromboli.batch.job_phase_changed.v1",
@@ -35,14 +35,14 @@ def test_a_record_is_a_cloud_event() -> None:
 
 def test_what_is_empty_has_no_header() -> None:
     assert (
-        headers(builders.observed(builders.make_node()))
+        headers(builders.snapshot_of(builders.make_node()))
         .keys()
         .isdisjoint({"ce_cause", "traceparent", "ce_objectuid", "ce_objectversion"})
     )
 
 
 def test_cause_and_trace_have_headers_of_their_own() -> None:
-    made = records.phase_changed()
+    made = records.phase_change()
     draft = envelope.Draft(
         topic=made.topic,
         key=made.key,
@@ -58,7 +58,7 @@ def test_cause_and_trace_have_headers_of_their_own() -> None:
 
 def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
     node = builders.make_node(version=7)
-    sealed, value = envelope.seal(builders.gone(node), "monitor", 1, 1)
+    sealed, value = envelope.seal(builders.tombstone_of(node), "monitor", 1, 1)
     assert value is None
     assert sealed["ce_type"] == "stromboli.cluster.object_gone.v1"
     assert (sealed["ce_objectuid"], sealed["ce_objectversion"]) == (node.metadata.uid, "7")
@@ -66,8 +66,8 @@ def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
 
 
 def test_the_same_draft_makes_the_same_bytes() -> None:
-    draft = builders.observed(builders.make_pod(annotations={"b": "1", "a": "2"}))
-    other = builders.observed(builders.make_pod(annotations={"a": "2", "b": "1"}))
+    draft = builders.snapshot_of(builders.make_pod(annotations={"b": "1", "a": "2"}))
+    other = builders.snapshot_of(builders.make_pod(annotations={"a": "2", "b": "1"}))
     assert envelope.seal(draft, "monitor", 1, 2) == envelope.seal(other, "monitor", 1, 2)
 
 
@@ -76,7 +76,7 @@ def test_time_is_told_in_utc_to_the_microsecond() -> None:
         datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC),
         datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2))),
     ):
-        made = records.phase_changed()
+        made = records.phase_change()
         draft = envelope.Draft(topic=made.topic, key=made.key, message=made.message, time=time)
         assert builders.make_record(draft).time == time
 
@@ -132,8 +132,8 @@ def test_what_opens_a_writer_unreadably_has_no_epoch(value: bytes | None) -> Non
 
 def test_what_was_sealed_decodes() -> None:
     made = builders.make_pod(group="g1")
-    assert envelope.decode(builders.make_record(builders.observed(made))) == made
-    assert envelope.decode(builders.make_record(builders.gone(made))) is None
+    assert envelope.decode(builders.make_record(builders.snapshot_of(made))) == made
+    assert envelope.decode(builders.make_record(builders.tombstone_of(made))) is None
 
 
 @pytest.mark.parametrize(

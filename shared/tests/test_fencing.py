@@ -30,7 +30,7 @@ class Topic:
 
     def say(self, epoch: int) -> bool:
         """A writer appends; whether it passes."""
-        made = records.answered("d") if self.topic.main else records.phase_changed()
+        made = records.outcome_of("d") if self.topic.main else records.phase_change()
         return self._passes(builders.make_record(made, self.end, epoch=epoch))
 
     def lose(self, count: int) -> None:
@@ -60,7 +60,7 @@ def test_a_higher_epoch_that_was_not_announced_is_refused() -> None:
     topic.announce(3)
     assert not topic.say(FORGED)
     assert topic.say(3)
-    assert topic.fence.heard == {EVENTS.name: 3}
+    assert topic.fence.accepted == {EVENTS.name: 3}
 
 
 def test_on_the_main_topic_opened_announces() -> None:
@@ -94,7 +94,7 @@ def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
 def test_a_reader_that_goes_on_without_a_gap_refuses_as_one_that_never_stopped() -> None:
     topic = Topic()
     topic.announce(3)
-    topic.fence = fencing.Fence(topic.fence.heard, {EVENTS.name: topic.end})
+    topic.fence = fencing.Fence(topic.fence.accepted, {EVENTS.name: topic.end})
     assert not topic.say(FORGED)
     assert topic.say(3)
 
@@ -129,7 +129,7 @@ def test_a_record_without_an_epoch_passes_so_that_it_makes_its_key_unknown() -> 
     for id_ in ("somebody", f"controller/{'9' * 5000}/1", "controller/٣/1"):
         foreign = envelope.Record(EVENTS, topic.end, "k", b"{}", {"ce_id": id_})
         assert topic.fence.passes(foreign)
-    assert topic.fence.heard == {EVENTS.name: 9}
+    assert topic.fence.accepted == {EVENTS.name: 9}
 
 
 @pytest.mark.parametrize("topic", [topics.DEAD_LETTERS, topics.ANSWERS, topics.SUBMISSIONS])
@@ -138,7 +138,7 @@ def test_nothing_is_fenced_where_writers_act_side_by_side(topic: topics.Topic) -
     for epoch in (9, 3):
         headers = {"ce_id": f"admission/{epoch}/1"}
         assert fence.passes(envelope.Record(topic, 0, "k", b"{}", headers))
-    assert fence.heard == {}
+    assert fence.accepted == {}
 
 
 def test_announcements_are_the_logs_own() -> None:
@@ -146,18 +146,18 @@ def test_announcements_are_the_logs_own() -> None:
     (draft,) = fencing.announcements([EVENTS], "controller", "c", builders.NOON)
     made = [
         builders.make_record(draft, 0, epoch=3),
-        builders.make_record(records.phase_changed("default/a"), 1, epoch=3),
-        builders.make_record(records.phase_changed("default/b"), 2, epoch=2),
+        builders.make_record(records.phase_change("default/a"), 1, epoch=3),
+        builders.make_record(records.phase_change("default/b"), 2, epoch=2),
         builders.make_record(draft, 3, epoch=2),
     ]
-    heard, unheard = fencing.Fence().split(made)
-    assert (records.keys(heard), records.keys(unheard)) == (["default/a"], ["default/b"])
+    accepted, fenced = fencing.Fence().split(made)
+    assert (records.keys(accepted), records.keys(fenced)) == (["default/a"], ["default/b"])
 
 
 def test_the_floor_is_above_every_epoch_that_is_known() -> None:
     """Of records of replaced writers and forged ones, too: the next writer is above them all."""
     epochs = (3, 17, 5)
-    made = [builders.make_record(records.phase_changed(), 0, epoch=epoch) for epoch in epochs]
+    made = [builders.make_record(records.phase_change(), 0, epoch=epoch) for epoch in epochs]
     assert fencing.floor(made) == 18
     assert fencing.floor([]) == 0
 

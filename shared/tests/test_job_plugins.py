@@ -37,7 +37,7 @@ def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Pa
     (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
     install(site, "licence", "their_package:Licence", source)
     plugins = job_plugins.load()
-    assert list(plugins) == [*job_plugins.OWN, "licence"]
+    assert list(plugins) == [*job_plugins.BUILT_IN, "licence"]
     licence = plugins["licence"]
     assert licence.problem(["--seats=0"]) == "seats: at least 1"
     ignored = "--sets=2 ignored: unknown; known are seats, server"
@@ -48,7 +48,7 @@ def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Pa
     assert made.content == {"data": {"seats": "6"}}
     task = job.spec.tasks[0]
     pod: job_plugins.Pod = {"metadata": {}, "spec": msgspec.json.decode(task.template.spec)}
-    licence.shape(pod, job, task, 0, [])
+    licence.mutate_pod(pod, job, task, 0, [])
     env = [{"name": "LICENCE", "value": "licences:27000"}]
     assert pod["spec"]["containers"][0]["env"] == env
 
@@ -67,6 +67,6 @@ def test_names_of_ours_are_taken(site: Path) -> None:
 
 
 def test_every_plugin_of_ours_is_documented_with_all_its_arguments() -> None:
-    for name, plugin in job_plugins.OWN.items():
+    for name, plugin in job_plugins.BUILT_IN.items():
         (row,) = re.findall(rf"^\| `{name}` \|.*$", DOCUMENT, re.MULTILINE)
         assert [it for it in plugin.defaults if f"`{it}`" not in row] == []

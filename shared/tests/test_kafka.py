@@ -7,7 +7,7 @@ import pytest
 from aiokafka import errors as kafka_errors
 
 from stromboli.shared import errors, topics
-from stromboli.shared.bus.kafka import KafkaSettings, clients, layout
+from stromboli.shared.bus.kafka import KafkaSettings, clients, topic_provisioning
 from stromboli.shared.runtime import settings
 
 
@@ -67,9 +67,9 @@ def test_every_client_says_whose_it_is_and_checks_the_brokers_certificate() -> N
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_a_clients_error_becomes_the_one_of_ours_that_says_what_to_do(
-    raised: BaseException, means: type[errors.OutsideError]
+    raised: BaseException, means: type[errors.ExternalError]
 ) -> None:
-    translated = clients.translated("append to t", raised)
+    translated = clients.translate_error("append to t", raised)
     assert type(translated) is means
     assert translated.what == "append to t"
     assert translated.reason
@@ -88,9 +88,9 @@ async def test_patience_ends_where_trying_again_is_useless() -> None:
         raise kafka_errors.GroupAuthorizationFailedError("g")
 
     async with asyncio.timeout(5):
-        assert await clients.patiently("read", call) == 7
+        assert await clients.retry_until_available("read", call) == 7
         with pytest.raises(errors.ForbiddenError):
-            await clients.patiently("read", call)
+            await clients.retry_until_available("read", call)
     assert calls == 3
 
 
@@ -113,4 +113,4 @@ async def test_patience_ends_where_trying_again_is_useless() -> None:
 def test_a_topic_is_altered_only_where_no_record_that_counts_is_lost(
     setting: str, found: str | None, wanted: str, can: bool
 ) -> None:
-    assert layout.can_alter(setting, found, wanted) is can
+    assert topic_provisioning.can_alter(setting, found, wanted) is can

@@ -57,7 +57,7 @@ async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
         for _ in range(WARM_UP + COUNTED):
             folding = asyncio.ensure_future(_next(fold))
             began = time.perf_counter()
-            await writer.append(records.phase_changed())
+            await writer.append(records.phase_change())
             acknowledged_s.append(time.perf_counter() - began)
             await folding
             seen_s.append(time.perf_counter() - began)
@@ -79,7 +79,7 @@ async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
 async def test_thousands_of_records_pass_in_a_second_of_work(open_bus: port.Bus) -> None:
     """Pod events of about 0.8 kB with their headers, appended in one call, then folded."""
     writer = await open_bus.open_writer("controller", "c1")
-    drafts = [records.phase_changed(f"default/{'x' * 200}-{number}") for number in range(MANY)]
+    drafts = [records.phase_change(f"default/{'x' * 200}-{number}") for number in range(MANY)]
     began = time.process_time()
     await writer.append(*drafts)
     appended_cpu_s = time.process_time() - began

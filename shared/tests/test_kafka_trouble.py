@@ -77,7 +77,7 @@ def hanging(parts: real.RealParts) -> Iterator[None]:
 
 
 def event(number: int) -> envelope.Draft:
-    return records.phase_changed(f"default/j{number:03}")
+    return records.phase_change(f"default/j{number:03}")
 
 
 def first_seen(read: list[str]) -> list[str]:
@@ -325,7 +325,9 @@ async def test_a_producer_that_failed_for_good_is_rebuilt(
     epoch = writer.epoch
     await writer.append(event(0))
     await trouble(impostor)
-    appends = [writer.append(event(number), records.answered(f"d{number}")) for number in (1, 2, 3)]
+    appends = [
+        writer.append(event(number), records.outcome_of(f"d{number}")) for number in (1, 2, 3)
+    ]
     stand = await asyncio.gather(*appends)
     assert writer.epoch == epoch
     read, _ = await records.read(open_bus, EVENTS)
@@ -366,13 +368,13 @@ async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
     """Its epochs begin again, too, and the writers of the shorter log are heard."""
     for number in range(5):
         writer = await open_bus.open_writer("controller", f"c{number}")
-        await writer.append(records.answered(f"old{number}"))
+        await writer.append(records.outcome_of(f"old{number}"))
     async with contextlib.aclosing(open_bus.fold([topics.OUTCOMES])) as fold:
         await anext(fold)
         await client.delete_topics([topics.OUTCOMES.full_name(given.cell)])
         async with kafka.KafkaBus(given) as again:
             writer = await again.open_writer("controller", "new")
-            await writer.append(records.answered("new"))
+            await writer.append(records.outcome_of("new"))
             read: list[str] = []
             async with asyncio.timeout(records.DEADLINE_S):
                 while "new" not in read:

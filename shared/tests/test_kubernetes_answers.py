@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
-from stromboli.shared.cluster.kubernetes import cluster, lines, listing, status
+from stromboli.shared.cluster.kubernetes import cluster, line_splitter, listing, status
 
 
 def answer(message: str, reason: str = "", details: dict[str, object] | None = None) -> bytes:
@@ -88,7 +88,7 @@ NO_RIGHT = (
     ],
 )
 def test_a_refusal_is_told_by_what_it_says_not_by_its_code_alone(
-    code: int, body: bytes, expected: type[errors.OutsideError]
+    code: int, body: bytes, expected: type[errors.ExternalError]
 ) -> None:
     assert type(status.translate("patch Pod default/p1", code, body)) is expected
 
@@ -125,7 +125,7 @@ def test_an_error_in_a_watch_has_its_code_inside() -> None:
 )
 def test_lines_do_not_depend_on_how_they_are_cut(whole: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(line + b"\n" for line in whole)
-    splitter, found, begin = lines.Lines(), [], 0
+    splitter, found, begin = line_splitter.LineSplitter(), [], 0
     for end in [*sorted(min(cut, len(stream)) for cut in cuts), len(stream)]:
         found += splitter.feed(stream[begin:end])
         begin = end
@@ -133,7 +133,7 @@ def test_lines_do_not_depend_on_how_they_are_cut(whole: list[bytes], cuts: list[
 
 
 def test_a_line_of_megabytes_passes_and_a_cut_one_does_not() -> None:
-    splitter = lines.Lines()
+    splitter = line_splitter.LineSplitter()
     half = b"x" * (1 << 22)
     assert splitter.feed(half) == []
     assert splitter.feed(half + b"\nrest") == [half + half]

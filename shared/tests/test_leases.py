@@ -10,47 +10,47 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stromboli.shared import errors, leader_election
-from stromboli.shared.leader_election import core
+from stromboli.shared.leader_election import lease_rules
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import records
 
-TERMS = core.Terms(lasts_s=6.0, acts_s=4.0, look_every_s=1.0)
+TERMS = lease_rules.LeaseTiming(duration_s=6.0, renew_deadline_s=4.0, retry_period_s=1.0)
 REPLICAS = 3
 
 
 def test_a_lease_never_looked_at_is_not_taken() -> None:
-    assert not core.Candidate("a", TERMS).may_write(100.0)
+    assert not lease_rules.Candidate("a", TERMS).may_write(100.0)
 
 
 def test_a_lease_that_stands_still_is_taken_after_its_length_as_seen_here() -> None:
     """What its holder wrote into it does not count: the clock may be anything."""
-    candidate = core.Candidate("a", TERMS)
+    candidate = lease_rules.Candidate("a", TERMS)
     for now in (1000.0, 1003.0, 1006.0):
-        candidate.see(core.LeaseRecord("b", 6.0, "1970"), now)
+        candidate.see(lease_rules.LeaseRecord("b", 6.0, "1970"), now)
         assert not candidate.may_write(now)
     assert candidate.may_write(1006.1)
 
 
 def test_every_renewal_seen_begins_the_length_anew() -> None:
-    candidate = core.Candidate("a", TERMS)
-    candidate.see(core.LeaseRecord("b", 6.0, "1"), 0.0)
-    candidate.see(core.LeaseRecord("b", 6.0, "2"), 5.0)
+    candidate = lease_rules.Candidate("a", TERMS)
+    candidate.see(lease_rules.LeaseRecord("b", 6.0, "1"), 0.0)
+    candidate.see(lease_rules.LeaseRecord("b", 6.0, "2"), 5.0)
     assert not candidate.may_write(10.9)
 
 
 def test_a_free_lease_and_ones_own_are_taken_at_once() -> None:
-    candidate = core.Candidate("a", TERMS)
-    candidate.see(core.LeaseRecord(), 0.0)
+    candidate = lease_rules.Candidate("a", TERMS)
+    candidate.see(lease_rules.LeaseRecord(), 0.0)
     assert candidate.may_write(0.0)
-    candidate.see(core.LeaseRecord("a", 6.0, "of the process before"), 0.0)
+    candidate.see(lease_rules.LeaseRecord("a", 6.0, "of the process before"), 0.0)
     assert candidate.may_write(0.0)
     assert not candidate.acts(0.0)
 
 
 def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
-    candidate = core.Candidate("a", TERMS)
-    candidate.see(core.LeaseRecord(), 0.0)
-    candidate.wrote(core.LeaseRecord("a", 6.0, "1"), sent_at=1.0, now=3.0)
+    candidate = lease_rules.Candidate("a", TERMS)
+    candidate.see(lease_rules.LeaseRecord(), 0.0)
+    candidate.wrote(lease_rules.LeaseRecord("a", 6.0, "1"), sent_at=1.0, now=3.0)
     assert candidate.acts(4.9)
     assert not candidate.acts(5.0)
 
@@ -58,19 +58,21 @@ def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
 @pytest.mark.parametrize("lengths", [(4.0, 4.0, 1.0), (6.0, 1.0, 1.0), (6.0, 7.0, 1.0)])
 def test_lengths_that_promise_nothing_are_refused(lengths: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="the first must be the longest"):
-        core.Terms(lasts_s=lengths[0], acts_s=lengths[1], look_every_s=lengths[2])
+        lease_rules.LeaseTiming(
+            duration_s=lengths[0], renew_deadline_s=lengths[1], retry_period_s=lengths[2]
+        )
 
 
 class Replica:
     """A candidate with a clock of its own, and a write that may be under way."""
 
     def __init__(self, name: str, ahead_s: float, rate: float) -> None:
-        self.candidate = core.Candidate(name, TERMS)
+        self.candidate = lease_rules.Candidate(name, TERMS)
         self.ahead_s = ahead_s
         self.rate = rate
         self.read = -1
         self.sent_at: float | None = None
-        self.landed: core.LeaseRecord | None = None
+        self.landed: lease_rules.LeaseRecord | None = None
 
     def now(self, time_s: float) -> float:
         return self.ahead_s + self.rate * time_s
@@ -84,7 +86,7 @@ class Rivalry(RuleBasedStateMachine):
         super().__init__()
         self.time_s = 0.0
         self.version = 0
-        self.lease = core.LeaseRecord()
+        self.lease = lease_rules.LeaseRecord()
         self.given_up: list[tuple[str, int]] = []
 
     @initialize(
@@ -127,7 +129,7 @@ class Rivalry(RuleBasedStateMachine):
         identity, version = self.given_up.pop()
         if version == self.version:
             self.version += 1
-            self.lease = core.LeaseRecord(identity, TERMS.lasts_s, str(self.version))
+            self.lease = lease_rules.LeaseRecord(identity, TERMS.duration_s, str(self.version))
 
     @rule(which=st.integers(0, REPLICAS - 1))
     def a_write_arrives(self, which: int) -> None:
@@ -140,7 +142,9 @@ class Rivalry(RuleBasedStateMachine):
             replica.read = self.version
             return
         self.version += 1
-        self.lease = core.LeaseRecord(replica.candidate.identity, TERMS.lasts_s, str(self.version))
+        self.lease = lease_rules.LeaseRecord(
+            replica.candidate.identity, TERMS.duration_s, str(self.version)
+        )
         replica.landed = self.lease
 
     @rule(which=st.integers(0, REPLICAS - 1), is_lost=st.booleans())
@@ -161,7 +165,7 @@ class Rivalry(RuleBasedStateMachine):
         if holder.sent_at is None and holder.read == self.version:
             holder.candidate.yields()
             self.version += 1
-            self.lease = core.LeaseRecord("", TERMS.lasts_s, str(self.version))
+            self.lease = lease_rules.LeaseRecord("", TERMS.duration_s, str(self.version))
 
     @invariant()
     def at_most_one_acts(self) -> None:
@@ -178,11 +182,11 @@ class Rivalry(RuleBasedStateMachine):
             begun_s = self.time_s
             self.one_waits_no_longer(0)
             while not replica.candidate.acts(replica.now(self.time_s)):
-                assert self.time_s <= begun_s + (TERMS.lasts_s + 2 * TERMS.look_every_s) / 0.85
+                assert self.time_s <= begun_s + (TERMS.duration_s + 2 * TERMS.retry_period_s) / 0.85
                 self.one_looks(0)
                 self.a_write_arrives(0)
                 self.an_answer_comes(0, is_lost=False)
-                self.time_s += TERMS.look_every_s
+                self.time_s += TERMS.retry_period_s
 
 
 TestRivalry = Rivalry.TestCase
@@ -191,14 +195,14 @@ TestRivalry.settings = settings(max_examples=200, stateful_step_count=40)
 
 # --- the loop ---------------------------------------------------------------------------------
 
-QUICK = core.Terms(lasts_s=0.6, acts_s=0.4, look_every_s=0.02)
+QUICK = lease_rules.LeaseTiming(duration_s=0.6, renew_deadline_s=0.4, retry_period_s=0.02)
 
 
 class Shared:
     """A lease in memory, and whether it can be reached."""
 
     def __init__(self) -> None:
-        self.seen = core.LeaseRecord()
+        self.seen = lease_rules.LeaseRecord()
         self.is_away = False
 
     def place(self) -> "Place":
@@ -208,23 +212,25 @@ class Shared:
 class Place:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._last = core.LeaseRecord()
+        self._last = lease_rules.LeaseRecord()
 
-    async def read(self) -> core.LeaseRecord:
+    async def read(self) -> lease_rules.LeaseRecord:
         self._check()
         self._last = self._shared.seen
         return self._last
 
-    async def take(self, identity: str, terms: core.Terms) -> core.LeaseRecord:
-        return self._write(core.LeaseRecord(identity, terms.lasts_s, self._shared.seen.mark + "."))
+    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+        return self._write(
+            lease_rules.LeaseRecord(identity, terms.duration_s, self._shared.seen.mark + ".")
+        )
 
-    async def renew(self, identity: str, terms: core.Terms) -> core.LeaseRecord:
+    async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
         return await self.take(identity, terms)
 
     async def release(self) -> None:
-        self._write(core.LeaseRecord("", 0.0, self._shared.seen.mark + "."))
+        self._write(lease_rules.LeaseRecord("", 0.0, self._shared.seen.mark + "."))
 
-    def _write(self, seen: core.LeaseRecord) -> core.LeaseRecord:
+    def _write(self, seen: lease_rules.LeaseRecord) -> lease_rules.LeaseRecord:
         self._check()
         if self._shared.seen != self._last:
             raise errors.ConflictError("lease", "another was faster")
@@ -247,7 +253,7 @@ class Served:
         self.replace = asyncio.Event()
         self._keeper = leader_election.LeaderElector(shared.place(), name, QUICK, self.health)
 
-    async def _term(self, lead: leader_election.Lead) -> None:
+    async def _term(self, lead: leader_election.Leadership) -> None:
         await lead.acquired()
         self.began += 1
         self.acting.set()

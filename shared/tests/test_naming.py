@@ -14,7 +14,7 @@ def test_the_first_names_are_listed_and_all_others_counted(count: int, data: st.
     """All but the one that is not meant."""
     names = [f"n{number:02}" for number in range(count)]
     without = data.draw(st.sampled_from(["", *names]))
-    text, _, more = naming.listed(names, without).partition(" and ")
+    text, _, more = naming.join_limited(names, without).partition(" and ")
     shown = text.split(", ") if text else []
     others = [name for name in names if name != without]
     assert shown == others[: len(shown)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.shared import queue_order, topics
-from stromboli.testkit import depth
+from stromboli.testkit.strategies import depth
 
 NAMES = st.lists(st.integers(0, 10_000).map(lambda at: f"ns/g{at}"), unique=True, max_size=60)
 

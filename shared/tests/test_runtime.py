@@ -67,7 +67,7 @@ async def test_a_transient_error_is_a_problem_until_the_call_succeeds() -> None:
             raise errors.UnavailableError("GET /x", "refused")
         return 7
 
-    assert await runtime.persist(call, "cluster", health) == 7
+    assert await runtime.retry_until_available(call, "cluster", health) == 7
     assert seen[2] == {"cluster": "GET /x: refused"}
     assert health.is_ready
 

@@ -43,7 +43,7 @@ def test_a_snapshot_begins_empty() -> None:
 
 
 def test_a_change_tells_before_after_cause_and_trace() -> None:
-    picture = seen(builders.observed(observed(1)))
+    picture = seen(builders.snapshot_of(observed(1)))
     draft = envelope.Draft(
         topic=topics.NODES, key="n1", message=observed(2), time=builders.NOON, traceparent="t"
     )
@@ -55,21 +55,21 @@ def test_a_change_tells_before_after_cause_and_trace() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
-    picture = seen(builders.observed(observed(5)))
-    late = builders.make_record(builders.observed(observed(version, cpu="1")), 1)
+    picture = seen(builders.snapshot_of(observed(5)))
+    late = builders.make_record(builders.snapshot_of(observed(version, cpu="1")), 1)
     assert picture.apply(late) is None
     assert picture.get(NODES, "n1") == observed(5)
 
 
 def test_versions_compare_as_numbers() -> None:
-    picture = seen(builders.observed(observed(9)), builders.observed(observed(10)))
+    picture = seen(builders.snapshot_of(observed(9)), builders.snapshot_of(observed(10)))
     assert picture.get(NODES, "n1") == observed(10)
 
 
 def test_a_new_uid_under_an_old_key_replaces_it_whatever_its_version() -> None:
     again = observed(1, generation=2)
-    picture = seen(builders.observed(observed(5)))
-    change = picture.apply(builders.make_record(builders.observed(again), 1))
+    picture = seen(builders.snapshot_of(observed(5)))
+    change = picture.apply(builders.make_record(builders.snapshot_of(again), 1))
     assert change is not None
     assert (change.before, change.after) == (observed(5), again)
 
@@ -90,23 +90,23 @@ def test_a_record_of_another_topic_changes_nothing() -> None:
 
 
 def test_a_tombstone_removes() -> None:
-    picture = seen(builders.observed(observed(1)), builders.gone(observed(2)))
+    picture = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
     assert picture.state(NODES, "n1") is None
 
 
 def test_a_tombstone_of_an_older_object_removes_nothing() -> None:
     again = observed(3, generation=2)
-    picture = seen(builders.observed(again), builders.gone(observed(2)))
+    picture = seen(builders.snapshot_of(again), builders.tombstone_of(observed(2)))
     assert picture.get(NODES, "n1") == again
 
 
 def test_a_tombstone_of_what_is_absent_changes_nothing() -> None:
     picture = snapshot.Snapshot()
-    assert picture.apply(builders.make_record(builders.gone(observed(1)))) is None
+    assert picture.apply(builders.make_record(builders.tombstone_of(observed(1)))) is None
 
 
 def test_late_news_of_what_is_gone_does_not_bring_it_back() -> None:
-    picture = seen(builders.observed(observed(1)), builders.gone(observed(2)))
+    picture = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
     assert picture.observe(NODES, observed(3)) is None
     assert picture.state(NODES, "n1") is None
 
@@ -114,7 +114,9 @@ def test_late_news_of_what_is_gone_does_not_bring_it_back() -> None:
 def test_a_new_object_of_a_name_that_is_gone_is_there() -> None:
     again = observed(4, generation=2)
     picture = seen(
-        builders.observed(observed(1)), builders.gone(observed(2)), builders.observed(again)
+        builders.snapshot_of(observed(1)),
+        builders.tombstone_of(observed(2)),
+        builders.snapshot_of(again),
     )
     assert picture.get(NODES, "n1") == again
 
@@ -123,8 +125,8 @@ def test_a_new_object_of_a_name_that_is_gone_is_there() -> None:
 
 
 def test_what_does_not_decode_is_unknown_and_neither_old_nor_absent() -> None:
-    picture = seen(builders.observed(observed(1)))
-    change = picture.apply(builders.garbled(topics.NODES, "n1", 1))
+    picture = seen(builders.snapshot_of(observed(1)))
+    change = picture.apply(builders.undecodable_record(topics.NODES, "n1", 1))
     assert change is not None
     assert is_unknown(picture)
     assert picture.get(NODES, "n1") is None
@@ -135,7 +137,7 @@ def test_what_does_not_decode_is_unknown_and_neither_old_nor_absent() -> None:
 def test_what_the_monitor_could_not_read_is_unknown_with_its_reason() -> None:
     unreadable = cluster.Unreadable(uid="u", resource_version="2", reason="too large")
     picture = seen(
-        builders.observed(observed(1)),
+        builders.snapshot_of(observed(1)),
         envelope.Draft(topic=topics.NODES, key="n1", message=unreadable, time=builders.NOON),
     )
     assert picture.state(NODES, "n1") == snapshot.Unknown("too large")
@@ -143,11 +145,11 @@ def test_what_the_monitor_could_not_read_is_unknown_with_its_reason() -> None:
 
 def test_unknown_ends_with_the_next_record_that_is_read() -> None:
     picture = snapshot.Snapshot()
-    picture.apply(builders.garbled(topics.NODES, "n1", 0))
-    picture.apply(builders.make_record(builders.observed(observed(1)), 1))
+    picture.apply(builders.undecodable_record(topics.NODES, "n1", 0))
+    picture.apply(builders.make_record(builders.snapshot_of(observed(1)), 1))
     assert picture.get(NODES, "n1") == observed(1)
-    picture.apply(builders.garbled(topics.NODES, "n1", 2))
-    picture.apply(builders.make_record(builders.gone(observed(2)), 3))
+    picture.apply(builders.undecodable_record(topics.NODES, "n1", 2))
+    picture.apply(builders.make_record(builders.tombstone_of(observed(2)), 3))
     assert picture.state(NODES, "n1") is None
 
 
@@ -155,53 +157,59 @@ def test_unknown_ends_with_the_next_record_that_is_read() -> None:
 
 
 def test_the_response_to_our_own_write_is_ahead_of_the_topic() -> None:
-    picture = seen(builders.observed(observed(1)))
+    picture = seen(builders.snapshot_of(observed(1)))
     assert picture.observe(NODES, observed(3, cpu="4")) is not None
-    assert picture.apply(builders.make_record(builders.observed(observed(2)), 1)) is None
+    assert picture.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
     assert picture.get(NODES, "n1") == observed(3, cpu="4")
 
 
 def test_an_old_response_does_not_replace_a_newer_object_of_another_uid() -> None:
     again = observed(9, generation=2)
-    picture = seen(builders.observed(again))
+    picture = seen(builders.snapshot_of(again))
     assert picture.observe(NODES, observed(3)) is None
     assert picture.get(NODES, "n1") == again
 
 
 def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
-    picture = seen(builders.observed(observed(1)))
+    picture = seen(builders.snapshot_of(observed(1)))
     uid = observed(1).metadata.uid
     assert picture.forget(NODES, "n1", "of another") is None
     assert picture.forget(NODES, "n1", uid) is not None
-    assert picture.apply(builders.make_record(builders.observed(observed(2)), 1)) is None
+    assert picture.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
     assert picture.state(NODES, "n1") is None
 
 
 def test_late_news_of_the_one_before_does_not_hide_what_we_made_under_its_name() -> None:
     """We learned ourselves that it was gone; the topic comes to that only later."""
     again = observed(9, generation=2)
-    picture = seen(builders.observed(observed(1)))
+    picture = seen(builders.snapshot_of(observed(1)))
     picture.forget(NODES, "n1", observed(1).metadata.uid)
     picture.observe(NODES, again)
-    for offset, late in enumerate((builders.observed(observed(2)), builders.gone(observed(3))), 1):
+    for offset, late in enumerate(
+        (builders.snapshot_of(observed(2)), builders.tombstone_of(observed(3))), 1
+    ):
         assert picture.apply(builders.make_record(late, offset)) is None
     assert picture.get(NODES, "n1") == again
 
 
 def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
     """Versions of different objects are compared only as long as a response is ahead."""
-    picture = seen(builders.observed(observed(1)))
+    picture = seen(builders.snapshot_of(observed(1)))
     picture.observe(NODES, observed(5))
-    picture.apply(builders.make_record(builders.observed(observed(5)), 1))
+    picture.apply(builders.make_record(builders.snapshot_of(observed(5)), 1))
     again = observed(2, generation=2)
-    assert picture.apply(builders.make_record(builders.observed(again), 2)) is not None
+    assert picture.apply(builders.make_record(builders.snapshot_of(again), 2)) is not None
     assert picture.get(NODES, "n1") == again
 
 
 def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
     """Its answer was lost, so all of it stands in the topic once more, and is read bit by bit."""
     again = observed(3, generation=2)
-    append = [builders.observed(observed(1)), builders.gone(observed(2)), builders.observed(again)]
+    append = [
+        builders.snapshot_of(observed(1)),
+        builders.tombstone_of(observed(2)),
+        builders.snapshot_of(again),
+    ]
     picture = seen(*append)
     for offset, draft in enumerate(append, len(append)):
         assert picture.apply(builders.make_record(draft, offset)) is None
@@ -210,10 +218,10 @@ def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
 
 def test_what_is_newer_than_its_end_is_there_again() -> None:
     """Its kind was not served for a while, so the monitor said that there was none."""
-    picture = seen(builders.observed(observed(5)))
-    none = msgspec.structs.replace(builders.gone(observed(5)), object_version="0")
+    picture = seen(builders.snapshot_of(observed(5)))
+    none = msgspec.structs.replace(builders.tombstone_of(observed(5)), object_version="0")
     picture.apply(builders.make_record(none, 1))
-    assert picture.apply(builders.make_record(builders.observed(observed(5)), 2)) is not None
+    assert picture.apply(builders.make_record(builders.snapshot_of(observed(5)), 2)) is not None
     assert picture.get(NODES, "n1") == observed(5)
 
 
@@ -238,13 +246,13 @@ def _history(place: int, plan: Sequence[str]) -> list[envelope.Record]:
         else:
             made = builders.make_pod(f"p{place}", version=version, generation=generation)
         if step == "garble":
-            topic = builders.observed(made).topic
-            records.append(builders.garbled(topic, made.metadata.key, version))
+            topic = builders.snapshot_of(made).topic
+            records.append(builders.undecodable_record(topic, made.metadata.key, version))
         elif step == "remove":
-            records.append(builders.make_record(builders.gone(made), version))
+            records.append(builders.make_record(builders.tombstone_of(made), version))
             generation += 1
         else:
-            records.append(builders.make_record(builders.observed(made), version))
+            records.append(builders.make_record(builders.snapshot_of(made), version))
     return records
 
 
@@ -349,5 +357,5 @@ def test_a_kind_that_is_listed_again_or_unreadable_is_missing() -> None:
     for kind in ("nodes", "pods"):
         sync.apply(synced(kind), 0.0)
     sync.apply(synced("nodes", "listing"), 0.0)
-    sync.apply(builders.garbled(topics.SYNC, "pods"))
+    sync.apply(builders.undecodable_record(topics.SYNC, "pods"))
     assert missing(sync) == ("nodes not synced yet", "pods not synced yet")

@@ -27,16 +27,16 @@ def asking(text: str) -> batch.Job:
 )
 def test_what_makes_no_sense_is_refused_and_never_carried_out(text: str, reason: str) -> None:
     job = asking(text)
-    (violation,) = debug_tools.problems(job)
+    (violation,) = debug_tools.violations(job)
     assert reason in violation.reason
-    assert (violation.path, debug_tools.wishes(job)) == (debug_tools.PATH, ())
-    assert violation in list(jobs.of_itself(job))
-    assert violation in list(jobs.updated(job, JOB))
+    assert (violation.path, debug_tools.requested_tools(job)) == (debug_tools.PATH, ())
+    assert violation in list(jobs.validate_alone(job))
+    assert violation in list(jobs.validate_update(job, JOB))
 
 
 def test_an_old_mistake_does_not_keep_a_job_from_being_changed() -> None:
     job = asking("nonsense")
-    assert list(jobs.updated(job, job)) == []
+    assert list(jobs.validate_update(job, job)) == []
 
 
 def test_what_is_written_is_what_is_read() -> None:
@@ -44,9 +44,9 @@ def test_what_is_written_is_what_is_read() -> None:
         debug_tools.DebugToolRequest(tool="jupyter", task="worker"),
         debug_tools.DebugToolRequest(tool="terminal", image="i"),
     )
-    job = asking(debug_tools.written(wishes))
-    assert (debug_tools.wishes(job), list(debug_tools.problems(job))) == (wishes, [])
-    assert debug_tools.wishes(JOB) == ()
+    job = asking(debug_tools.encode_annotation(wishes))
+    assert (debug_tools.requested_tools(job), list(debug_tools.violations(job))) == (wishes, [])
+    assert debug_tools.requested_tools(JOB) == ()
 
 
 @pytest.mark.parametrize("name", debug_tools.TOOLS)

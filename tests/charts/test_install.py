@@ -18,7 +18,7 @@ import pytest_asyncio
 from stromboli.shared.api import kinds
 from stromboli.shared.bus.kafka import KafkaSettings, clients
 from stromboli.testkit.parts import kubernetes, ports, tools
-from tests.charts import drive, guide, helm, rights, world
+from tests.charts.support import control_plane, helm, install_guide, rbac_rights, rights_scenarios
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -26,10 +26,12 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane(
+async def control(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[world.ControlPlane]:
-    async with world.control_plane(real_tools, tmp_path_factory.mktemp("charts")) as running:
+) -> AsyncIterator[control_plane.ControlPlane]:
+    async with control_plane.running_control_plane(
+        real_tools, tmp_path_factory.mktemp("charts")
+    ) as running:
         yield running
 
 
@@ -52,31 +54,33 @@ def before(state: Path) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def upgraded(plane: world.ControlPlane) -> str:
+async def upgraded(control: control_plane.ControlPlane) -> str:
     """What one release of all, of the commit before, says after it became this one; gone again."""
-    trial = guide.block("trial")
-    plane.sh(trial, before(plane.state))
+    trial = install_guide.block("trial")
+    control.sh(trial, before(control.state))
     upgrade = trial.replace("helm install", "helm upgrade").replace("--create-namespace", "")
-    plane.sh(upgrade)
-    status = plane.sh("helm history stromboli --namespace stromboli --output yaml")
-    plane.sh("helm uninstall stromboli --namespace stromboli")
-    plane.sh("kubectl delete namespace stromboli --wait=false")
+    control.sh(upgrade)
+    status = control.sh("helm history stromboli --namespace stromboli --output yaml")
+    control.sh("helm uninstall stromboli --namespace stromboli")
+    control.sh("kubectl delete namespace stromboli --wait=false")
     return status
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def installed(plane: world.ControlPlane, upgraded: str) -> world.ControlPlane:
+async def installed(
+    control: control_plane.ControlPlane, upgraded: str
+) -> control_plane.ControlPlane:
     """The guide's commands, in its order."""
-    await plane.controllers.start()
-    plane.sh("kubectl wait --for=delete namespace/stromboli --timeout=60s")
-    plane.sh(guide.block("secrets"))
-    plane.sh(guide.block("install"))
-    return plane
+    await control.controllers.start()
+    control.sh("kubectl wait --for=delete namespace/stromboli --timeout=60s")
+    control.sh(install_guide.block("secrets"))
+    control.sh(install_guide.block("install"))
+    return control
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(installed: world.ControlPlane) -> AsyncIterator[world.Services]:
-    async with world.services(installed) as started:
+async def running(installed: control_plane.ControlPlane) -> AsyncIterator[control_plane.Services]:
+    async with control_plane.running_services(installed) as started:
         yield started
 
 
@@ -87,14 +91,16 @@ async def test_a_release_of_the_commit_before_becomes_this_one(upgraded: str) ->
 
 
 @in_one_loop
-async def test_the_guide_installs_everything(installed: world.ControlPlane) -> None:
+async def test_the_guide_installs_everything(installed: control_plane.ControlPlane) -> None:
     listed = installed.sh("helm list --namespace stromboli --short").split()
     assert listed == ["stromboli-admission", "stromboli-base", "stromboli-controller",
                       "stromboli-monitor", "stromboli-scheduler"]  # fmt: skip
 
 
 @in_one_loop
-async def test_services_are_ready_by_the_probes_of_their_charts(running: world.Services) -> None:
+async def test_services_are_ready_by_the_probes_of_their_charts(
+    running: control_plane.Services,
+) -> None:
     """Under the settings of the guide: accounts and TLS at the broker, each a user of its own."""
     for pod in running.pods.values():
         assert await pod.passes("startupProbe")
@@ -119,7 +125,7 @@ NETWORK = {
     f"{verb} hypernodes.topology.volcano.sh" for verb in ("create", "delete", "get", "patch")
 }
 """Making HyperNodes, which no file asks for here, and looking them up for hard wishes."""
-LOOKS = {str(rights.Right(kind.group, kind.plural, "get")) for kind in kinds.WATCHED}
+LOOKS = {str(rbac_rights.Right(kind.group, kind.plural, "get")) for kind in kinds.WATCHED}
 """One line of the monitor's code, whatever the kind; that it looks at all is waited for."""
 RARE = {
     "admission": {"list hypernodes.topology.volcano.sh"},
@@ -143,33 +149,46 @@ steps: the object is read again. Users can bring it about for some kinds at will
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def driven(running: world.Services) -> list[rights.Asked]:
+async def audited(running: control_plane.Services) -> list[rbac_rights.AuditedRequest]:
     """All that the services asked for, from their start on and while users did everything."""
-    api_server = running.plane.api_server
+    api_server = running.control.api_server
     monitor = running.pods["monitor"]
     async with api_server.client() as api:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": drive.NAMESPACE}}
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": rights_scenarios.NAMESPACE},
+        }
         await api.create("/api/v1/namespaces", namespace)
-        user = drive.Drive(api)
-        ways = (user.jobs, user.changes, user.tools, user.makers, user.strays, user.places)
+        user = rights_scenarios.RightsScenarios(api)
+        ways = (
+            user.jobs,
+            user.changes,
+            user.tools,
+            user.flows_and_crons,
+            user.unmanaged_pods,
+            user.queues_and_topology,
+        )
         async with asyncio.TaskGroup() as tasks:
-            for way in (*ways, user.refusals):
+            for way in (*ways, user.rejections):
                 tasks.create_task(way())
-        await user.blind(monitor.stop)
+        await user.stale_cache(monitor.stop)
         await user.until("a look for what others wrote", lambda: _has_looked(api_server))
         await monitor.start()
-        broker = running.plane.broker.bootstrap
-        await drive.hide(clients.connection(KafkaSettings(bootstrap=(broker,))), "default")
+        broker = running.control.broker.bootstrap
+        await rights_scenarios.publish_stale_records(
+            clients.connection(KafkaSettings(bootstrap=(broker,))), "default"
+        )
         await user.until("a look for what is hidden", lambda: _has_looked_all(api_server))
-    return list(rights.asked(api_server.audit_log))
+    return list(rbac_rights.audited_requests(api_server.audit_log))
 
 
 async def _has_looked(api_server: kubernetes.ApiServer) -> bool:
     """The controller, for the job and the queue that others changed behind its back."""
     got = {
         each.right.resource
-        for each in rights.asked(api_server.audit_log)
-        if each.user == world.account("controller")
+        for each in rbac_rights.audited_requests(api_server.audit_log)
+        if each.user == control_plane.account("controller")
         and each.right.verb == "get"
         and each.right.name == "blind"
     }
@@ -180,8 +199,8 @@ async def _has_looked_all(api_server: kubernetes.ApiServer) -> bool:
     """The monitor, for what somebody else's words hide."""
     got = {
         each.right.resource
-        for each in rights.asked(api_server.audit_log)
-        if each.user == world.account("monitor") and each.right.name == "hidden"
+        for each in rbac_rights.audited_requests(api_server.audit_log)
+        if each.user == control_plane.account("monitor") and each.right.name == "hidden"
     }
     return len(got) > 1
 
@@ -189,35 +208,37 @@ async def _has_looked_all(api_server: kubernetes.ApiServer) -> bool:
 @in_one_loop
 @pytest.mark.parametrize("service", helm.SERVICES)
 async def test_a_service_has_the_rights_it_needs_and_no_other(
-    service: str, running: world.Services, driven: list[rights.Asked]
+    service: str, running: control_plane.Services, audited: list[rbac_rights.AuditedRequest]
 ) -> None:
-    mine = [each for each in driven if each.user == world.account(service)]
+    mine = [each for each in audited if each.user == control_plane.account(service)]
     assert [str(each.right) for each in mine if not each.is_allowed] == []
-    given = rights.given(rights.bound(running.objects, f"stromboli-{service}"))
-    unused = {str(right) for right in rights.unused(given, mine)}
+    given = rbac_rights.granted(rbac_rights.bound(running.objects, f"stromboli-{service}"))
+    unused = {str(right) for right in rbac_rights.unused(given, mine)}
     assert unused - RARE.get(service, set()) == set()
 
 
 @in_one_loop
-async def test_the_scheduler_never_asks_the_api_server(driven: list[rights.Asked]) -> None:
-    assert world.account("scheduler") not in {each.user for each in driven}
+async def test_the_scheduler_never_asks_the_api_server(
+    audited: list[rbac_rights.AuditedRequest],
+) -> None:
+    assert control_plane.account("scheduler") not in {each.user for each in audited}
 
 
 @in_one_loop
 async def test_definitions_that_are_there_are_never_written_over(
-    installed: world.ControlPlane,
+    installed: control_plane.ControlPlane,
 ) -> None:
     """They came with the first release, which is gone; no later one has touched them."""
     async with installed.api_server.client() as api:
         for each in (await api.get(DEFINITIONS))["items"]:
             assert each["metadata"]["generation"] == 1
-    said = installed.sh(f"{guide.block('definitions').strip()} --dry-run=server")
+    said = installed.sh(f"{install_guide.block('definitions').strip()} --dry-run=server")
     assert said.count("serverside-applied") == 9
 
 
 @in_one_loop
 async def test_pods_of_the_system_pass_pod_security_restricted(
-    installed: world.ControlPlane,
+    installed: control_plane.ControlPlane,
 ) -> None:
     """The API server judges them itself, in a namespace that takes no others."""
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -225,7 +246,7 @@ async def test_pods_of_the_system_pass_pod_security_restricted(
     async with installed.api_server.client() as api:
         await api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
         await api.until_namespace_takes_pods("strict")
-        trial = helm.rendered("stromboli", *world.TRIAL, release="stromboli")
+        trial = helm.rendered("stromboli", *control_plane.TRIAL, release="stromboli")
         for each in helm.of_kind(trial, "ServiceAccount"):
             account = {"metadata": {"name": each["metadata"]["name"]}}
             await api.create("/api/v1/namespaces/strict/serviceaccounts", account)
@@ -242,7 +263,7 @@ async def test_pods_of_the_system_pass_pod_security_restricted(
 
 @in_one_loop
 async def test_every_object_is_taken_by_a_server_side_dry_run(
-    installed: world.ControlPlane,
+    installed: control_plane.ControlPlane,
 ) -> None:
     """Also what is off by default and needs nobody else's definitions."""
     groups = '[{"resourceGroup": "gpu", "object": {"key": "namespace", "value": ["ml"]}}]'
@@ -253,7 +274,7 @@ async def test_every_object_is_taken_by_a_server_side_dry_run(
         ["--set", "controller.ownerReferencesPermissionEnforcement=true"],
         ["--set", "admission.rest.enabled=true"],
     ):
-        objects = helm.rendered("stromboli", *world.TRIAL, *options, release="other")
+        objects = helm.rendered("stromboli", *control_plane.TRIAL, *options, release="other")
         file = installed.state / "other.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
         installed.sh(
@@ -264,14 +285,14 @@ async def test_every_object_is_taken_by_a_server_side_dry_run(
 
 @in_one_loop
 async def test_an_upgrade_leaves_the_certificate_and_what_is_trusted(
-    running: world.Services,
+    running: control_plane.Services,
 ) -> None:
     """Helm compares with what it wrote itself: what the service put in is not its own."""
     await running.lead(here=False)
-    before = running.plane.sh(WHAT_ADMISSION_WROTE)
-    upgrade = guide.block("install").replace("helm install", "helm upgrade")
-    running.plane.sh(upgrade)
-    assert running.plane.sh(WHAT_ADMISSION_WROTE) == before
+    before = running.control.sh(WHAT_ADMISSION_WROTE)
+    upgrade = install_guide.block("install").replace("helm install", "helm upgrade")
+    running.control.sh(upgrade)
+    assert running.control.sh(WHAT_ADMISSION_WROTE) == before
     assert before.count("\n") == 3
     assert all(len(line) > 100 for line in before.splitlines())
 
@@ -297,31 +318,31 @@ table of admission's page, which the chart is compared with."""
 
 @in_one_loop
 async def test_rest_as_the_guide_opens_it_does_for_tenants_what_they_may(
-    running: world.Services, driven: list[rights.Asked]
+    running: control_plane.Services, audited: list[rbac_rights.AuditedRequest]
 ) -> None:
     """Under the chart's certificate, settings and rights; after all that runs without them."""
-    plane = running.plane
+    control = running.control
     await running.lead(here=False)
-    notes = plane.sh(guide.block("rest"))
+    notes = control.sh(install_guide.block("rest"))
     whole = "helm install whole charts/stromboli --dry-run --take-ownership"
-    options = " ".join(("-n stromboli", *world.TRIAL, "--set admission.rest.enabled=true"))
-    for said, name in ((notes, "stromboli"), (plane.sh(f"{whole} {options}"), "whole")):
+    options = " ".join(("-n stromboli", *control_plane.TRIAL, "--set admission.rest.enabled=true"))
+    for said, name in ((notes, "stromboli"), (control.sh(f"{whole} {options}"), "whole")):
         assert f"REST: https://{name}-admission.stromboli:8480" in said
     await running.follow("admission")
     await running.lead(here=True)
-    (plane.state / "tenant.yaml").write_text(guide.block("tenant", "accounts.md"))
-    plane.sh(
+    (control.state / "tenant.yaml").write_text(install_guide.block("tenant", "accounts.md"))
+    control.sh(
         "kubectl create namespace vision\n"
         "for who in trainer stranger; do kubectl -n vision create serviceaccount $who; done\n"
-        f"kubectl apply -f {plane.state}/tenant.yaml"
+        f"kubectl apply -f {control.state}/tenant.yaml"
     )
-    trusted = plane.sh(guide.block("authority") + "cat stromboli.crt")
+    trusted = control.sh(install_guide.block("authority") + "cat stromboli.crt")
     address = f"{ports.LOOPBACK}:{running.pods['admission'].port('rest')}"
-    reach = guide.block("reach").replace("stromboli-admission.stromboli:8480", address)
+    reach = install_guide.block("reach").replace("stromboli-admission.stromboli:8480", address)
     assert reach.count(address) == 1
-    plane.sh(reach)
+    control.sh(reach)
 
-    stranger = plane.sh("kubectl create token stranger -n vision --audience stromboli").strip()
+    stranger = control.sh("kubectl create token stranger -n vision --audience stromboli").strip()
     context = ssl.create_default_context(cadata=trusted)
     url = f"https://{address}/v1/namespaces/vision/jobs"
     async with aiohttp.ClientSession() as session:
@@ -329,10 +350,14 @@ async def test_rest_as_the_guide_opens_it_does_for_tenants_what_they_may(
             async with session.get(url, headers=headers, ssl=context) as answer:
                 assert answer.status == status, await answer.text()
 
-    user = world.account("admission")
-    mine = [each for each in rights.asked(plane.api_server.audit_log) if each.user == user]
+    user = control_plane.account("admission")
+    mine = [
+        each
+        for each in rbac_rights.audited_requests(control.api_server.audit_log)
+        if each.user == user
+    ]
     assert [str(each.right) for each in mine if not each.is_allowed] == []
-    given = rights.given(rights.bound(running.objects, "stromboli-admission"))
-    unused = {str(right) for right in rights.unused(given, mine)}
-    untried = {str(right) for right in rights.documented()} - OPENED
+    given = rbac_rights.granted(rbac_rights.bound(running.objects, "stromboli-admission"))
+    unused = {str(right) for right in rbac_rights.unused(given, mine)}
+    untried = {str(right) for right in rbac_rights.documented()} - OPENED
     assert unused <= untried

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from stromboli.testkit.parts import tools
-from tests.charts import helm, rights
+from tests.charts.support import helm, rbac_rights
 
 pytestmark = pytest.mark.real
 TRIAL = ("--set", "global.kafka.trial=true")
@@ -17,7 +17,7 @@ def whole(real_tools: tools.Tools) -> list[helm.Object]:
 
 
 @pytest.mark.parametrize("chart", helm.CHARTS)
-def test_a_chart_has_nothing_to_complain_about(chart: str, real_tools: tools.Tools) -> None:
+def test_a_chart_passes_lint(chart: str, real_tools: tools.Tools) -> None:
     options = [] if chart in ("base", "kafka") else [*helm.BROKERS]
     path = str(helm.CHARTS[chart])
     said = helm.run("lint", "--strict", path, "--kube-version", helm.KUBERNETES, *options)
@@ -67,7 +67,7 @@ def test_a_wrong_value_is_refused_by_its_name(
         ),
     ],
 )
-def test_what_lacks_is_said_with_the_next_step(
+def test_a_missing_value_is_reported_with_the_next_step(
     options: tuple[str, ...], said: str, real_tools: tools.Tools
 ) -> None:
     with pytest.raises(helm.HelmError) as refused:
@@ -100,12 +100,12 @@ def test_nothing_of_the_system_runs_with_more_rights_than_it_needs(
 
 def test_the_scheduler_has_no_kubernetes_access_at_all(whole: list[helm.Object]) -> None:
     """No rule names its account, and its pods have no token."""
-    pod = helm.the(whole, "Deployment", "-scheduler")["spec"]["template"]["spec"]
+    pod = helm.the_only(whole, "Deployment", "-scheduler")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for each in helm.of_kind(whole, kind):
             assert pod["serviceAccountName"] not in [it["name"] for it in each["subjects"]]
-    policy = helm.the(whole, "NetworkPolicy", "-scheduler")
+    policy = helm.the_only(whole, "NetworkPolicy", "-scheduler")
     ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
     assert not {443, 6443} & set(ports)
 
@@ -120,7 +120,7 @@ def test_one_release_of_all_and_one_for_each_make_the_same_names(
             assert (each["kind"], each["metadata"]["name"]) in together
 
 
-def test_what_needs_others_definitions_is_off(whole: list[helm.Object]) -> None:
+def test_objects_of_other_projects_are_off_by_default(whole: list[helm.Object]) -> None:
     """A cluster without the Prometheus operator and without cert-manager takes everything."""
     groups = {each["apiVersion"].partition("/")[0] for each in whole}
     assert not {group for group in groups if group.endswith((".coreos.com", "cert-manager.io"))}
@@ -129,25 +129,25 @@ def test_what_needs_others_definitions_is_off(whole: list[helm.Object]) -> None:
 def test_monitoring_and_cert_manager_are_there_when_asked_for(real_tools: tools.Tools) -> None:
     options = ("--set", "serviceMonitor.enabled=true", "--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *options)
-    monitor = helm.the(objects, "ServiceMonitor")
-    service = helm.the(objects, "Service")
+    monitor = helm.the_only(objects, "ServiceMonitor")
+    service = helm.the_only(objects, "Service")
     labels = monitor["spec"]["selector"]["matchLabels"]
     assert labels.items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] in [
         port["name"] for port in service["spec"]["ports"]
     ]
-    certificate = helm.the(objects, "Certificate")
+    certificate = helm.the_only(objects, "Certificate")
     host = f"{service['metadata']['name']}.batch.svc"
     assert certificate["spec"]["dnsNames"] == [host]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        annotations = helm.the(objects, kind)["metadata"]["annotations"]
+        annotations = helm.the_only(objects, kind)["metadata"]["annotations"]
         name = annotations["cert-manager.io/inject-ca-from"]
         assert name == f"batch/{certificate['metadata']['name']}"
     # What cert-manager writes, the pod reads; and the service needs no right to do it itself.
-    pod = helm.the(objects, "Deployment")["spec"]["template"]["spec"]
+    pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
     secrets = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
     assert secrets == [certificate["spec"]["secretName"]]
-    rules = helm.the(objects, "Role")["rules"]
+    rules = helm.the_only(objects, "Role")["rules"]
     assert {each["resources"][0] for each in rules} == {"leases"}
 
 
@@ -155,7 +155,7 @@ def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
     whole: list[helm.Object], real_tools: tools.Tools
 ) -> None:
     def resources(objects: list[helm.Object]) -> set[str]:
-        configuration = helm.the(objects, "MutatingWebhookConfiguration")
+        configuration = helm.the_only(objects, "MutatingWebhookConfiguration")
         return {it for each in configuration["webhooks"] for it in each["rules"][0]["resources"]}
 
     assert "pods" not in resources(whole)
@@ -164,7 +164,7 @@ def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
     assert "pods" in resources(objects)
 
 
-def test_the_brokers_secrets_stand_in_no_object_of_ours(real_tools: tools.Tools) -> None:
+def test_no_object_contains_the_brokers_secrets(real_tools: tools.Tools) -> None:
     """They are named, and read by the pod from the user's own Secrets."""
     settings = (
         "global.kafka.security=SASL_SSL",
@@ -174,7 +174,9 @@ def test_the_brokers_secrets_stand_in_no_object_of_ours(real_tools: tools.Tools)
     options = [word for setting in settings for word in ("--set", setting)]
     for service in helm.SERVICES:
         objects = helm.rendered(service, *helm.BROKERS, *options)
-        (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"][
+            "containers"
+        ]
         by_name = {each["name"]: each for each in container["env"]}
         reference = by_name["STROM_KAFKA_SASL_PASSWORD"]["valueFrom"]["secretKeyRef"]
         assert reference == {"name": "account", "key": "password"}
@@ -185,7 +187,7 @@ def test_the_brokers_secrets_stand_in_no_object_of_ours(real_tools: tools.Tools)
 def test_a_whole_number_is_written_in_full(real_tools: tools.Tools) -> None:
     """Helm reads numbers as floating point, and would write 1e+06, which is no whole number."""
     objects = helm.rendered("admission", *helm.BROKERS, "--set", "settings.attempts_kept=1000000")
-    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {"name": "STROM_ADMISSION_ATTEMPTS_KEPT", "value": "1000000"} in container["env"]
 
 
@@ -194,15 +196,15 @@ OPEN = ("--set", "rest.enabled=true")
 
 def test_rest_is_closed_unless_it_is_opened(whole: list[helm.Object]) -> None:
     """No setting, no port, no right of it: what listens does so on the pod's loopback alone."""
-    deployment = helm.the(whole, "Deployment", "-admission")
+    deployment = helm.the_only(whole, "Deployment", "-admission")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     names = {each["name"] for each in container["env"]}
     assert not names & {"STROM_ADMISSION_ACCOUNTS", "STROM_ADMISSION_REST_HOST"}
     assert "rest" not in [each["name"] for each in container["ports"]]
     assert "rest" not in [
-        each["name"] for each in helm.the(whole, "Service", "-admission")["spec"]["ports"]
+        each["name"] for each in helm.the_only(whole, "Service", "-admission")["spec"]["ports"]
     ]
-    given = rights.given(rights.bound(whole, "stromboli-admission"))
+    given = rbac_rights.granted(rbac_rights.bound(whole, "stromboli-admission"))
     assert not {each.resource for each in given} & {"tokenreviews", "subjectaccessreviews", "jobs"}
 
 
@@ -211,16 +213,16 @@ def test_an_open_rest_asks_for_accounts_at_one_port_of_pod_service_and_network(
 ) -> None:
     options = (*OPEN, "--set-json", 'rest.from=[{"podSelector": {}}]')
     objects = helm.rendered("admission", *helm.BROKERS, *options)
-    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     own = {each["name"]: each.get("value") for each in container["env"]}
     assert own["STROM_ADMISSION_ACCOUNTS"] == "true"
     assert own["STROM_ADMISSION_REST_HOST"] == "0.0.0.0"
     number = int(own["STROM_ADMISSION_REST_PORT"])
     assert {"name": "rest", "containerPort": number} in container["ports"]
-    served = helm.the(objects, "Service")["spec"]["ports"]
+    served = helm.the_only(objects, "Service")["spec"]["ports"]
     assert {"name": "rest", "port": number, "targetPort": "rest"} in served
     rule = {"ports": [{"protocol": "TCP", "port": number}], "from": [{"podSelector": {}}]}
-    assert rule in helm.the(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert rule in helm.the_only(objects, "NetworkPolicy")["spec"]["ingress"]
 
 
 @pytest.mark.parametrize("by", ["own", "cert-manager"])
@@ -229,14 +231,14 @@ def test_the_certificate_has_every_name_by_which_rest_is_reached(
 ) -> None:
     """And still that by which the API server calls the webhooks."""
     objects = helm.rendered("admission", *helm.BROKERS, *OPEN, "--set", f"certificate.by={by}")
-    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     own = {each["name"]: each.get("value") for each in container["env"]}
     names = (
         own["STROM_ADMISSION_CERTIFICATE_NAMES"].split(",")
         if by == "own"
-        else helm.the(objects, "Certificate")["spec"]["dnsNames"]
+        else helm.the_only(objects, "Certificate")["spec"]["dnsNames"]
     )
-    inside = f"{helm.the(objects, 'Service')['metadata']['name']}.batch"
+    inside = f"{helm.the_only(objects, 'Service')['metadata']['name']}.batch"
     assert {f"{inside}.svc", inside, "localhost"} <= set(names)
 
 
@@ -246,10 +248,10 @@ def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
     """Beside those of the certificate, which it shares with the webhooks; one lease by its name."""
     options = ("--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
-    found = rights.given(rights.bound(objects, "stromboli-admission"))
+    found = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
     assert {right.name for right in found} == {"", "stromboli-default-admission"}
     of_any_name = {msgspec.structs.replace(right, name="") for right in found}
-    assert of_any_name == rights.documented()
+    assert of_any_name == rbac_rights.documented()
 
 
 def test_rest_without_a_certificate_is_refused_with_the_next_step(real_tools: tools.Tools) -> None:

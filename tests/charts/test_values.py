@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from stromboli.scheduler.core.config import config_reader
-from stromboli.shared.api import kinds, seen
-from tests.charts import helm, rights
+from stromboli.shared.api import kinds, scheduling_view
+from tests.charts.support import helm, rbac_rights
 from tools.charts import schemas
 
 HEALTH_PORTS = {
@@ -22,19 +22,19 @@ def values(chart: str) -> helm.Object:
     return read
 
 
-def test_what_the_scheduler_is_told_by_default_is_what_it_does_untold() -> None:
+def test_the_charts_default_configuration_is_the_schedulers_own() -> None:
     told = yaml.safe_load(values("scheduler")["configuration"])
     assert told == config_reader.DEFAULT
 
 
 @pytest.mark.parametrize("service", helm.SERVICES)
-def test_probes_knock_where_the_service_listens(service: str) -> None:
+def test_probes_use_the_ports_of_the_service(service: str) -> None:
     texts = (helm.CHARTS[service] / "templates").glob("*.yaml")
     assert any(f'"health" {HEALTH_PORTS[service]}' in path.read_text() for path in texts)
 
 
 @pytest.mark.parametrize("chart", helm.CHARTS)
-def test_every_default_may_be_said_again(chart: str) -> None:
+def test_every_default_is_a_valid_value(chart: str) -> None:
     """Schemas know each value that a chart's own file has, and no other."""
     schema = json.loads((helm.CHARTS[chart] / "values.schema.json").read_text())
     assert set(values(chart)) <= set(schema["properties"])
@@ -69,9 +69,9 @@ def test_the_trial_broker_is_the_one_that_tests_run_with() -> None:
 def test_rest_is_off_by_default_and_everything_it_takes_may_be_submitted() -> None:
     """What the door takes in for somebody it may read, create and change."""
     assert values("admission")["rest"]["enabled"] is False
-    documented = rights.documented()
+    documented = rbac_rights.documented()
     for kind in kinds.SUBMITTED:
         for verb in ("get", "create", "patch"):
-            assert rights.Right(kind.group, kind.plural, verb) in documented
-    for kind in seen.KINDS:
-        assert rights.Right(kind.group, kind.plural, "list") in documented
+            assert rbac_rights.Right(kind.group, kind.plural, verb) in documented
+    for kind in scheduling_view.SCHEDULING_KINDS:
+        assert rbac_rights.Right(kind.group, kind.plural, "list") in documented

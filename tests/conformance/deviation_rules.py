@@ -61,7 +61,7 @@ def fits(case: Case, held: Load) -> bool:
     )
 
 
-def stands(case: Case, outcome: Outcome, gang: str) -> bool:
+def gang_starts(case: Case, outcome: Outcome, gang: str) -> bool:
     """The gang has its minimum once all is done."""
     placed = {*outcome.bound, *outcome.nominated}
     pods = [
@@ -126,7 +126,7 @@ def partial_nominations(case: Case, ours: Outcome, theirs: Outcome, found: Found
         if "preempt" in case.actions
         and nominated(case, theirs, gang)
         and not nominated(case, ours, gang)
-        and not stands(case, theirs, gang)
+        and not gang_starts(case, theirs, gang)
     }
 
 
@@ -138,9 +138,9 @@ def room_without_evictions(case: Case, ours: Outcome, theirs: Outcome, found: Fo
         own, other = nominated(case, ours, gang), nominated(case, theirs, gang)
         held = load(case, theirs)
         for each in case.gangs:
-            if each != gang and stands(case, theirs, each):
+            if each != gang and gang_starts(case, theirs, each):
                 held = with_places(case, held, nominated(case, theirs, each))
-        is_more = len(own) > len(other) and stands(case, ours, gang)
+        is_more = len(own) > len(other) and gang_starts(case, ours, gang)
         if is_more and fits(case, with_places(case, held, own)):
             explained.add(Difference(NOMINATIONS, gang))
     return explained
@@ -156,7 +156,7 @@ def joined_room(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Fou
         victims = [key for key in ours.evicted - theirs.evicted if case.pods[key].node in nodes]
         on_nodes = Counter(case.pods[key].node for key in victims)
         is_joined = any(count > on_nodes[node] for node, count in nodes.items())
-        is_ours = bool(own) and not nominated(case, theirs, gang) and stands(case, ours, gang)
+        is_ours = bool(own) and not nominated(case, theirs, gang) and gang_starts(case, ours, gang)
         if "reclaim" in case.actions and is_ours and victims and is_joined:
             explained.add(Difference(NOMINATIONS, gang))
             explained |= {Difference(EVICTIONS, case.pods[key].gang) for key in victims}
@@ -191,7 +191,7 @@ def protection_by_a_tier(case: Case, ours: Outcome, theirs: Outcome, found: Foun
     broken = {
         case.pods[key].gang
         for key in other_victims(case, ours, theirs)
-        if not stands(case, theirs, case.pods[key].gang)
+        if not gang_starts(case, theirs, case.pods[key].gang)
     }
     if "preempt" not in case.actions or not is_protecting or not broken:
         return set()
@@ -249,7 +249,7 @@ def anti_affinity_in_a_session(case: Case, ours: Outcome, theirs: Outcome, found
     explained = set()
     for gang in gangs_of(found, NOMINATIONS):
         places = nominated(case, theirs, gang)
-        together = Counter(node for key, node in places.items() if case.pods[key].shuns)
+        together = Counter(node for key, node in places.items() if case.pods[key].anti_affinity)
         if any(count > 1 for count in together.values()):
             explained.add(Difference(NOMINATIONS, gang))
     return explained
@@ -265,7 +265,7 @@ def roles_that_lack_first(case: Case, ours: Outcome, theirs: Outcome, found: Fou
         has_surplus = any(pods[f"{prefix}-{role}"] > least for role, least in known.roles.items())
         bound = case.of_gang(ours.bound, gang)
         is_started = bool(bound) and not case.of_gang(theirs.bound, gang)
-        if len(known.roles) > 1 and has_surplus and is_started and stands(case, ours, gang):
+        if len(known.roles) > 1 and has_surplus and is_started and gang_starts(case, ours, gang):
             explained.add(Difference(BINDS, gang))
     return explained
 

@@ -69,7 +69,7 @@ class Pod(NamedTuple):
     is_terminating: bool
     is_best_effort: bool
     has_succeeded: bool
-    shuns: bool
+    anti_affinity: bool
     request: units.Amounts
 
 

@@ -7,16 +7,16 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core import simulate
-from stromboli.shared.api import seen
+from stromboli.shared.api import scheduling_view
 from tests.conformance import test_scheduler as recorded
 
-KINDS = {kind.kind: kind for kind in seen.KINDS}
+KINDS = {kind.kind: kind for kind in scheduling_view.SCHEDULING_KINDS}
 
 
 def reduced(each: dict[str, Any]) -> dict[str, Any]:
     """As the dump has it; kinds that are not in it stay."""
     kind = KINDS.get(each["kind"])
-    return seen.reduced(kind, msgspec.json.encode(each)) if kind else each
+    return scheduling_view.reduce_manifest(kind, msgspec.json.encode(each)) if kind else each
 
 
 @pytest.mark.parametrize("path", list(recorded.cases()), ids=lambda path: path.stem)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stromboli.local import accounts
+from stromboli.embedded import accounts
 from stromboli.testkit.contracts import accounts as contract
 
 USERS = ("ann", "ben", "eve", "op")

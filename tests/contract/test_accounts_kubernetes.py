@@ -49,12 +49,12 @@ async def test_a_token_for_the_api_server_itself_is_not_ours(real_parts: real.Re
     """Who has only that must not have to show it to us."""
     async with connect(real_parts.kubeconfig) as cluster:
         found = await KubernetesAccounts(cluster).who(real_parts.token, [contract.AUDIENCE])
-    assert isinstance(found, accounts.Unknown)
+    assert isinstance(found, accounts.UnknownToken)
 
 
 async def test_where_we_may_not_ask_nobody_is_let_in(real_parts: real.RealParts) -> None:
     """Our own lack of a right is our trouble: never a verdict on who asks."""
-    kubeconfig = real_parts.api_server.kubeconfig(fixtures.STRANGER)
+    kubeconfig = real_parts.api_server.kubeconfig(fixtures.UNPRIVILEGED_USER)
     user, asked = accounts.User(name="ann"), accounts.right("list", kinds.JOBS)
     async with connect(kubeconfig) as cluster:
         stranger = KubernetesAccounts(cluster)
@@ -62,4 +62,4 @@ async def test_where_we_may_not_ask_nobody_is_let_in(real_parts: real.RealParts)
             await stranger.who("any", [contract.AUDIENCE])
         with pytest.raises(errors.UnavailableError, match="subjectaccessreviews"):
             await stranger.may(user, asked)
-        assert await stranger.own_name() == fixtures.STRANGER
+        assert await stranger.own_username() == fixtures.UNPRIVILEGED_USER

@@ -13,7 +13,7 @@ import trustme
 from litestar import Litestar, Request, Response, post
 from litestar.params import FromPath
 
-from stromboli.local.cluster import Hook
+from stromboli.embedded.cluster import Webhook
 from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
@@ -60,7 +60,7 @@ class Webhooks:
     def __init__(self, cluster: port.Cluster) -> None:
         self._cluster = cluster
         self._authority = trustme.CA()
-        self._hooks: dict[str, Hook] = {}
+        self._hooks: dict[str, Webhook] = {}
         self._marked: set[str] = set()
         self._url = ""
 
@@ -92,7 +92,7 @@ class Webhooks:
             for kind in CONFIGURATIONS.values():
                 await self._cluster.delete(kind, "", "contract")
 
-    async def install(self, *hooks: Hook) -> None:
+    async def install(self, *hooks: Webhook) -> None:
         """These hooks instead of those before, from the return of this on."""
         self._hooks = {hook.name: hook for hook in hooks}
         marker = objects.unique("marker")
@@ -113,7 +113,7 @@ class Webhooks:
                 await self._cluster.delete(kinds.CONFIG_MAPS, "default", name)
                 await asyncio.sleep(pauses.next_s())
 
-    def _webhook(self, hook: Hook) -> dict[str, Any]:
+    def _webhook(self, hook: Webhook) -> dict[str, Any]:
         rule = {
             "apiGroups": [hook.kind.group],
             "apiVersions": [hook.kind.version],
@@ -164,5 +164,5 @@ class TestKubernetesAdmission(admission.AdmissionContract):
             async with self.webhooks.serving(tmp_path):
                 yield opened
 
-    async def install(self, *hooks: Hook) -> None:
+    async def install(self, *hooks: Webhook) -> None:
         await self.webhooks.install(*hooks)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.local.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import topics
 from stromboli.shared.bus import port
-from stromboli.testkit.contracts import bus, outside
+from stromboli.testkit.contracts import bus, external_writers
 
 
-class TestEmbeddedBus(bus.BusContract, outside.OutsideContract):
+class TestEmbeddedBus(bus.BusContract, external_writers.OutsideContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
         made: dict[str, EmbeddedBus] = {}

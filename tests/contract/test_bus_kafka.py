@@ -13,9 +13,9 @@ from aiokafka.admin import config_resource
 
 from stromboli.shared import topics
 from stromboli.shared.bus import kafka, port
-from stromboli.shared.bus.kafka import identity
+from stromboli.shared.bus.kafka import topic_metadata
 from stromboli.testkit import records
-from stromboli.testkit.contracts import bus, outside
+from stromboli.testkit.contracts import bus, external_writers
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -31,7 +31,7 @@ COMPACT_SOON = {
 }
 
 
-class TestKafkaBus(bus.BusContract, outside.OutsideContract):
+class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
     """A test has cells of its own; their topics are removed behind it."""
 
     @pytest.fixture
@@ -73,13 +73,13 @@ class TestKafkaBus(bus.BusContract, outside.OutsideContract):
         client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await client.start()
         try:
-            before = await identity.of(client._client, [name])
+            before = await topic_metadata.fetch_topic_ids(client._client, [name])
             await client.delete_topics([name])
             async with asyncio.timeout(records.DEADLINE_S):
-                while await identity.of(client._client, [name]) == before:
+                while await topic_metadata.fetch_topic_ids(client._client, [name]) == before:
                     pass
                 given = kafka.KafkaSettings(bootstrap=(self.bootstrap,), cell=self.cell)
-                while not await identity.of(client._client, [name]):
+                while not await topic_metadata.fetch_topic_ids(client._client, [name]):
                     async with kafka.KafkaBus(given):
                         pass  # entering creates what is missing
         finally:
@@ -126,7 +126,7 @@ async def test_the_example_follows_job_events(real_parts: real.RealParts) -> Non
     given = kafka.KafkaSettings(bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8])
     async with kafka.KafkaBus(given) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
-        await writer.append(records.phase_changed("default/before"))
+        await writer.append(records.phase_change("default/before"))
         example = await asyncio.create_subprocess_exec(
             sys.executable, EXAMPLE, *given.bootstrap, given.cell, stdout=asyncio.subprocess.PIPE
         )
@@ -134,7 +134,7 @@ async def test_the_example_follows_job_events(real_parts: real.RealParts) -> Non
         try:
             async with asyncio.timeout(records.DEADLINE_S):
                 first = await example.stdout.readline()
-                await writer.append(records.phase_changed("default/after"))
+                await writer.append(records.phase_change("default/after"))
                 second = await example.stdout.readline()
         finally:
             example.kill()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.local.cluster import EmbeddedCluster, Hook
+from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
@@ -31,14 +31,16 @@ class TestEmbeddedCluster(cluster.ClusterContract):
 
 class TestEmbeddedAdmission(admission.AdmissionContract):
     @pytest.fixture
-    def hooks(self) -> list[Hook]:
+    def hooks(self) -> list[Webhook]:
         return []
 
     @pytest.fixture
-    async def open_cluster(self, tmp_path: Path, hooks: list[Hook]) -> AsyncIterator[port.Cluster]:
+    async def open_cluster(
+        self, tmp_path: Path, hooks: list[Webhook]
+    ) -> AsyncIterator[port.Cluster]:
         self.hooks_before_it = hooks
         async with EmbeddedCluster(tmp_path / "cluster", hooks=hooks) as opened:
             yield opened
 
-    async def install(self, *hooks: Hook) -> None:
+    async def install(self, *hooks: Webhook) -> None:
         self.hooks_before_it[:] = hooks

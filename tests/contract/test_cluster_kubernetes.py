@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from stromboli.monitor import definitions as monitor_definitions
+from stromboli.monitor import crd_check as monitor_definitions
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -14,7 +14,7 @@ from stromboli.shared.jobspec.crds import install
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import crds, objects
 from stromboli.testkit.contracts import cluster
-from stromboli.testkit.contracts.cluster import room
+from stromboli.testkit.contracts.cluster import scopes
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -36,7 +36,7 @@ async def definitions(real_parts: real.RealParts) -> tuple[crds.Definition, ...]
     Controllers of a real cluster may remove terminating pods of a node that does not exist.
     """
     async with connect(real_parts) as opened:
-        await opened.create(kinds.NODES, "", objects.make(kinds.NODES, room.NODE))
+        await opened.create(kinds.NODES, "", objects.make(kinds.NODES, scopes.NODE))
         return await crds.apply_crds(opened)
 
 
@@ -95,8 +95,8 @@ async def test_a_definition_that_is_there_is_never_overwritten(open_cluster: por
     await open_cluster.patch(kinds.DEFINITIONS, "", name, foreign, patch_type="merge")
     health = runtime.Health("monitor")
     try:
-        found = {it.name: it for it in await install.missing_ones(open_cluster)}
-        await monitor_definitions.look(open_cluster, health)
+        found = {it.name: it for it in await install.install_missing(open_cluster)}
+        await monitor_definitions.check_definitions(open_cluster, health)
         after = objects.read(await open_cluster.get(kinds.DEFINITIONS, "", name))
     finally:
         fields["tierName"] = tier_name

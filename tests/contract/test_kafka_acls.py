@@ -29,8 +29,8 @@ SERVICES = acls.SERVICES
 READS: dict[str, tuple[topics.Topic, ...]] = {
     "admission": (*admission.FOLDED, topics.BATCH_EVENTS, topics.SUBMISSIONS),
     "controller": (*subscriptions.FOLDED, topics.DECISIONS, topics.BATCH_EVENTS, topics.OUTCOMES),
-    "monitor": (*topics.PICTURES, topics.SYNC),
-    "scheduler": (*engine.FOLDED, topics.LEASE),
+    "monitor": (*topics.MATERIALIZED, topics.SYNC),
+    "scheduler": (*engine.TOPICS, topics.LEASE),
 }
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
-from stromboli.shared.leader_election import on_cluster, on_log
+from stromboli.shared.leader_election import cluster_lease, log_lease
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts import leases
 
@@ -18,17 +18,17 @@ class TestEmbeddedClusterPlace(leases.LeaseContract):
     async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
         async with EmbeddedCluster(tmp_path / "cluster") as cluster:
             where = (cluster, "default", "stromboli-a-monitor", runtime.utc_now)
-            yield on_cluster.ClusterPlace(*where), on_cluster.ClusterPlace(*where)
+            yield cluster_lease.ClusterLeaseStore(*where), cluster_lease.ClusterLeaseStore(*where)
 
     async def test_of_two_who_take_it_at_once_one_is_refused(self, places: leases.Places) -> None:
         first, second = places
-        for place in places:
-            await place.read()
+        for position in places:
+            await position.read()
         await first.take("a", leases.TERMS)
         with pytest.raises(errors.AlreadyExistsError):
             await second.take("b", leases.TERMS)
-        for place in places:
-            await place.read()
+        for position in places:
+            await position.read()
         await second.take("b", leases.TERMS)
         with pytest.raises(errors.ConflictError):
             await first.take("a", leases.TERMS)
@@ -39,7 +39,11 @@ class TestEmbeddedLogPlace(leases.LeaseContract):
     async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
         async with (
             EmbeddedBus(tmp_path / "log") as bus,
-            on_log.LogPlace(bus, "a", runtime.utc_now, runtime.Health("scheduler")) as first,
-            on_log.LogPlace(bus, "b", runtime.utc_now, runtime.Health("scheduler")) as second,
+            log_lease.LogLeaseStore(
+                bus, "a", runtime.utc_now, runtime.Health("scheduler")
+            ) as first,
+            log_lease.LogLeaseStore(
+                bus, "b", runtime.utc_now, runtime.Health("scheduler")
+            ) as second,
         ):
             yield first, second

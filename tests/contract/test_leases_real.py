@@ -8,7 +8,7 @@ import pytest
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import kafka
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.shared.leader_election import on_cluster, on_log
+from stromboli.shared.leader_election import cluster_lease, log_lease
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects
 from stromboli.testkit.contracts import leases
@@ -24,7 +24,7 @@ class TestKubernetesPlace(leases.LeaseContract):
         given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
         async with KubernetesCluster(given) as cluster:
             where = (cluster, "default", objects.unique("lease"), runtime.utc_now)
-            yield on_cluster.ClusterPlace(*where), on_cluster.ClusterPlace(*where)
+            yield cluster_lease.ClusterLeaseStore(*where), cluster_lease.ClusterLeaseStore(*where)
             await cluster.delete(kinds.LEASES, *where[1:3])
 
 
@@ -36,7 +36,11 @@ class TestKafkaPlace(leases.LeaseContract):
         )
         async with (
             kafka.KafkaBus(given) as bus,
-            on_log.LogPlace(bus, "a", runtime.utc_now, runtime.Health("scheduler")) as first,
-            on_log.LogPlace(bus, "b", runtime.utc_now, runtime.Health("scheduler")) as second,
+            log_lease.LogLeaseStore(
+                bus, "a", runtime.utc_now, runtime.Health("scheduler")
+            ) as first,
+            log_lease.LogLeaseStore(
+                bus, "b", runtime.utc_now, runtime.Health("scheduler")
+            ) as second,
         ):
             yield first, second

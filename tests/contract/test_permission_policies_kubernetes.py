@@ -19,7 +19,8 @@ from stromboli.shared.cluster.kubernetes import (
 from stromboli.shared.jobspec import policies
 from stromboli.shared.jobspec.validation import permissions
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import admission_documents, crds, records
+from stromboli.testkit import crds, records
+from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.parts import real
 from tests.contract.test_policies_kubernetes import POLICIES
 
@@ -59,7 +60,7 @@ class Server:
 
 def made(kind: kinds.Kind[Any], queue: str = OPEN, priority: str = "", **noted: str) -> bytes:
     """An object of a kind that uses a queue and a priority class."""
-    job = admission_documents.job(queue=queue)["spec"]
+    job = manifests.job(queue=queue)["spec"]
     if priority:
         job["tasks"][0]["template"]["spec"]["priorityClassName"] = priority
     spec: dict[str, Any] = {"minMember": 1, "queue": queue}
@@ -70,7 +71,7 @@ def made(kind: kinds.Kind[Any], queue: str = OPEN, priority: str = "", **noted: 
         spec = {"flows": [{"name": "a"}]}
     elif kind == kinds.CRON_JOBS:
         spec = {"schedule": "@yearly", "jobTemplate": {"spec": job}}
-    document = admission_documents.made(kind, "perm", spec=spec)
+    document = manifests.bare_object(kind, "perm", spec=spec)
     document["metadata"] |= {"labels": MARK, "annotations": noted, "namespace": "default"}
     return msgspec.json.encode(document)
 
@@ -80,7 +81,7 @@ async def server(real_parts: real.RealParts) -> AsyncIterator[Server]:
     given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
     async with KubernetesCluster(given) as cluster:
         await crds.apply_crds(cluster)
-        user = await KubernetesAccounts(cluster).own_name()
+        user = await KubernetesAccounts(cluster).own_username()
         installed: list[tuple[kinds.Kind[Any], str]] = []
 
         async def install(kind: kinds.Kind[Any], document: dict[str, Any]) -> None:
@@ -98,7 +99,7 @@ async def server(real_parts: real.RealParts) -> AsyncIterator[Server]:
             for each, rest in USED:
                 head = {"apiVersion": each.api_version, "kind": each.kind}
                 await install(each, {**head, "metadata": metadata, **rest})
-        for kind in permissions.RECORDED:
+        for kind in permissions.SUBMITTER_KINDS:
             for document in policies.documents(kind.plural):
                 if document["kind"].endswith("Binding"):
                     document["spec"]["matchResources"] = {"objectSelector": {"matchLabels": MARK}}
@@ -126,7 +127,7 @@ async def test_queues_and_priorities_take_those_they_name(
     assert f"priority class {OTHERS} is not open to user" in said
 
 
-@pytest.mark.parametrize("kind", permissions.RECORDED, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
 async def test_no_name_is_forged(server: Server, kind: kinds.Kind[Any]) -> None:
     assert await server.refusal(kind, **{keys.USER: server.user}) == ""
     for forged in ({keys.USER: "boss"}, {keys.USER_GROUPS: "a-group-of-others"}):
@@ -134,7 +135,7 @@ async def test_no_name_is_forged(server: Server, kind: kinds.Kind[Any]) -> None:
     await server.cluster.create(kind, "default", made(kind))
     try:
         later = msgspec.json.encode({"metadata": {"annotations": {keys.USER: "boss"}}})
-        with pytest.raises(errors.OutsideError, match="records who submitted"):
+        with pytest.raises(errors.ExternalError, match="records who submitted"):
             await server.cluster.patch(kind, "default", "perm", later, patch_type="merge")
     finally:
         await server.remove(kind)
@@ -145,7 +146,7 @@ async def test_a_pod_group_does_not_move_to_a_queue_of_others(server: Server) ->
     await server.cluster.create(kind, "default", made(kind))
     try:
         later = msgspec.json.encode({"spec": {"queue": OTHERS}})
-        with pytest.raises(errors.OutsideError, match="not open to user"):
+        with pytest.raises(errors.ExternalError, match="not open to user"):
             await server.cluster.patch(kind, "default", "perm", later, patch_type="merge")
     finally:
         await server.remove(kind)

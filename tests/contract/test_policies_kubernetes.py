@@ -16,8 +16,9 @@ from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.jobspec import policies
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import admission_cases, admission_documents, crds, records
-from stromboli.testkit.admission_cases import Case
+from stromboli.testkit import crds, records
+from stromboli.testkit.admission_cases import manifests, rules
+from stromboli.testkit.admission_cases.rules import Case
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -34,7 +35,7 @@ POLICIES: dict[str, kinds.Kind[meta.Object]] = {
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     )
 }
-CASES = [case for case in admission_cases.CASES if case.in_cel]
+CASES = [case for case in rules.CASES if case.in_cel]
 
 
 def marked(document: dict[str, Any]) -> bytes:
@@ -114,9 +115,7 @@ async def test_an_api_server_judges_the_case_by_itself(judged: port.Cluster, cas
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
-    wrong = admission_documents.job(
-        minAvailable=9, plugins={"magic": []}, policies=[admission_cases.ABORT]
-    )
+    wrong = manifests.job(minAvailable=9, plugins={"magic": []}, policies=[rules.ABORT])
     said = await refusal(judged, Case(name="wrong", kind=kinds.JOBS, document=wrong))
     for path in ("spec.minAvailable", "spec.plugins.magic", "spec.policies"):
         assert path in said
@@ -127,7 +126,7 @@ async def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged(
     judged: port.Cluster,
 ) -> None:
     """Unmarked, it came past the policies."""
-    wrong = admission_documents.queue("wrong-already", capability={"cpu": "-1"})
+    wrong = manifests.queue("wrong-already", capability={"cpu": "-1"})
     await judged.create(kinds.QUEUES, "", msgspec.json.encode(wrong))
 
     async def patch(**changes: Any) -> None:
@@ -136,7 +135,7 @@ async def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged(
 
     try:
         await patch(spec={"weight": 2})
-        with pytest.raises(errors.OutsideError, match="is negative"):
+        with pytest.raises(errors.ExternalError, match="is negative"):
             await patch(spec={"deserved": {"cpu": 1}})
         await patch(spec={"capability": {"cpu": 1}})
     finally:

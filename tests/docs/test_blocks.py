@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import main
-from stromboli.cli.others import Listed
+from stromboli.cli.installed_commands import LazyCommand
 from stromboli.client import server as addresses
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader
@@ -24,9 +24,9 @@ from tests.docs.blocks import Block
 from tests.e2e import conftest
 
 LANGUAGES = {"", "sh", "console", "yaml", "json", "python", "toml", "mermaid"}
-THEIRS = "own-nodes"
+OTHER_PROJECTS_GROUPS = "own-nodes"
 """The scheduler plugin that docs/plugins.md shows how to write."""
-OURS = {(kind.api_version, kind.kind) for kind in kinds.SUBMITTED}
+OUR_GROUPS = {(kind.api_version, kind.kind) for kind in kinds.SUBMITTED}
 DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}
 """What builds the site reads these, and says what is wrong."""
 
@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("blocks")
     with (
         conftest.embedded(folder, "--nodes", "1") as running,
-        httpx.Client(**addresses.options(running.url, 30)) as client,
+        httpx.Client(**addresses.httpx_options(running.url, 30)) as client,
     ):
         yield client
 
@@ -61,14 +61,16 @@ def test_yaml_is_admitted_if_it_is_a_manifest_and_read_if_it_is_a_part(
 ) -> None:
     found = [document for document, _ in documents.read(block.text)]
     assert found
-    objects = [each for each in found if (each.get("apiVersion"), each.get("kind")) in OURS]
+    objects = [each for each in found if (each.get("apiVersion"), each.get("kind")) in OUR_GROUPS]
     if objects:
         answer = server.post("/v1/check", json={"objects": objects})
         is_refused = "refused" in block.text.partition("\n")[0]
         assert answer.is_success is not is_refused, answer.text
     for document in found:
         if "actions" in document:
-            config_reader.configured(document, actions.NAMES, {*plugins.NAMES, THEIRS})
+            config_reader.read_configuration(
+                document, actions.NAMES, {*plugins.NAMES, OTHER_PROJECTS_GROUPS}
+            )
 
 
 @pytest.mark.parametrize("block", named(blocks.everywhere("json", "toml", "python")))
@@ -91,14 +93,14 @@ def shown() -> list[Any]:
 
 
 @pytest.mark.parametrize("command", shown())
-def test_a_command_that_is_shown_exists_with_its_options(command: str) -> None:
+def test_a_documented_command_exists_with_its_options(command: str) -> None:
     words = shlex.split(command.removesuffix("\\"), comments=True)[1:]
     found: Any = typer.main.get_command(main.app)
     context = typer.Context(found, info_name="strom")
     while isinstance(found, TyperGroup):
         inner = found.get_command(context, words[0])
         assert inner is not None, f"there is no {words[0]}"
-        found = inner.load(None) if isinstance(inner, Listed) else inner
+        found = inner.load(None) if isinstance(inner, LazyCommand) else inner
         words = words[1:]
     known = {
         name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)

@@ -27,7 +27,7 @@ def test_links_lead_to_something(page: Path) -> None:
     assert missing == []
 
 
-def test_every_room_that_the_architecture_names_is_there() -> None:
+def test_every_path_in_the_architecture_page_exists() -> None:
     """By the end of its path, as people say it: ``shared/leases``,
     ``core/replay/session_replay.py``.
     """

@@ -115,7 +115,7 @@ class Shell:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_a_tutorial_is_true_from_its_first_command_to_its_last(name: str, tmp_path: Path) -> None:
+def test_every_command_of_a_tutorial_prints_what_it_shows(name: str, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     try:
         shell.page(name)
@@ -154,5 +154,5 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", GUIDES)
-def test_a_guide_is_true(name: str, url: str, tmp_path: Path) -> None:
+def test_every_command_of_a_guide_prints_what_it_shows(name: str, url: str, tmp_path: Path) -> None:
     Shell(tmp_path, url).page(name)

@@ -19,17 +19,17 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.testkit.parts.kubernetes import OWNERS_AND_TAINTS
+from stromboli.testkit.parts.kubernetes import OWNER_AND_TAINT_CONTROLLERS
 from stromboli.testkit.real_system import RealSystem
-from tests.e2e import operators
+from tests.e2e.support import operators
 
 NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
-SEED = int(os.environ.get("STROM_DISORDER", "20261121"))
-"""By which the disordered world is disordered; another one with STROM_DISORDER=n."""
+SEED = int(os.environ.get("STROM_FAULT_SEED", "20261121"))
+"""By which the disordered world is disordered; another one with STROM_FAULT_SEED=n."""
 READY_WITHIN_S, STOP_WITHIN_S, LOOK_EVERY_S = 120, 30, 0.05
 
 
@@ -109,7 +109,7 @@ class Embedded:
         cluster = EmbeddedCluster(self._state / "embedded" / "cluster.db")
         try:
             with asyncio.Runner() as runner, _inside(runner, cluster):
-                yield operators.InTheFile(cluster, runner)
+                yield operators.EmbeddedOperator(cluster, runner)
         finally:
             self.start()
 
@@ -152,7 +152,7 @@ class Real:
         cluster = KubernetesCluster(settings)
         try:
             with _inside(self._runner, cluster):
-                yield operators.OnKubernetes(cluster, self._runner, nodes)
+                yield operators.KubernetesOperator(cluster, self._runner, nodes)
         finally:
             self._runner.run(controller.start())
 
@@ -198,7 +198,9 @@ def _real(state: Path, **nodes: Any) -> Iterator[System]:
     with asyncio.Runner() as runner:
         file = configured(state / "scheduler.yaml", config_reader.DEFAULT)
         environment = {"STROM_SCHEDULER_CONFIGURATION": str(file)}
-        system = RealSystem(state, environment=environment, controllers=OWNERS_AND_TAINTS, **nodes)
+        system = RealSystem(
+            state, environment=environment, controllers=OWNER_AND_TAINT_CONTROLLERS, **nodes
+        )
         runner.run(system.start())
         try:
             yield Real(system, runner, file)
@@ -220,7 +222,7 @@ def system(
         options = ("--cpu", str(CPUS), "--memory", "16Gi")
         opened = _real(state, simulated_nodes=NODES, node_options=options)
     elif request.param == "disordered":
-        opened = embedded(state, *room, "--disorder", str(SEED))
+        opened = embedded(state, *room, "--fault-seed", str(SEED))
     else:
         opened = embedded(state, *room)
     with opened as running:
@@ -228,7 +230,7 @@ def system(
 
 
 @pytest.fixture
-def world(system: System) -> str:
+def base_url(system: System) -> str:
     """The REST address of a running system."""
     return system.url
 
@@ -236,7 +238,7 @@ def world(system: System) -> str:
 @pytest.fixture(
     scope="module", params=["embedded", "disordered", pytest.param("real", marks=pytest.mark.real)]
 )
-def working_world(
+def process_base_url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The same with two nodes that run commands as processes, and no others."""
@@ -245,14 +247,14 @@ def working_world(
         request.getfixturevalue("real_tools")
         opened = _real(state, process_nodes=2, node_options=("--cpu", str(CPUS)))
     else:
-        disorder = ("--disorder", str(SEED)) if request.param == "disordered" else ()
+        disorder = ("--fault-seed", str(SEED)) if request.param == "disordered" else ()
         opened = embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
     with opened as running:
         yield running.url
 
 
 @pytest.fixture
-def killable_world(tmp_path: Path) -> Iterator[System]:
+def killable_system(tmp_path: Path) -> Iterator[System]:
     """An embedded one, with process nodes, for one test alone."""
     with embedded(tmp_path, "--process-nodes", "1", "--cpu", str(CPUS)) as running:
         yield running

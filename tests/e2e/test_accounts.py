@@ -21,17 +21,19 @@ import structlog
 from litestar import Litestar, Request, post
 
 from stromboli.admission import service
-from stromboli.admission.rest import rest
+from stromboli.admission.rest import application
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import kafka, port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.runtime import http, runtime, telemetry
-from stromboli.testkit import crds, guarded, leaks, objects, tenants
+from stromboli.testkit import crds, objects, tenants
+from stromboli.testkit.checkers import token_leaks
 from stromboli.testkit.contracts import accounts as contract
 from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
+from stromboli.testkit.doubles import authorized_admission
 from stromboli.testkit.parts import kubernetes, real
 from stromboli.testkit.real_system import Service
 
@@ -43,7 +45,7 @@ PRODUCER = ROOT / "examples" / "producer.py"
 SPANS_WITHIN_S = 60
 
 
-class Cell(msgspec.Struct):
+class AdmissionCell(msgspec.Struct):
     """See ``leaks.Cell``."""
 
     url: str
@@ -76,40 +78,44 @@ def lines() -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-async def embedded(tmp_path: Path, lines: io.StringIO) -> AsyncIterator[Cell]:
+async def embedded(tmp_path: Path, lines: io.StringIO) -> AsyncIterator[AdmissionCell]:
     """Admission over the embedded log and cluster."""
     async with (
-        guarded.opened(tmp_path, Scene()) as house,
+        authorized_admission.open_admission(tmp_path, Scene()) as server,
         EmbeddedBus(tmp_path / "log.db") as bus,
-        http.serving(house.app, http.listen("127.0.0.1", 0)) as taken,
+        http.serving(server.app, http.listen("127.0.0.1", 0)) as taken,
         asyncio.TaskGroup() as group,
     ):
         health = runtime.Health("admission")
-        work = service.serve(house.door, AdmissionSettings(), bus, health, runtime.utc_now, "test")
+        work = service.serve(
+            server.admission, AdmissionSettings(), bus, health, runtime.utc_now, "test"
+        )
         task = group.create_task(work)
 
         async def put(headers: dict[str, str], value: bytes) -> None:
             await bus.put(topics.SUBMISSIONS, "", headers, value)
 
         tokens = {
-            (user, audience): guarded.token_of(user, audience)
-            for user in guarded.USERS
+            (user, audience): authorized_admission.token_of(user, audience)
+            for user in authorized_admission.USERS
             for audience in (AUDIENCE, OTHER_AUDIENCE)
         }
         url = f"http://127.0.0.1:{taken}"
-        yield Cell(url, house.scene, tokens, bus, put, lines.getvalue)
+        yield AdmissionCell(url, server.scene, tokens, bus, put, lines.getvalue)
         task.cancel()
 
 
-async def test_rights_are_named_and_no_token_is_left(embedded: Cell, tmp_path: Path) -> None:
-    await leaks.through_rest(embedded)
-    await leaks.through_the_command_line(embedded, tmp_path)
-    await leaks.through_kafka(embedded)
-    await leaks.none_left(embedded)
+async def test_a_missing_right_is_named_and_no_token_is_kept(
+    embedded: AdmissionCell, tmp_path: Path
+) -> None:
+    await token_leaks.check_rest(embedded)
+    await token_leaks.check_command_line(embedded, tmp_path)
+    await token_leaks.check_kafka(embedded)
+    await token_leaks.assert_no_token_left(embedded)
     assert "submission answered" in embedded.written()
 
 
-def test_a_bug_is_logged_without_what_was_in_its_hands(lines: io.StringIO) -> None:
+def test_an_unexpected_error_is_logged_without_tokens(lines: io.StringIO) -> None:
     """Local variables would be the request, and its token."""
 
     def handle(token: str) -> None:
@@ -195,7 +201,7 @@ async def kubeconfig(api: Any, parts: real.RealParts, scene: Scene, folder: Path
 @contextlib.asynccontextmanager
 async def real_cell(
     parts: real.RealParts, folder: Path, collector: Collector
-) -> AsyncIterator[Cell]:
+) -> AsyncIterator[AdmissionCell]:
     """The service as a process, on the real parts, with its own rights and no more."""
     scene = Scene()
     cell = objects.unique("accounts")
@@ -231,30 +237,30 @@ async def real_cell(
             name = topics.SUBMISSIONS.full_name(cell)
             await producer.send_and_wait(name, value, headers=pairs)
 
-        yield Cell(admission.url, scene, tokens, bus, put, admission.process.logged, cell)
+        yield AdmissionCell(admission.url, scene, tokens, bus, put, admission.process.logged, cell)
 
 
 @pytest.mark.real
-async def test_rights_are_named_and_no_token_is_left_on_the_real_parts(
+async def test_a_missing_right_is_named_and_no_token_is_kept_on_the_real_parts(
     real_parts: real.RealParts, tmp_path: Path
 ) -> None:
     """With RBAC in force for tenants and for admission itself, whose README says what it needs."""
     collector = Collector()
     async with real_cell(real_parts, tmp_path, collector) as cell:
-        await leaks.through_rest(cell)
-        await leaks.through_the_command_line(cell, tmp_path)
-        await leaks.through_kafka(cell)
+        await token_leaks.check_rest(cell)
+        await token_leaks.check_command_line(cell, tmp_path)
+        await token_leaks.check_kafka(cell)
         spans = await collector.until(b"take submission", b"submit")
-        await the_example_hands_in(real_parts, cell, tmp_path)
-        await leaks.none_left(cell, spans)
+        await example_submits(real_parts, cell, tmp_path)
+        await token_leaks.assert_no_token_left(cell, spans)
         assert "submission answered" in cell.written()
-        await everything_is_readable(real_parts, cell)
+        await admin_reads_every_route(real_parts, cell)
 
 
-async def the_example_hands_in(parts: real.RealParts, cell: Cell, folder: Path) -> None:
+async def example_submits(parts: real.RealParts, cell: AdmissionCell, folder: Path) -> None:
     """It ends well once its own submission is answered, and prints the answer."""
     file = folder / "job.yaml"
-    file.write_text(json.dumps(leaks.job("of-the-example", cell.scene.blue)))
+    file.write_text(json.dumps(token_leaks.job("of-the-example", cell.scene.blue)))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(PRODUCER),
@@ -271,7 +277,7 @@ async def the_example_hands_in(parts: real.RealParts, cell: Cell, folder: Path) 
     assert f"{cell.scene.blue}/of-the-example" in said.decode()
 
 
-async def everything_is_readable(parts: real.RealParts, cell: Cell) -> None:
+async def admin_reads_every_route(parts: real.RealParts, cell: AdmissionCell) -> None:
     """Who may do everything finds no route that admission itself has no right for."""
     boss = objects.unique("boss")
     async with parts.client() as api:
@@ -283,7 +289,7 @@ async def everything_is_readable(parts: real.RealParts, cell: Cell) -> None:
     headers = {"authorization": f"Bearer {token}"}
     failed = {}
     async with httpx.AsyncClient(base_url=cell.url, headers=headers, timeout=60) as client:
-        for route in rest.described().routes:
+        for route in application.application_for_openapi().routes:
             if "GET" not in route.methods or not route.path.startswith("/v1"):
                 continue
             path = route.path_format.replace("{namespace}", cell.scene.blue)

@@ -14,40 +14,41 @@ import msgspec
 import pytest
 
 from stromboli.admission import idempotency, service
-from stromboli.admission.auth import principal
-from stromboli.admission.kafka import submissions
-from stromboli.admission.rest import rest
+from stromboli.admission.auth import authentication
+from stromboli.admission.kafka import submission_consumer
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
-from stromboli.local import accounts as files
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
+from stromboli.embedded import accounts as files
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Webhook
 from stromboli.shared import envelope, leader_election, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.leader_election import cluster_lease
 from stromboli.shared.messages.admission import SubmissionAnswered
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import guarded, objects
+from stromboli.testkit import objects
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
+from stromboli.testkit.doubles import authorized_admission
 
 WITHIN_S = 60.0
-TERMS = leader_election.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.05)
+TERMS = leader_election.LeaseSettings(duration_s=60, renew_deadline_s=40.0, retry_period_s=0.05)
 JOBS = "/v1/namespaces/{}/jobs"
 
 
 class Replica:
     """One admission process: its service, its health, and a REST client of each account."""
 
-    def __init__(self, name: str, door: AdmissionService, app: Any) -> None:
+    def __init__(self, name: str, admission: AdmissionService, app: Any) -> None:
         self.name = name
-        self.door = door
+        self.admission = admission
         self.app = app
         self.health = runtime.Health("admission")
         self.task: asyncio.Task[None] | None = None
 
     def client(self, user: str) -> httpx.AsyncClient:
-        headers = {"authorization": f"Bearer {guarded.token_of(user)}"}
+        headers = {"authorization": f"Bearer {authorized_admission.token_of(user)}"}
         transport = httpx.ASGITransport(app=self.app)
         return httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers)
 
@@ -68,51 +69,55 @@ class Replicas:
         self.all: list[Replica] = []
         self.sent = 0
 
-    def hooks(self) -> list[Hook]:
+    def hooks(self) -> list[Webhook]:
         turns = itertools.count()
 
         def call_for(path: str) -> Any:
             async def call(body: bytes) -> bytes:
                 replica = self.all[next(turns) // 2 % len(self.all)]
-                return await replica.door.answer(path, body)
+                return await replica.admission.answer(path, body)
 
             return call
 
         return [
-            Hook(
+            Webhook(
                 kind=kind,
                 operations=frozenset(operations),
-                mutating=way == "mutate",
-                call=call_for(f"/{kind.plural}/{way}"),
+                mutating=entry_point == "mutate",
+                call=call_for(f"/{kind.plural}/{entry_point}"),
             )
-            for kind, way, operations in webhooks.RULES
+            for kind, entry_point, operations in webhooks.RULES
         ]
 
     def add(self, folder: Path) -> Replica:
         """One more, not started."""
-        known = files.read(guarded.accounts_file(folder, self.scene), OWN_NAME)
-        askers = principal.Authenticator(known, 10.0, asyncio.get_running_loop().time)
-        door = AdmissionService(AdmissionSettings(), self.cluster, runtime.utc_now, askers)
+        known = files.read(authorized_admission.accounts_file(folder, self.scene), OWN_NAME)
+        authenticator = authentication.Authenticator(known, 10.0, asyncio.get_running_loop().time)
+        admission = AdmissionService(
+            AdmissionSettings(), self.cluster, runtime.utc_now, authenticator
+        )
         name = f"admission-{len(self.all)}"
-        app = rest.front(door, self.cluster, AdmissionSettings(), [runtime.Health(name)], askers)
-        self.all.append(Replica(name, door, app))
+        app = application.rest_application(
+            admission, self.cluster, AdmissionSettings(), [runtime.Health(name)], authenticator
+        )
+        self.all.append(Replica(name, admission, app))
         return self.all[-1]
 
     def start(self, replica: Replica, *, lease: leader_election.Lease | None = None) -> None:
         clock, given = runtime.utc_now, msgspec.structs.replace(TERMS, identity=replica.name)
-        held = lease or on_cluster.lease(
+        held = lease or cluster_lease.lease(
             given,
             "admission",
             "a",
             self.cluster,
             replica.health,
             clock,
-            role=submissions.ROLE,
+            role=submission_consumer.ROLE,
             essential=False,
         )
         replica.task = asyncio.create_task(
             service.serve(
-                replica.door,
+                replica.admission,
                 AdmissionSettings(),
                 self.bus,
                 replica.health,
@@ -139,7 +144,7 @@ class Replicas:
             "ce_source": "test",
             "ce_type": "stromboli.admission.submitted.v1",
             "ce_time": runtime.utc_now().isoformat(),
-            "authorization": f"Bearer {guarded.token_of(user, OTHER_AUDIENCE)}",
+            "authorization": f"Bearer {authorized_admission.token_of(user, OTHER_AUDIENCE)}",
         }
         body = msgspec.json.encode({"objects": documents})
         await self.bus.put(topics.SUBMISSIONS, "", headers, body)
@@ -193,7 +198,7 @@ def job(name: str, namespace: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-class Overlapping:
+class OverlappingLease:
     """A lease that every replica believes it holds, as after a pause of its holder."""
 
     acts = True
@@ -216,7 +221,7 @@ def both(first: Replica, second: Replica) -> Sequence[Replica]:
 # --- Kafka -------------------------------------------------------------------------------------
 
 
-async def test_of_two_replicas_one_consumes_submissions(replicas: Replicas) -> None:
+async def test_one_of_two_replicas_consumes_submissions(replicas: Replicas) -> None:
     """Each submission is answered once; the standby says so and is ready all the same."""
     first, second = replicas.all
     blue = replicas.scene.blue
@@ -238,7 +243,7 @@ async def test_of_two_replicas_one_consumes_submissions(replicas: Replicas) -> N
     assert len(await replicas.jobs(blue)) == 10
 
 
-async def test_a_standby_takes_over_submissions_and_knows_what_was_answered(
+async def test_a_standby_takes_over_submissions_with_their_answers(
     replicas: Replicas,
 ) -> None:
     """A repetition that the next leader gets is answered as the first was, though the job is
@@ -265,7 +270,7 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
     and both answers name the same object."""
     blue = replicas.scene.blue
     for replica in replicas.all:
-        replicas.start(replica, lease=Overlapping())
+        replicas.start(replica, lease=OverlappingLease())
     submitted = [
         await replicas.submit(job("", blue, generateName="made-"), job(f"j-{number}", blue))
         for number in range(6)
@@ -284,7 +289,7 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
     assert len(await replicas.jobs(blue)) == 12
 
 
-async def test_a_submission_that_comes_again_to_another_replica_undoes_no_later_change(
+async def test_a_submission_redelivered_to_another_replica_reverts_no_later_change(
     replicas: Replicas,
 ) -> None:
     """The second replica knows nothing of the first one's answer: the object says whose it is."""
@@ -292,13 +297,15 @@ async def test_a_submission_that_comes_again_to_another_replica_undoes_no_later_
     blue = replicas.scene.blue
     document = job("train", blue)
     document["spec"]["tasks"][0]["replicas"] = 1
-    asker = await first.door.askers.asker(guarded.token_of("op"), ("stromboli",))  # type: ignore[union-attr]
+    authenticator = first.admission.authenticator
+    assert authenticator is not None
+    op = await authenticator.authenticate(authorized_admission.token_of("op"), ("stromboli",))
     marks = (idempotency.digest("a submission"),)
-    (made,) = await first.door.submit([document], asker, way="kafka", marks=marks)
+    (made,) = await first.admission.submit([document], op, entry_point="kafka", marks=marks)
     change = {**document, "spec": {**document["spec"], "minAvailable": 1}}
     change["spec"]["tasks"] = [{**document["spec"]["tasks"][0], "replicas": 3}]
-    await first.door.submit([change], asker)
-    (again,) = await second.door.submit([document], asker, way="kafka", marks=marks)
+    await first.admission.submit([change], op)
+    (again,) = await second.admission.submit([document], op, entry_point="kafka", marks=marks)
     assert (made.result, again.result) == ("created", "created")
     stored = kinds.JOBS.decode(await replicas.cluster.get(kinds.JOBS, blue, "train"))
     assert stored.spec.tasks[0].replicas == 3
@@ -330,14 +337,14 @@ async def test_a_request_sent_to_both_replicas_at_once_creates_one_job(
     assert len(await replicas.jobs(blue)) == len(uids)
 
 
-async def test_a_command_sent_to_both_replicas_at_once_is_given_once(replicas: Replicas) -> None:
+async def test_a_command_sent_to_both_replicas_at_once_is_created_once(replicas: Replicas) -> None:
     blue = replicas.scene.blue
     document = msgspec.json.encode(job("train", blue))
     await replicas.cluster.create(kinds.JOBS, blue, document)
     plain = []
     for replica in replicas.all:
         replicas.start(replica)
-        app = rest.app(rest.routes(replica.door, replicas.cluster))
+        app = application.app(application.routes(replica.admission, replicas.cluster))
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
         plain.append(httpx.AsyncClient(transport=transport, base_url="http://door"))
     path, key = f"{JOBS.format(blue)}/train/suspend", {idempotency.HEADER: "suspend it"}
@@ -349,7 +356,7 @@ async def test_a_command_sent_to_both_replicas_at_once_is_given_once(replicas: R
 # --- webhooks ----------------------------------------------------------------------------------
 
 
-async def test_both_replicas_answer_webhooks_whoever_consumes_submissions(
+async def test_both_replicas_answer_webhooks(
     replicas: Replicas,
 ) -> None:
     """A queue that came in through one is known to the other, which has not folded it."""
@@ -361,5 +368,5 @@ async def test_both_replicas_answer_webhooks_whoever_consumes_submissions(
         document["spec"]["queue"] = f"q-{number}"
         await replicas.cluster.create(kinds.JOBS, blue, msgspec.json.encode(document))
     assert len(await replicas.jobs(blue)) == 4
-    counts = [replica.door.reviewed.qsize() for replica in replicas.all]
+    counts = [replica.admission.pending_reviews.qsize() for replica in replicas.all]
     assert min(counts) > 0

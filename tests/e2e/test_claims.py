@@ -10,7 +10,7 @@ from stromboli.client import server
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, storage
 from stromboli.testkit import objects
-from tests.e2e import cell as cells
+from tests.e2e.support import configured_system as cells
 
 TIERS = """
 tiers:
@@ -25,7 +25,7 @@ tiers:
 DRIVER = "gpu.example.com"
 
 
-async def furnish(cell: cells.Cell) -> None:
+async def add_disks_and_devices(cell: cells.ConfiguredSystem) -> None:
     """A class of disks that waits for pods, and one card on each node, which one claim may have."""
     late: dict[str, Any] = {
         "provisioner": "disks.example.com",
@@ -48,7 +48,7 @@ async def furnish(cell: cells.Cell) -> None:
         await cell.cluster.create(kinds.RESOURCE_SLICES, "", made)
 
 
-async def claim_card(cell: cells.Cell, name: str) -> None:
+async def claim_device(cell: cells.ConfiguredSystem, name: str) -> None:
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
     spec = {"devices": {"requests": requests}}
     made = objects.make(kinds.RESOURCE_CLAIMS, name, {"namespace": "default"}, spec=spec)
@@ -80,17 +80,17 @@ def job(name: str, card: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def test_pods_run_where_their_disk_and_their_card_are(tmp_path: Path) -> None:
+async def test_pods_run_on_the_nodes_of_their_volumes_and_devices(tmp_path: Path) -> None:
     """Two jobs get a node each, with its card and a disk made for it; the third waits for a card,
     and gets that of a job that goes with its claim."""
     async with (
         cells.running(tmp_path, "enqueue, allocate", TIERS) as cell,
-        httpx.AsyncClient(**server.options(cell.url, 30)) as http,
+        httpx.AsyncClient(**server.httpx_options(cell.url, 30)) as http,
     ):
-        await furnish(cell)
+        await add_disks_and_devices(cell)
 
         async def submit(name: str) -> None:
-            await claim_card(cell, f"{name}-card")
+            await claim_device(cell, f"{name}-card")
             answer = await http.post("/v1/namespaces/default/jobs", json=job(name, f"{name}-card"))
             answer.raise_for_status()
 

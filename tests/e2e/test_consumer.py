@@ -29,12 +29,12 @@ def reader(system: conftest.Real) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("system", ["real"], indirect=True)
-def test_the_consumer_prints_a_jobs_way(
+def test_the_consumer_prints_a_jobs_history(
     system: conftest.Real, reader: subprocess.Popen[str]
 ) -> None:
     (job,) = manifests.read("hello")
     job["metadata"]["name"] = "followed"
-    with httpx.Client(**server.options(system.url, 30)) as client:
+    with httpx.Client(**server.httpx_options(system.url, 30)) as client:
         answer = client.post("/v1/apply", json={"objects": [job]})
     assert answer.is_success, answer.text
     assert reader.stdout is not None

@@ -8,11 +8,11 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
-from stromboli.local import simulate
+from stromboli.embedded import simulate
 from stromboli.scheduler.core.simulate import Outcome
 from stromboli.shared.api import kinds
 from stromboli.testkit import objects
-from tests.e2e import cell as cells
+from tests.e2e.support import configured_system as cells
 
 TIERS = """
 tiers:
@@ -43,16 +43,16 @@ def pod_group(items: list[dict[str, Any]], job: str) -> str:
     return str(found)
 
 
-async def groups(cell: cells.Cell) -> list[bytes]:
+async def groups(cell: cells.ConfiguredSystem) -> list[bytes]:
     return list((await cell.cluster.list(kinds.POD_GROUPS)).items)
 
 
-async def strom(cell: cells.Cell, *words: str) -> Result:
+async def strom(cell: cells.ConfiguredSystem, *words: str) -> Result:
     command = [*words, "--server", cell.url]
     return await asyncio.to_thread(CliRunner().invoke, main.app, command)
 
 
-async def dumped(cell: cells.Cell, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+async def dumped(cell: cells.ConfiguredSystem, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
     """What ``strom cluster dump`` prints, in a file."""
     shown = await strom(cell, "cluster", "dump")
     assert shown.exit_code == 0, shown.output
@@ -61,7 +61,7 @@ async def dumped(cell: cells.Cell, folder: Path) -> tuple[Path, list[dict[str, A
     return file, json.loads(shown.stdout)["items"]
 
 
-async def test_what_is_simulated_on_a_dump_is_what_the_system_does_next(tmp_path: Path) -> None:
+async def test_a_simulation_of_a_dump_decides_as_the_system_does(tmp_path: Path) -> None:
     """Gangs in two queues beside one that runs, and one that there is no room for: every pod goes
     to the node that was told, and no other."""
     async with cells.running(tmp_path, FULL, TIERS) as cell:

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from stromboli.client import server
-from tests.e2e import conftest, waiting
+from tests.e2e import conftest
+from tests.e2e.support import polling
 from tests.examples import manifests
 from tests.examples.manifests import Document
 
@@ -57,7 +58,7 @@ class User:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.http = httpx.Client(**server.options(url, 60))
+        self.http = httpx.Client(**server.httpx_options(url, 60))
 
     def apply(self, *documents: Document) -> None:
         answer = self.http.post("/v1/apply", json={"objects": documents})
@@ -68,7 +69,7 @@ class User:
 
     def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        return waiting.until(seen, wanted, WITHIN_S)
+        return polling.until(seen, wanted, WITHIN_S)
 
     def state(self, thing: str) -> str:
         """Where a thing such as ``Job gang`` stands, in one word."""
@@ -101,7 +102,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in manifests.FILES])
-def test_an_example_is_scheduled_and_comes_to_its_end(user: User, name: str) -> None:
+def test_an_example_is_scheduled_and_finishes(user: User, name: str) -> None:
     for thing, end in ENDS[name].items():
         user.until(functools.partial(user.state, thing), end.__eq__)
 
@@ -157,7 +158,7 @@ def test_an_example_that_needs_only_a_shell_really_runs(
 
 
 @needs_linux
-def test_five_of_the_elastic_jobs_workers_are_a_success(worker: User) -> None:
+def test_the_elastic_job_succeeds_with_five_workers(worker: User) -> None:
     """Any five: the others may be gone with it."""
     worker.apply(*manifests.read("elastic"))
     worker.until(lambda: worker.state("Job elastic"), lambda state: state == "Completed")
@@ -236,7 +237,7 @@ class Cromwell:
 
 
 @needs_linux
-def test_cromwell_submits_a_call_asks_for_it_and_finds_its_return_code(
+def test_cromwell_submits_a_call_polls_it_and_reads_its_return_code(
     worker: User, tmp_path: Path
 ) -> None:
     cromwell = Cromwell(tmp_path, worker.url)

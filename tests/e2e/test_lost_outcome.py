@@ -16,9 +16,9 @@ import pytest
 
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
-from stromboli.local.nodes import rules, simulated
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.embedded.nodes import rules, simulated
 from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
@@ -88,7 +88,7 @@ class RefusingCluster:
         await self._cluster.bind(namespace, pod, **more)
 
 
-class Cell:
+class LosingSystem:
     """The services, and the scheduler's clock ``ahead`` of the others."""
 
     def __init__(self, bus: EmbeddedBus, cluster: EmbeddedCluster) -> None:
@@ -107,7 +107,7 @@ class Cell:
         refusing: Any = RefusingCluster(cluster)
         services = (
             monitor.serve(
-                MonitorSettings(beat_s=0.05), bus, cluster, runtime.Health("monitor"), now
+                MonitorSettings(heartbeat_s=0.05), bus, cluster, runtime.Health("monitor"), now
             ),
             scheduler.serve(SchedulerSettings(), bus, runtime.Health("scheduler"), self.clock),
             controller.serve(
@@ -160,11 +160,11 @@ def _job(name: str) -> bytes:
 
 
 @pytest.fixture
-async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+async def cell(tmp_path: Path) -> AsyncIterator[LosingSystem]:
     async with EmbeddedBus(tmp_path / "log") as bus, EmbeddedCluster(tmp_path / "cluster") as made:
         await simulated.create_nodes(made, simulated.node_documents(1, cpu="4", memory="8Gi"))
         playing = asyncio.create_task(simulated.Runner(made, rules.Rules(), runtime.utc_now).run())
-        cell = Cell(bus, made)
+        cell = LosingSystem(bus, made)
         cell.start()
         try:
             yield cell
@@ -174,12 +174,12 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
             await asyncio.wait([playing])
 
 
-async def test_a_lost_outcome_does_not_hold_room_indefinitely(cell: Cell) -> None:
+async def test_a_lost_outcome_does_not_hold_room_indefinitely(cell: LosingSystem) -> None:
     await cell.submit("first")
     async with asyncio.timeout(WITHIN_S):
         lost = await cell.losing.lost.get()
     assert [it.result for it in lost.tasks] == ["refused"]
-    cell.ahead = republication.LIMIT + timedelta(seconds=1)
+    cell.ahead = republication.FIRST_WAIT + timedelta(seconds=1)
     await cell.submit("second")
     pods = await cell.until(lambda pods: any(it.spec.node_name for it in pods))
     (bound,) = [it for it in pods if it.spec.node_name]

@@ -13,8 +13,8 @@ import pytest
 
 from stromboli.cli.render import node_layout
 from stromboli.client import blocking, calls, server
-from stromboli.local import system
-from stromboli.local.nodes import simulated
+from stromboli.embedded import system
+from stromboli.embedded.nodes import simulated
 from stromboli.monitor.agent import __main__ as agent
 from stromboli.monitor.agent import machine, reporting
 from stromboli.monitor.agent.kubelet import Kubelet
@@ -23,7 +23,7 @@ from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import cpu_lists
-from stromboli.testkit import kubelet, machines
+from stromboli.testkit.doubles import fake_kubelet, recorded_machines
 
 NODE = "node-00"
 WITHIN_S, LOOK_EVERY_S = 60.0, 0.05
@@ -44,7 +44,9 @@ GPU = "nvidia.com/gpu"
 class Node:
     """A system of one node, whose agent reads a recorded machine and a kubelet of ours."""
 
-    def __init__(self, made: system.System, of: agent.Agent, fake: kubelet.FakeKubelet) -> None:
+    def __init__(
+        self, made: system.System, of: agent.Agent, fake: fake_kubelet.FakeKubelet
+    ) -> None:
         self.system, self.kubelet = made, fake
         self._agent = of
         self._now_s = 0.0
@@ -69,7 +71,7 @@ class Node:
             "topologyPolicy": "single-numa-node",
         }
         spec = {"minAvailable": 1, "queue": "default", "tasks": [task]}
-        async with httpx.AsyncClient(**server.options(self.system.url, 30)) as http:
+        async with httpx.AsyncClient(**server.httpx_options(self.system.url, 30)) as http:
             path = "/v1/namespaces/default/jobs"
             answer = await http.post(path, json={"metadata": {"name": name}, "spec": spec})
         answer.raise_for_status()
@@ -101,10 +103,10 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    sys, nvml = machines.write(machines.eight_gpus_switched(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     folder = tmp_path / "kubelet"
-    machines.put(folder / "config.yaml", KUBELET)
-    machines.put(folder / "cpu_manager_state", '{"policyName": "static"}')
+    recorded_machines.put(folder / "config.yaml", KUBELET)
+    recorded_machines.put(folder / "cpu_manager_state", '{"policyName": "static"}')
     scheduler = tmp_path / "scheduler.yaml"
     scheduler.write_text(CONFIGURATION)
     options = system.Options(
@@ -112,20 +114,20 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         nodes=tuple(simulated.node_documents(1, cpu="64", memory="128Gi", gpus=8)),
         scheduler=SchedulerSettings(configuration=str(scheduler)),
     )
-    fake = kubelet.FakeKubelet()
+    fake = fake_kubelet.FakeKubelet()
     fake.allocatable = [cpu for cpu in range(64) if cpu not in (0, 32)]
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(kubelet.serving(fake, folder))
-        made = await stack.enter_async_context(system.running(options))
+        stack.enter_context(fake_kubelet.serve(fake, folder))
+        made = await stack.enter_async_context(system.run_system(options))
         await made.ready()
         read = machine.Machine(sys, machine.recorded(nvml), Kubelet(folder))
         token = tmp_path / "token"
         token.write_text(made.token)
-        monitor = reporting.Monitor(made.agents_url, NODE, str(token))
+        monitor = reporting.MonitorClient(made.agents_url, NODE, str(token))
         yield Node(made, agent.Agent(read, monitor, AgentSettings()), fake)
 
 
-async def test_a_machine_as_recorded_gives_a_pod_cpus_and_gpus_of_one_numa_node(
+async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     node: Node,
 ) -> None:
     """They travel with the bind; what the kubelet then gives is free no more, and drawn."""
@@ -146,15 +148,17 @@ async def test_a_machine_as_recorded_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     assert {(cpu + 32) % 64 for cpu in cpus} == cpus, "whole cores"
 
     devices = {GPU: tuple(gpus)}
-    given = kubelet.Given(pod="train-t-0", cpus=tuple(sorted(cpus)), devices=devices)
+    given = fake_kubelet.ContainerAllocation(
+        pod="train-t-0", cpus=tuple(sorted(cpus)), devices=devices
+    )
     node.kubelet.given = (given,)
     await node.look()
     await node.numa(cpu_lists.written(frozenset(range(64)) - cpus))
 
-    def drawn() -> node_layout.Picture:
+    def drawn() -> node_layout.NodeLayout:
         with blocking.Client(node.system.url) as client:
             seen = client.send(calls.node_topology(NODE))
-        return node_layout.picture(seen, datetime.now(UTC))
+        return node_layout.node_layout(seen, datetime.now(UTC))
 
     picture = await asyncio.to_thread(drawn)
     assert [holder.name for holder in picture.holders] == ["default/train-t-0"]

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from stromboli.client import server
-from stromboli.local.processes import launched
+from stromboli.embedded.processes import launcher_client
 from stromboli.shared.formats import documents
-from tests.e2e import waiting
+from tests.e2e.support import polling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
@@ -24,7 +24,7 @@ FINAL = ("Completed", "Failed", "Aborted", "Terminated")
 Document = dict[str, Any]
 
 
-class Killable(Protocol):
+class KillableSystem(Protocol):
     """A system that a test may kill."""
 
     url: str
@@ -36,7 +36,7 @@ class User:
     """Somebody with a REST client."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(**server.options(url, 30))
+        self.http = httpx.Client(**server.httpx_options(url, 30))
 
     def apply(self, *manifests: Document) -> None:
         answer = self.http.post("/v1/apply", json={"objects": manifests})
@@ -44,7 +44,7 @@ class User:
 
     def until(self, picture: Callable[[], Any], wanted: Callable[[Any], object]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        return waiting.until(picture, wanted, WITHIN_S)
+        return polling.until(picture, wanted, WITHIN_S)
 
     def phase(self, job: str) -> str:
         found = self.http.get(f"/v1/namespaces/default/jobs/{job}").raise_for_status().json()
@@ -72,8 +72,8 @@ class User:
 
 
 @pytest.fixture
-def user(working_world: str) -> Iterator[User]:
-    made = User(working_world)
+def user(process_base_url: str) -> Iterator[User]:
+    made = User(process_base_url)
     yield made
     made.http.close()
 
@@ -117,14 +117,14 @@ def test_a_command_runs_in_its_environment_and_its_output_can_be_read(user: User
         assert user.log(pod, tailLines=1) == f"{pod} and $\n"
 
 
-def test_an_exit_code_and_its_job_fail_together(user: User) -> None:
+def test_a_nonzero_exit_code_fails_the_job(user: User) -> None:
     user.apply(job("failing", "exit 7"))
     assert user.over("failing") == "Failed"
     ended = user.status("failing")["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (7, "Error")
 
 
-def test_files_of_the_plugins_and_volumes_are_there(user: User) -> None:
+def test_files_of_plugins_and_volumes_are_mounted(user: User) -> None:
     """At their true paths; below ``$STROM_POD_ROOT`` where there are no namespaces."""
     mounts = [{"name": "scratch", "mountPath": "/strom-scratch"}]
     init = {
@@ -212,7 +212,7 @@ def test_a_container_over_its_memory_limit_is_killed_for_it(user: User) -> None:
     assert user.status("hungry")["state"]["terminated"]["reason"] == "OOMKilled"
 
 
-def test_what_is_left_out_is_said_on_the_pod(user: User) -> None:
+def test_ignored_fields_are_reported_on_the_pod(user: User) -> None:
     user.apply(job("asking", "true", pod={"hostPID": True}))
     assert user.over("asking") == "Completed"
     (pod,) = user.pods("asking")
@@ -220,11 +220,11 @@ def test_what_is_left_out_is_said_on_the_pod(user: User) -> None:
     assert "spec.hostPID" in said["stromboli.sh/Unheeded"]["message"]
 
 
-def test_a_killed_node_takes_its_processes_along_and_its_jobs_go_on_later(
-    killable_world: Killable,
+def test_a_killed_node_ends_its_processes_and_its_jobs_are_retried(
+    killable_system: KillableSystem,
 ) -> None:
     """Also with ``kill -9``, after which it cannot do anything any more."""
-    user = User(killable_world.url)
+    user = User(killable_system.url)
     mounts = [{"name": "scratch", "mountPath": "/strom-scratch"}]
     script = f"cd $STROM_POD_ROOT/strom-scratch; [ -e once ] && exit 0; touch once; {STUBBORN}"
     pod = {"restartPolicy": "OnFailure", "volumes": [{"name": "scratch", "emptyDir": {}}]}
@@ -233,7 +233,7 @@ def test_a_killed_node_takes_its_processes_along_and_its_jobs_go_on_later(
     user.until(lambda: user.http.get(path).text, lambda text: text == "on\n")
     (before,) = user.pods("lasting")
     assert alive(before) != []
-    killable_world.kill_controller()
+    killable_system.kill_controller()
     user.until(lambda: alive(before), lambda found: found == [])
     assert user.over("lasting") == "Completed"
     assert user.status("lasting")["restartCount"] == 1
@@ -241,4 +241,4 @@ def test_a_killed_node_takes_its_processes_along_and_its_jobs_go_on_later(
 
 
 def alive(pod: Document) -> list[int]:
-    return launched.processes_of(pod["metadata"]["uid"])
+    return launcher_client.processes_of(pod["metadata"]["uid"])

@@ -5,7 +5,7 @@ from pathlib import Path
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import objects
-from tests.e2e import cell as cells
+from tests.e2e.support import configured_system as cells
 
 TIERS = """
 tiers:
@@ -14,7 +14,7 @@ tiers:
 QUOTAS = kinds.RESOURCE_QUOTAS
 
 
-async def test_a_job_waits_for_room_in_its_namespaces_quota(tmp_path: Path) -> None:
+async def test_a_job_waits_until_its_namespaces_quota_has_room(tmp_path: Path) -> None:
     """What the quota refuses is said with its numbers, no pod of the gang runs without the others,
     and when the quota is raised the job goes on by itself. What it waits for stands on the job, so
     that it is known when an API server has forgotten its Events."""

@@ -10,9 +10,9 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
-from stromboli.local import folders
+from stromboli.embedded import state_folder
 from stromboli.shared import topics
-from tests.e2e import cell as cells
+from tests.e2e.support import configured_system as cells
 
 TIERS = """
 tiers:
@@ -38,7 +38,7 @@ async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any
 def compact(folder: Path) -> int:
     """As the broker does: of each snapshot topic only the last record of a key stays. Returns how
     many went."""
-    with sqlite3.connect(folders.embedded(folder) / folders.LOG) as database:
+    with sqlite3.connect(state_folder.embedded(folder) / state_folder.LOG) as database:
         gone = 0
         for topic in topics.SNAPSHOTS.values():
             gone += database.execute(
@@ -52,7 +52,9 @@ def compact(folder: Path) -> int:
 
 async def is_kept(folder: Path) -> bool:
     """Whether the history holds what the snapshot topics do: it comes after them."""
-    with contextlib.closing(sqlite3.connect(folders.embedded(folder) / folders.LOG)) as database:
+    with contextlib.closing(
+        sqlite3.connect(state_folder.embedded(folder) / state_folder.LOG)
+    ) as database:
         ends = dict(database.execute("SELECT name, next FROM topics"))
         told = database.execute(
             "SELECT value FROM records JOIN topics ON topic = id"
@@ -66,7 +68,7 @@ async def is_kept(folder: Path) -> bool:
     )
 
 
-async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Path) -> None:
+async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path) -> None:
     """Jobs come and go, the log is compacted, and nothing of it is lost; what another
     configuration would have done shows beside it."""
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
@@ -99,12 +101,12 @@ async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Pa
     assert all("recordedBinds" in line for line in differing)
 
 
-async def test_where_no_log_is_none_is_made(tmp_path: Path) -> None:
+async def test_replay_creates_no_log_where_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "was.yaml").write_text(f"actions: allocate{TIERS}")
     shown, lines = await replayed(tmp_path)
     assert (shown.exit_code, lines) == (1, [])
     assert shown.stderr == (
-        f"strom: {folders.embedded(tmp_path) / folders.LOG}: there is no log\n"
+        f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: there is no log\n"
         "next: name the folder of strom up (--state) or a broker\n"
     )
-    assert not folders.embedded(tmp_path).exists()
+    assert not state_folder.embedded(tmp_path).exists()

@@ -15,16 +15,16 @@ import pytest
 
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
-from stromboli.local.nodes import rules, simulated
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.embedded.nodes import rules, simulated
 from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, keys, leader_election, topics
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.leader_election import cluster_lease
 from stromboli.shared.messages import batch as events
 from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime
@@ -32,10 +32,10 @@ from stromboli.testkit import objects, records
 
 WITHIN_S = 60.0
 SERVICES: tuple[topics.Service, ...] = ("monitor", "scheduler", "controller")
-TERMS = leader_election.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.1)
+TERMS = leader_election.LeaseSettings(duration_s=60, renew_deadline_s=40.0, retry_period_s=0.1)
 """Nobody loses a lease here because the machine is slow; all that end give theirs back."""
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
-RIVAL = {"namespace": "volcano-system", "name": "volcano"}
+OTHER_SYSTEM = {"namespace": "volcano-system", "name": "volcano"}
 
 
 class Replicas:
@@ -71,9 +71,9 @@ class Replicas:
         if service == "scheduler":
             settings = SchedulerSettings(instance=given.identity)
             await scheduler.serve(settings, bus, health, clock, lease=given)
-        lease = on_cluster.lease(given, service, "a", cluster, health, clock)  # type: ignore[arg-type]  # monitor or controller
+        lease = cluster_lease.lease(given, service, "a", cluster, health, clock)  # type: ignore[arg-type]  # monitor or controller
         if service == "monitor":
-            watching = MonitorSettings(instance=given.identity, beat_s=0.05)
+            watching = MonitorSettings(instance=given.identity, heartbeat_s=0.05)
             await monitor.serve(watching, bus, cluster, health, clock, lease=lease)
         acting = ControllerSettings(instance=given.identity)
         await controller.serve(acting, bus, cluster, health, clock, lease=lease)
@@ -181,7 +181,7 @@ async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
             await asyncio.wait([playing])
 
 
-async def test_a_standby_goes_on_where_the_active_one_ended(replicas: Replicas) -> None:
+async def test_a_standby_continues_where_the_leader_ended(replicas: Replicas) -> None:
     """With a gang under way, and again with the next: each job is told once, no writer twice."""
     for service in SERVICES:
         replicas.start(service, 0)
@@ -252,7 +252,7 @@ async def test_each_topic_is_recreated_once_and_no_job_is_lost(
         await replicas.until(lambda: all(it.is_ready for it in replicas.healths.values()))
 
 
-async def test_beside_another_system_nothing_acts_until_it_goes(replicas: Replicas) -> None:
+async def test_no_replica_acts_while_another_system_holds_the_lease(replicas: Replicas) -> None:
     """The line names the lease, its holder, the scheduler's name and what to do."""
     spec = {
         "holderIdentity": "vc-scheduler-7",
@@ -260,10 +260,10 @@ async def test_beside_another_system_nothing_acts_until_it_goes(replicas: Replic
         "acquireTime": "2026-01-01T12:00:00.000000Z",
         "renewTime": _now(),
     }
-    lease = objects.make(kinds.LEASES, RIVAL["name"], spec=spec)
-    space = objects.make(kinds.NAMESPACES, RIVAL["namespace"])
+    lease = objects.make(kinds.LEASES, OTHER_SYSTEM["name"], spec=spec)
+    space = objects.make(kinds.NAMESPACES, OTHER_SYSTEM["namespace"])
     await replicas.cluster.create(kinds.NAMESPACES, "", space)
-    await replicas.cluster.create(kinds.LEASES, RIVAL["namespace"], lease)
+    await replicas.cluster.create(kinds.LEASES, OTHER_SYSTEM["namespace"], lease)
     await replicas.submit("waits", 2)
     for service in SERVICES:
         replicas.start(service, 0)
@@ -282,7 +282,7 @@ async def test_beside_another_system_nothing_acts_until_it_goes(replicas: Replic
     assert await replicas.phase("waits") == ""
     gone = objects.merge(spec={"holderIdentity": ""})
     await replicas.cluster.patch(
-        kinds.LEASES, RIVAL["namespace"], RIVAL["name"], gone, patch_type="merge"
+        kinds.LEASES, OTHER_SYSTEM["namespace"], OTHER_SYSTEM["name"], gone, patch_type="merge"
     )
     await replicas.settled(active=0)
     await replicas.completed("waits")

@@ -14,7 +14,9 @@ from stromboli.shared.jobspec.validation import patch, review
 
 FOLDER = Path(__file__).parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.yaml"))
-POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, max_queue_depth=5)
+POLICY = review.AdmissionPolicy(
+    scheduler_names=("volcano",), plugins=job_plugins.BUILT_IN, max_queue_depth=5
+)
 Document = dict[str, Any]
 
 
@@ -26,7 +28,7 @@ def read(name: str) -> list[Document]:
 def job(name: str) -> batch.Job:
     """The example's one job, as admitted."""
     (document,) = (each for each in read(name) if each["kind"] == "Job")
-    completed = patch.applied(document, review.completed(kinds.JOBS, document, POLICY))
+    completed = patch.applied(document, review.default_patch(kinds.JOBS, document, POLICY))
     return kinds.JOBS.decode(msgspec.json.encode(completed))
 
 
@@ -43,7 +45,7 @@ def pods_of(name: str) -> dict[str, Document]:
 
 def objects_of(name: str) -> dict[tuple[str, str], Document]:
     """(kind, name) -> what the job's plugins make."""
-    made = plugin_objects.creations(job(name), job_plugins.OWN)
+    made = plugin_objects.creations(job(name), job_plugins.BUILT_IN)
     return {(it.kind.kind, it.name): msgspec.json.decode(it.body) for it in made}
 
 

@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 
 from stromboli.testkit.parts import tools
-from tests.faults import scene as scenes
+from tests.faults.support import observed_system as scenes
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def scene(
+async def live_system(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[scenes.Scene]:
+) -> AsyncIterator[scenes.ObservedSystem]:
     """Use a namespace of your own, and leave every part running and ready."""
-    async with scenes.set_up(tmp_path_factory.mktemp("faults")) as scene:
-        yield scene
+    async with scenes.start_observed_system(tmp_path_factory.mktemp("faults")) as live_system:
+        yield live_system

@@ -17,8 +17,8 @@ import random
 import pytest
 
 from stromboli.testkit.real_system import SERVICES
-from tests.faults import decisions, workload
-from tests.faults.scene import Scene
+from tests.faults.support import decision_log, workload
+from tests.faults.support.observed_system import ObservedSystem
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
@@ -31,45 +31,49 @@ QUIET_S, QUIET_WITHIN_S = 30.0, 90.0
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("service", SERVICES)
-async def test_a_killed_service_goes_on_where_it_was(scene: Scene, service: str, seed: int) -> None:
+async def test_a_killed_service_continues_where_it_stopped(
+    live_system: ObservedSystem, service: str, seed: int
+) -> None:
     """Every job comes to its end once, no gang is split, no node overfull, no pod made twice."""
     rng = random.Random(f"{service}-{seed}")
-    namespace = await scene.enter(f"kill-{service}-{seed}")
-    scene.namespaces.add(namespace)
-    url = scene.system.url
+    namespace = await live_system.enter(f"kill-{service}-{seed}")
+    live_system.namespaces.add(namespace)
+    url = live_system.system.url
     documents = workload.jobs(rng, JOBS + LATE + TRIES)
     first, late = documents[:JOBS], documents[JOBS : JOBS + LATE]
     spare = documents[JOBS + LATE :]
 
     await workload.submit(url, namespace, first)
     enough = JOBS - UNFINISHED
-    await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
+    await live_system.history.until(
+        lambda: live_system.finished(namespace) >= enough, ENDED_WITHIN_S
+    )
     count = JOBS + LATE
     async with asyncio.TaskGroup() as group:
         coming = [group.create_task(workload.submit(url, namespace, late))]
         tries = 1
-        while not await _kill(scene, service, namespace, rng.randint(0, 2)):
+        while not await _kill(live_system, service, namespace, rng.randint(0, 2)):
             assert tries < TRIES, "no kill has hit an unanswered decision"
             coming.append(
                 group.create_task(workload.submit(url, namespace, spare[tries : tries + 1]))
             )
             tries, count = tries + 1, count + 1
-    await scene.all_end(namespace, count, ENDED_WITHIN_S)
-    assert scene.broken(namespace) == []
+    await live_system.all_end(namespace, count, ENDED_WITHIN_S)
+    assert live_system.broken(namespace) == []
 
 
-async def _kill(scene: Scene, service: str, namespace: str, after: int) -> bool:
+async def _kill(live_system: ObservedSystem, service: str, namespace: str, after: int) -> bool:
     """Kill and start it; whether a decision was unanswered at that moment."""
-    part = scene.system.services[service]
-    decision = await scene.decisions.next_unanswered(namespace, after)
-    at = decisions.clock()
+    part = live_system.system.services[service]
+    decision = await live_system.decisions.next_unanswered(namespace, after)
+    at = decision_log.clock()
     await part.kill()
     await part.start()
-    return await scene.decisions.was_unanswered(decision, at)
+    return await live_system.decisions.was_unanswered(decision, at)
 
 
 @pytest.mark.timeout(180)
-async def test_after_all_kills_and_a_time_of_quiet_every_promise_was_kept(scene: Scene) -> None:
+async def test_no_invariant_is_violated_after_all_kills(live_system: ObservedSystem) -> None:
     """No gang is partly bound, nothing was undone later, over all runs before this one."""
-    await scene.history.quiet(QUIET_S, QUIET_WITHIN_S)
-    assert scene.broken(*scene.namespaces) == []
+    await live_system.history.quiet(QUIET_S, QUIET_WITHIN_S)
+    assert live_system.broken(*live_system.namespaces) == []

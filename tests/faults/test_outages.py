@@ -10,8 +10,8 @@ import pytest
 
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.real_system import SERVICES, Service
-from tests.faults import workload
-from tests.faults.scene import Scene
+from tests.faults.support import workload
+from tests.faults.support.observed_system import ObservedSystem
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
@@ -37,15 +37,17 @@ async def _until(services: Sequence[Service], *, ready: bool, within_s: float) -
 
 
 async def _go_through(
-    scene: Scene, namespace: str, part: Part, noticing: Sequence[str], *, crash: bool
+    live_system: ObservedSystem, namespace: str, part: Part, noticing: Sequence[str], *, crash: bool
 ) -> None:
-    await scene.enter(namespace)
-    scene.namespaces.add(namespace)
+    await live_system.enter(namespace)
+    live_system.namespaces.add(namespace)
     documents = workload.jobs(random.Random(namespace), JOBS)
-    await workload.submit(scene.system.url, namespace, documents)
+    await workload.submit(live_system.system.url, namespace, documents)
     enough = JOBS - UNFINISHED
-    await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
-    services = scene.system.services
+    await live_system.history.until(
+        lambda: live_system.finished(namespace) >= enough, ENDED_WITHIN_S
+    )
+    services = live_system.system.services
     pids = {name: service.process.pid for name, service in services.items()}
     await (part.kill() if crash else part.stop())
     try:
@@ -54,22 +56,26 @@ async def _go_through(
     finally:
         await part.start()
     await _until(list(services.values()), ready=True, within_s=BACK_WITHIN_S)
-    await scene.all_end(namespace, JOBS, ENDED_WITHIN_S)
-    assert scene.broken(namespace) == []
+    await live_system.all_end(namespace, JOBS, ENDED_WITHIN_S)
+    assert live_system.broken(namespace) == []
     assert {name: service.process.pid for name, service in services.items()} == pids
     assert all(service.process.is_running for service in services.values())
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-async def test_services_wait_for_a_broker_that_is_away(scene: Scene, crash: bool) -> None:
+async def test_services_wait_for_an_unreachable_broker(
+    live_system: ObservedSystem, crash: bool
+) -> None:
     """All four say that they are not ready, live on, and every job ends as if nothing had been."""
     name = "broker-killed" if crash else "broker-stopped"
-    await _go_through(scene, name, scene.system.parts.kafka, SERVICES, crash=crash)
+    await _go_through(live_system, name, live_system.system.parts.kafka, SERVICES, crash=crash)
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-async def test_services_wait_for_an_api_server_that_is_away(scene: Scene, crash: bool) -> None:
+async def test_services_wait_for_an_unreachable_api_server(
+    live_system: ObservedSystem, crash: bool
+) -> None:
     """Those that use it say so; the scheduler knows only the log, and may go on deciding."""
     name = "server-killed" if crash else "server-stopped"
     using = [service for service in SERVICES if service != "scheduler"]
-    await _go_through(scene, name, scene.system.parts.api_server, using, crash=crash)
+    await _go_through(live_system, name, live_system.system.parts.api_server, using, crash=crash)

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from stromboli.testkit.real_system import Service
-from tests.faults import workload
-from tests.faults.scene import Scene
+from tests.faults.support import workload
+from tests.faults.support.observed_system import ObservedSystem
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
@@ -23,23 +23,25 @@ ENDED_WITHIN_S = 60.0
 ROLE_WITHIN_S = 30.0
 
 
-async def test_standbys_take_over_from_all_that_were_killed(scene: Scene) -> None:
+async def test_standbys_take_over_when_every_leader_is_killed(live_system: ObservedSystem) -> None:
     """Afterwards the killed ones come back as standbys, and act again once the others leave."""
-    namespace = await scene.enter("standbys")
-    scene.namespaces.add(namespace)
-    services = scene.system.services
-    standbys = {name: scene.system.standby(name) for name in REPLICATED}
+    namespace = await live_system.enter("standbys")
+    live_system.namespaces.add(namespace)
+    services = live_system.system.services
+    standbys = {name: live_system.system.standby(name) for name in REPLICATED}
     try:
         await asyncio.gather(*(standby.start() for standby in standbys.values()))
         for name, standby in standbys.items():
             await _until(standby, f'"role":"standby of {name}"')
         documents = workload.jobs(random.Random("standbys"), JOBS)
-        await workload.submit(scene.system.url, namespace, documents)
+        await workload.submit(live_system.system.url, namespace, documents)
         enough = JOBS - UNFINISHED
-        await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
+        await live_system.history.until(
+            lambda: live_system.finished(namespace) >= enough, ENDED_WITHIN_S
+        )
         await asyncio.gather(*(services[name].kill() for name in REPLICATED))
-        await scene.all_end(namespace, JOBS, ENDED_WITHIN_S)
-        assert scene.broken(namespace) == []
+        await live_system.all_end(namespace, JOBS, ENDED_WITHIN_S)
+        assert live_system.broken(namespace) == []
         for standby in standbys.values():
             await _until(standby, '"role":"active"')
     finally:
@@ -50,28 +52,30 @@ async def test_standbys_take_over_from_all_that_were_killed(scene: Scene) -> Non
         await _ready(services[name])
 
 
-async def test_beside_another_system_nothing_acts_until_it_goes(scene: Scene) -> None:
+async def test_no_replica_acts_while_another_system_holds_the_lease(
+    live_system: ObservedSystem,
+) -> None:
     """Its lease is the one Volcano's scheduler holds; every job comes to its end afterwards."""
-    namespace = await scene.enter("rivals")
-    scene.namespaces.add(namespace)
-    await scene.enter("volcano-system")
+    namespace = await live_system.enter("rivals")
+    live_system.namespaces.add(namespace)
+    await live_system.enter("volcano-system")
     path = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases"
     spec = {
         "holderIdentity": "vc-scheduler-7",
         "leaseDurationSeconds": 3600,
         "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
-    services = scene.system.services
-    async with scene.system.parts.client() as api:
+    services = live_system.system.services
+    async with live_system.system.parts.client() as api:
         await api.create(path, {"metadata": {"name": "volcano"}, "spec": spec})
         try:
             for name in ("scheduler", "controller", "admission"):
                 await _until(services[name], "held by vc-scheduler-7")
             # Admission, too, is not ready: it answers all the same.
-            await workload.submit(scene.system.url, namespace, [workload.short_job("waits")])
+            await workload.submit(live_system.system.url, namespace, [workload.short_job("waits")])
         finally:
             await api.delete(f"{path}/volcano")
-    await scene.all_end(namespace, 1, ENDED_WITHIN_S)
+    await live_system.all_end(namespace, 1, ENDED_WITHIN_S)
     for service in services.values():
         await _ready(service)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stromboli.admission.core import reviews, submissions, wire
+from stromboli.admission.core import admission_review, review_records, submissions
 from stromboli.admission.rest import bulk
 from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
@@ -23,7 +23,8 @@ from stromboli.shared.formats import cpu_lists, cron, documents, durations, inde
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, review
 from stromboli.shared.messages import base
-from stromboli.testkit import admission_cases, poison
+from stromboli.testkit import poison_records
+from stromboli.testkit.admission_cases import rules as admission_cases
 from tests.fuzz import mutations
 from tests.fuzz.engine import Mutate
 
@@ -31,13 +32,13 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "shared/tests/golden"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AGE = timedelta(seconds=900)
-POLICY = review.Policy(
+POLICY = review.AdmissionPolicy(
     scheduler_names=("volcano", "stromboli"), plugins=job_plugins.load(), max_queue_depth=5
 )
-KNOWN = review.Known(
+KNOWN = review.ClusterContext(
     queues={
         each["metadata"]["name"]: kinds.QUEUES.decode(msgspec.json.encode(each))
-        for each in admission_cases.WORLD
+        for each in admission_cases.EXISTING_OBJECTS
     }
 )
 TOPICS = {topic.name: topic for topic in topics.ALL}
@@ -77,9 +78,9 @@ def _golden() -> dict[str, list[bytes]]:
 
 def _submissions() -> list[bytes]:
     found = []
-    for changes, value in poison.SUBMISSIONS.values():
+    for changes, value in poison_records.SUBMISSIONS.values():
         if len(value) < 2_000:
-            headers, text = poison.SUBMISSION | changes, value.decode("latin-1")
+            headers, text = poison_records.SUBMISSION | changes, value.decode("latin-1")
             packed = {"key": "k", "headers": headers, "value": text}
             found.append(json.dumps(packed).encode())
     return found
@@ -114,7 +115,7 @@ def of_topic(topic: topics.Topic) -> Callable[[bytes], str]:
         sync = snapshot.Sync()
         sync.apply(record, 0.0)
         sync.missing((kinds.QUEUES, kinds.PODS), 0.0, 60.0, {})
-        sync.rivals(("volcano",))
+        sync.competitors(("volcano",))
         with contextlib.suppress(errors.UndecodableError):
             _ = record.time
         try:
@@ -131,13 +132,13 @@ def of_topic(topic: topics.Topic) -> Callable[[bytes], str]:
 def submission(data: bytes) -> str:
     """A submission over Kafka."""
     found = submissions.read(record_of(topics.SUBMISSIONS, data), NOW, AGE)
-    return str(found.status) if isinstance(found, submissions.Refused) else "read"
+    return str(found.status) if isinstance(found, submissions.RejectedSubmission) else "read"
 
 
 def webhook(data: bytes) -> str:
     """What an API server posts."""
     try:
-        wire.decode(data)
+        admission_review.decode_request(data)
     except ValueError:
         return "refused"
     return "read"
@@ -165,10 +166,10 @@ def rules(data: bytes) -> str:
     kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
     if kind is None:
         return "no kind"
-    additions = review.completed(kind, document, POLICY, "", KNOWN)
+    additions = review.default_patch(kind, document, POLICY, "", KNOWN)
     whole = patch.applied(document, additions)
     found = review.violations(kind, "CREATE", whole, None, KNOWN, POLICY)
-    reviews.record(kind.kind, whole, "CREATE", "ada", "rest", found)
+    review_records.record(kind.kind, whole, "CREATE", "ada", "rest", found)
     return "refused" if found else "accepted"
 
 

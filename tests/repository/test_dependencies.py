@@ -45,7 +45,7 @@ def lock_of(group: str) -> str:
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.parent.name)
-def test_every_dependency_has_a_comment_that_says_why(project: Path) -> None:
+def test_every_dependency_has_a_comment_with_its_reason(project: Path) -> None:
     lines = project.read_text().splitlines()
     for _, requirement in third_party(project):
         line = next(line for line in lines if f'"{requirement}"' in line)
@@ -65,7 +65,7 @@ def test_the_lock_holds_every_dependency_within_its_bounds(project: Path) -> Non
 
 
 @pytest.mark.parametrize("lock", ["requirements.txt", "requirements-real.txt", "tools/uv.txt"])
-def test_the_lock_gives_hashes_and_names_no_place(lock: str) -> None:
+def test_the_lock_has_hashes_and_names_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()
     entries = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert entries

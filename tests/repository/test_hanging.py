@@ -13,7 +13,7 @@ async def test_that_never_ends():
 """
 
 
-def test_a_test_that_never_ends_fails_and_says_where_it_stood(tmp_path: Path) -> None:
+def test_a_hanging_test_fails_with_its_stack(tmp_path: Path) -> None:
     hanging = tmp_path / "test_hanging.py"
     hanging.write_text(HANGING)
     pytest = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "pyproject.toml"]

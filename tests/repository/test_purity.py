@@ -15,8 +15,8 @@ CORES = sorted(
     (
         *(ROOT / "services").glob("*/src/stromboli/*/core/**/*.py"),
         *(ROOT / "shared/src/stromboli/shared/jobspec/validation").glob("*.py"),
-        *(ROOT / "local/src/stromboli/local/processes/core").glob("*.py"),
-        ROOT / "shared/src/stromboli/shared/leader_election/core.py",
+        *(ROOT / "embedded/src/stromboli/embedded/processes/core").glob("*.py"),
+        ROOT / "shared/src/stromboli/shared/leader_election/lease_rules.py",
     )
 )
 

@@ -15,7 +15,7 @@ from tools.charts import objects, schemas, shared_values
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def written() -> dict[Path, str]:
+def outputs() -> dict[Path, str]:
     """Path -> what the file should hold."""
     return {
         ROOT / name: text
@@ -28,7 +28,7 @@ def main() -> None:
     """Write, or compare."""
     stale = [
         path
-        for path, text in written().items()
+        for path, text in outputs().items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     if sys.argv[1:] == ["--check"]:
@@ -38,7 +38,7 @@ def main() -> None:
         return
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written()[path], encoding="utf-8")
+        path.write_text(outputs()[path], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.real import cache
-from tools.real.trouble import InstallError
+from tools.real.errors import InstallError
 
 PROGRESS_EVERY_S = 15
 PROMETHEUS_TAGS = "remove_all_sd"  # without the clients of every cloud, whose targets we never ask

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 
-from tools.real.trouble import InstallError
+from tools.real.errors import InstallError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MANAGER = "apt-get"

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from tools.real import binaries, browser, cache, jars, toolchains  # noqa: E402 - needs the path above
-from tools.real.trouble import InstallError  # noqa: E402 - as above
+from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
 # Measured on two cores with an ordinary line; said before anything starts.

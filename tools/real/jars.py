@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.real.trouble import InstallError
+from tools.real.errors import InstallError
 
 # Pinned, since an older or newer plugin may lay out or name the copies differently.
 MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from tools.real import jars  # noqa: E402 - found only once the working tree is on the path
-from tools.real.trouble import InstallError  # noqa: E402 - as above
+from tools.real.errors import InstallError  # noqa: E402 - as above
 
 HEADER = """\
 # The Kafka broker's jars with their SHA-256 digests: every installation is checked against them.

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.real.trouble import InstallError
+from tools.real.errors import InstallError
 
 JAVA_MINIMUM = (17,)  # what Kafka 4's broker is compiled for
 GO_MINIMUM = (1, 25)  # what Prometheus 3.11 needs

@@ -12,7 +12,15 @@ from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.jobspec import crds
-from tools.docs import gangs, life, markdown, objects, rest, settings, site
+from tools.docs import (
+    gang_diagram,
+    lifecycle_diagram,
+    markdown,
+    objects,
+    rest,
+    settings,
+    site_extension,
+)
 from tools.docs import topics as topics_page
 
 
@@ -82,7 +90,7 @@ def test_types_are_said_in_words(schema: markdown.Document, words: str) -> None:
 
 
 def test_every_topic_and_message_is_on_the_page() -> None:
-    text = site.generated("topics")
+    text = site_extension.generated("topics")
     for topic in topics.ALL:
         assert f"| `{topic.name}` |" in text
         for message in topic.messages:
@@ -90,14 +98,14 @@ def test_every_topic_and_message_is_on_the_page() -> None:
 
 
 def test_every_request_is_on_the_page_with_its_parameters() -> None:
-    description = json.loads((site.DOCS / "openapi.json").read_text())
+    description = json.loads((site_extension.DOCS / "openapi.json").read_text())
     text = "\n".join(rest.lines(description))
     for path, methods in description["paths"].items():
         for method in methods:
             assert f"### {method.upper()} {path}\n" in text
 
 
-def test_fields_of_objects_are_paths_and_a_job_inside_of_others_is_told_once() -> None:
+def test_fields_of_objects_are_paths_and_a_nested_job_is_described_once() -> None:
     text = "\n".join(
         objects.lines({each["spec"]["names"]["kind"]: each for each in crds.documents()})
     )
@@ -108,42 +116,42 @@ def test_fields_of_objects_are_paths_and_a_job_inside_of_others_is_told_once() -
     assert "| `action` | string |" in text
 
 
-def test_pages_get_what_they_ask_for_and_nothing_else() -> None:
+def test_pages_get_the_generated_parts_they_name() -> None:
     source = [
         "a\n<!-- generated: objects -->\n```mermaid\nstateDiagram-v2\n A --> B\n```\n"
         "[b](../cli/README.md#c)"
     ]
-    site.complete(source)
+    site_extension.complete(source)
     assert "## Queue" in source[0]
     assert "A --> B" not in source[0]
     assert "<svg" in source[0]
     assert source[0].endswith("[b](strom.md#c)")
     with pytest.raises(ValueError, match="nobody generates 'x'"):
-        site.generated("x")
+        site_extension.generated("x")
     with pytest.raises(ValueError, match="nobody draws a 'graph'"):
-        site.complete(["```mermaid\ngraph TD\n```"])
+        site_extension.complete(["```mermaid\ngraph TD\n```"])
 
 
-def test_the_picture_of_a_jobs_life_has_every_move_of_the_table() -> None:
+def test_the_lifecycle_diagram_has_every_transition_of_the_table() -> None:
     """Once: from the phase itself, or from the box if all phases in there make it."""
     drawn = {
         (phase, to)
-        for origin, to in life.edges()
-        for phase in (life.ALIVE if origin == "alive" else (origin,))
+        for origin, to in lifecycle_diagram.edges()
+        for phase in (lifecycle_diagram.ALIVE if origin == "alive" else (origin,))
     }
     moves = {(phase, move.to) for (phase, _), move in lifecycle.TABLE.items()}
     assert drawn == {(phase, to) for phase, to in moves if phase != to}
-    assert life.picture().count("marker-end") == len(life.edges())
+    assert lifecycle_diagram.diagram().count("marker-end") == len(lifecycle_diagram.edges())
 
 
-def test_the_picture_shows_what_it_says() -> None:
+def test_the_gang_diagram_shows_what_its_captions_say() -> None:
     """One by one all places are taken and no job is whole; as gangs two are, and others hold
     nothing."""
-    alone = Counter(pod[0] for pod in gangs.decided(yaml.safe_load(gangs.ONE_BY_ONE)))
-    assert alone.total() == gangs.NODES * gangs.PLACES
-    assert max(alone.values()) < gangs.PODS
-    whole = Counter(pod[0] for pod in gangs.decided(dict(config_reader.DEFAULT)))
-    assert whole == {"A": gangs.PODS, "B": gangs.PODS}
+    alone = Counter(pod[0] for pod in gang_diagram.decided(yaml.safe_load(gang_diagram.ONE_BY_ONE)))
+    assert alone.total() == gang_diagram.NODES * gang_diagram.PLACES
+    assert max(alone.values()) < gang_diagram.PODS
+    whole = Counter(pod[0] for pod in gang_diagram.decided(dict(config_reader.DEFAULT)))
+    assert whole == {"A": gang_diagram.PODS, "B": gang_diagram.PODS}
 
 
 def test_a_message_without_fields_is_its_type() -> None:

@@ -55,7 +55,7 @@ def test_without_ensurepip_one_line_names_the_package_to_install(
     assert not (checkout / ".venv").exists()
 
 
-def test_an_environment_that_is_what_the_lock_says_is_left_alone(checkout: Path) -> None:
+def test_an_environment_that_matches_the_lock_is_kept(checkout: Path) -> None:
     stamp = checkout / environment.STAMP
     stamp.parent.mkdir()
     stamp.write_text(json.dumps(environment.fingerprint(checkout)))
@@ -130,7 +130,7 @@ def test_pips_settings_reach_uv_in_uvs_words() -> None:
 
 
 @pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
-def test_what_the_user_told_uv_wins(variable: str) -> None:
+def test_the_users_uv_settings_win(variable: str) -> None:
     told = {variable: "https://mine.example/simple"}
     variables = environment.uv_environment({"index-url": "https://pip.example"}, told)
     assert variables[variable] == told[variable]
@@ -154,7 +154,7 @@ def test_a_folder_of_wheels_that_is_not_there_is_skipped_as_pip_does(tmp_path: P
     ],
 )  # fmt: skip
 def test_a_failed_step_is_explained_in_one_line(output: str, line: str | None) -> None:
-    explained = environment.explain(output)
+    explained = environment.summarize_failure(output)
     assert explained.startswith(line or "the package index cannot be reached")
     assert ".strom/setup.log" in explained
     assert "\n" not in explained

@@ -10,24 +10,28 @@ import msgspec
 import pytest
 
 from stromboli.admission import __main__ as process
-from stromboli.admission.auth import principal
-from stromboli.admission.rest import rest, rights
+from stromboli.admission.auth import authentication
+from stromboli.admission.rest import application, authorization
 from stromboli.admission.settings import Settings
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.bus.kafka import KafkaSettings
-from stromboli.shared.messages.admission import Reviewed
+from stromboli.shared.messages.admission import ObjectReviewed
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
-from stromboli.testkit.guarded import House, opened, token_of
+from stromboli.testkit.doubles.authorized_admission import (
+    AuthorizedAdmission,
+    open_admission,
+    token_of,
+)
 
 Document = dict[str, Any]
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path, Scene()) as one:
+async def server(tmp_path: Path) -> AsyncIterator[AuthorizedAdmission]:
+    async with open_admission(tmp_path, Scene()) as one:
         yield one
 
 
@@ -58,9 +62,9 @@ def missing(answer: httpx.Response) -> list[str]:
 
 def routes() -> list[tuple[str, str, Any]]:
     """(method, path, rule) of every route there is."""
-    app = rest.described()
+    app = application.application_for_openapi()
     return [
-        (method, route.path_format, handler.opt.get(rights.OPT))
+        (method, route.path_format, handler.opt.get(authorization.OPT))
         for route in app.routes
         for handler in route.route_handlers  # type: ignore[union-attr]  # all are HTTP
         for method in handler.http_methods
@@ -71,15 +75,15 @@ def routes() -> list[tuple[str, str, Any]]:
 def test_every_route_says_which_rights_it_needs() -> None:
     """Or stands in the short list of what everyone may read."""
     without = {path for _, path, rule in routes() if rule is None}
-    assert all(rights.is_open(path) for path in without), without
-    assert rights.OPEN == ("/livez", "/readyz", "/schema")
-    assert not rights.is_open("/livezz")
+    assert all(authorization.is_open(path) for path in without), without
+    assert authorization.OPEN == ("/livez", "/readyz", "/schema")
+    assert not authorization.is_open("/livezz")
 
 
-async def test_no_route_lets_in_who_has_no_rights(house: House) -> None:
+async def test_no_route_lets_in_who_has_no_rights(server: AuthorizedAdmission) -> None:
     """Each names every right that it needs: verb, resource, group and namespace."""
-    blue = house.scene.blue
-    async with house.as_("eve") as eve:
+    blue = server.scene.blue
+    async with server.as_("eve") as eve:
         for method, path, rule in routes():
             if rule is None:
                 continue
@@ -115,10 +119,12 @@ def body_for(path: str, namespace: str) -> dict[str, Any]:
     ["", "Bearer", "Bearer made-up", "Basic YTpi", f"Bearer {token_of('ann', OTHER_AUDIENCE)}"],
     ids=["none", "empty", "made up", "another scheme", "another audience"],
 )
-async def test_without_a_token_of_ours_nobody_is_let_in(house: House, header: str) -> None:
+async def test_without_a_token_of_ours_nobody_is_let_in(
+    server: AuthorizedAdmission, header: str
+) -> None:
     headers = {"authorization": header} if header else {}
-    async with house.client() as client:
-        answer = await client.get(jobs(house.scene.blue), headers=headers)
+    async with server.client() as client:
+        answer = await client.get(jobs(server.scene.blue), headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     problem = answer.json()
@@ -128,9 +134,11 @@ async def test_without_a_token_of_ours_nobody_is_let_in(house: House, header: st
     assert "secret" not in answer.text
 
 
-async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(house: House) -> None:
+async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(
+    server: AuthorizedAdmission,
+) -> None:
     """Metrics are not: they have a port of their own."""
-    async with house.client() as client:
+    async with server.client() as client:
         assert (await client.get("/livez")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/schema/openapi.json")).status_code == 200
@@ -138,35 +146,35 @@ async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(house: House) -
         assert (await client.get("/schema/none")).status_code == 404
 
 
-async def test_an_api_server_that_is_away_lets_nobody_in(house: House) -> None:
+async def test_an_api_server_that_is_away_lets_nobody_in(server: AuthorizedAdmission) -> None:
     """Neither somebody nobody can name, nor somebody whose rights nobody can tell."""
-    async with house.as_("ann") as ann:
-        assert (await ann.get(jobs(house.scene.blue))).status_code == 200
-        house.accounts.is_away = True
-        assert (await ann.get(jobs(house.scene.blue))).status_code == 200  # it was just said
+    async with server.as_("ann") as ann:
+        assert (await ann.get(jobs(server.scene.blue))).status_code == 200
+        server.accounts.is_away = True
+        assert (await ann.get(jobs(server.scene.blue))).status_code == 200  # it was just said
         assert (await ann.get("/v1/queues")).status_code == 503
-        house.now += 11
-        assert (await ann.get(jobs(house.scene.blue))).status_code == 503
+        server.now += 11
+        assert (await ann.get(jobs(server.scene.blue))).status_code == 503
 
 
-async def test_answers_are_kept_for_seconds_and_no_longer(house: House) -> None:
-    async with house.as_("ann") as ann:
-        await ann.get(jobs(house.scene.blue))
-        asked = house.accounts.asked
+async def test_answers_are_kept_for_seconds_and_no_longer(server: AuthorizedAdmission) -> None:
+    async with server.as_("ann") as ann:
+        await ann.get(jobs(server.scene.blue))
+        asked = server.accounts.asked
         for _ in range(5):
-            await ann.get(jobs(house.scene.blue))
-        assert house.accounts.asked == asked
-        house.now += 10
-        await ann.get(jobs(house.scene.blue))
-        assert house.accounts.asked > asked
+            await ann.get(jobs(server.scene.blue))
+        assert server.accounts.asked == asked
+        server.now += 10
+        await ann.get(jobs(server.scene.blue))
+        assert server.accounts.asked > asked
 
 
 # --- what they may ---------------------------------------------------------------------------
 
 
-async def test_tenants_see_their_namespace_and_no_other(house: House) -> None:
-    scene = house.scene
-    async with house.as_("ann") as ann, house.as_("op") as op:
+async def test_tenants_see_their_namespace_and_no_other(server: AuthorizedAdmission) -> None:
+    scene = server.scene
+    async with server.as_("ann") as ann, server.as_("op") as op:
         assert (await ann.post(jobs(scene.blue), json=job("own"))).status_code == 201
         assert len((await ann.get(jobs(scene.blue))).json()["items"]) == 1
         assert scene.red in missing(await ann.get(jobs(scene.red)))[0]
@@ -177,18 +185,18 @@ async def test_tenants_see_their_namespace_and_no_other(house: House) -> None:
         assert missing(await ann.get("/v1/pods"))
 
 
-async def test_a_namespace_in_the_query_opens_no_list_of_all(house: House) -> None:
+async def test_a_namespace_in_the_query_opens_no_list_of_all(server: AuthorizedAdmission) -> None:
     """Where a route does not look at it, neither does its rule."""
-    async with house.as_("ann") as ann:
-        assert missing(await ann.get(f"/v1/jobs?namespace={house.scene.blue}"))
-        twice = f"/v1/pods?namespace={house.scene.blue}&namespace={house.scene.red}"
+    async with server.as_("ann") as ann:
+        assert missing(await ann.get(f"/v1/jobs?namespace={server.scene.blue}"))
+        twice = f"/v1/pods?namespace={server.scene.blue}&namespace={server.scene.red}"
         assert (await ann.get(twice)).status_code == 422
 
 
-async def test_tenants_watch_their_namespace_and_no_other(house: House) -> None:
+async def test_tenants_watch_their_namespace_and_no_other(server: AuthorizedAdmission) -> None:
     """And a stream ends soon, so that rights are looked at again."""
-    scene = house.scene
-    async with house.as_("ann") as ann:
+    scene = server.scene
+    async with server.as_("ann") as ann:
         await ann.post(jobs(scene.blue), json=job("own"))
         told = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
         assert "event: added" in told.text
@@ -198,12 +206,14 @@ async def test_tenants_watch_their_namespace_and_no_other(house: House) -> None:
         assert missing(await ann.get("/v1/watch/queues"))
 
 
-async def test_objects_are_asked_for_one_by_one_and_none_is_written(house: House) -> None:
-    scene = house.scene
+async def test_objects_are_asked_for_one_by_one_and_none_is_written(
+    server: AuthorizedAdmission,
+) -> None:
+    scene = server.scene
     objects = [job("mine", scene.blue), job("theirs", scene.red)]
-    async with house.as_("ann") as ann:
-        for way in ("apply", "check"):
-            answer = await ann.post(f"/v1/{way}", json={"objects": objects})
+    async with server.as_("ann") as ann:
+        for entry_point in ("apply", "check"):
+            answer = await ann.post(f"/v1/{entry_point}", json={"objects": objects})
             (violation,) = answer.json()["violations"]
             assert violation["path"] == "objects[1].rights"
             assert 'cannot get resource "jobs" named "theirs"' in violation["reason"]
@@ -212,9 +222,9 @@ async def test_objects_are_asked_for_one_by_one_and_none_is_written(house: House
         assert (await ann.get(jobs(scene.blue))).json()["items"] == []
 
 
-async def test_a_change_needs_another_right_than_a_new_object(house: House) -> None:
-    scene = house.scene
-    async with house.as_("ann") as ann:
+async def test_a_change_needs_another_right_than_a_new_object(server: AuthorizedAdmission) -> None:
+    scene = server.scene
+    async with server.as_("ann") as ann:
         objects = {"objects": [job("mine", scene.blue)]}
         assert (await ann.post("/v1/apply", json=objects)).status_code == 200
         changed = {"objects": [job("mine", scene.blue, priorityClassName="high")]}
@@ -224,16 +234,20 @@ async def test_a_change_needs_another_right_than_a_new_object(house: House) -> N
         assert taken.status_code == 409
 
 
-async def test_what_is_refused_for_a_right_stands_in_the_reviews(house: House) -> None:
-    scene = house.scene
-    async with house.as_("ann") as ann:
+async def test_what_is_refused_for_a_right_stands_in_the_reviews(
+    server: AuthorizedAdmission,
+) -> None:
+    scene = server.scene
+    async with server.as_("ann") as ann:
         objects = {"objects": [job("mine", scene.blue)]}
         await ann.post("/v1/apply", json=objects)
         await ann.post("/v1/apply", json={"objects": [job("mine", scene.blue, queue="x")]})
     reviews = []
-    while not house.door.reviewed.empty():
-        reviews.append(house.door.reviewed.get_nowait().message)
-    found = [each for each in reviews if isinstance(each, Reviewed) and each.way == "rest"]
+    while not server.admission.pending_reviews.empty():
+        reviews.append(server.admission.pending_reviews.get_nowait().message)
+    found = [
+        each for each in reviews if isinstance(each, ObjectReviewed) and each.entry_point == "rest"
+    ]
     assert [(each.user, each.allowed) for each in found] == [
         (scene.user("ann"), True),
         (scene.user("ann"), False),
@@ -241,11 +255,11 @@ async def test_what_is_refused_for_a_right_stands_in_the_reviews(house: House) -
     assert "cannot patch" in found[1].violations[0].reason
 
 
-async def test_in_bulk_each_line_has_its_own_rights(house: House) -> None:
-    scene = house.scene
+async def test_in_bulk_each_line_has_its_own_rights(server: AuthorizedAdmission) -> None:
+    scene = server.scene
     lines = [job("mine", scene.blue), job("theirs", scene.red), job("mine-2", scene.blue)]
     content = msgspec.json.Encoder().encode_lines(lines)
-    async with house.as_("ann") as ann:
+    async with server.as_("ann") as ann:
         declared = {"content-type": "application/x-ndjson"}
         answer = (await ann.post("/v1/bulk", content=content, headers=declared)).json()
     assert [item["result"] for item in answer["items"]] == ["created", "refused", "created"]
@@ -253,21 +267,21 @@ async def test_in_bulk_each_line_has_its_own_rights(house: House) -> None:
     assert f'in the namespace "{scene.red}"' in answer["items"][1]["violations"][0]["reason"]
 
 
-async def test_a_job_bears_the_name_of_who_submitted_it(house: House) -> None:
+async def test_a_job_bears_the_name_of_who_submitted_it(server: AuthorizedAdmission) -> None:
     """The write itself has our name; webhooks do not take it for the submitter's."""
-    scene = house.scene
+    scene = server.scene
     claimed = job("own")
     claimed["metadata"]["annotations"] = {keys.USER: "somebody-else"}
-    async with house.as_("ann") as ann:
+    async with server.as_("ann") as ann:
         made = (await ann.post(jobs(scene.blue), json=claimed)).json()
     assert made["metadata"]["annotations"][keys.USER] == scene.user("ann")
 
 
-async def test_an_idempotency_key_answers_only_who_brought_it(house: House) -> None:
-    house.door.once.open(_Log())  # type: ignore[arg-type]  # it takes what it is given
+async def test_an_idempotency_key_answers_only_who_brought_it(server: AuthorizedAdmission) -> None:
+    server.admission.idempotency_cache.open(_Log())  # type: ignore[arg-type]  # it takes what it is given
     headers = {"Idempotency-Key": "k"}
-    async with house.as_("ann") as ann, house.as_("op") as op:
-        where, made = jobs(house.scene.blue), job("own")
+    async with server.as_("ann") as ann, server.as_("op") as op:
+        where, made = jobs(server.scene.blue), job("own")
         first = await ann.post(where, json=made, headers=headers)
         again = await ann.post(where, json=made, headers=headers)
         assert (first.status_code, first.json()) == (201, again.json())
@@ -280,18 +294,18 @@ class _Log:
         return ()
 
 
-async def test_what_is_in_front_is_named_only_to_who_may_know(house: House) -> None:
-    scene = house.scene
-    async with house.as_("ann") as ann:
+async def test_what_is_in_front_is_named_only_to_who_may_know(server: AuthorizedAdmission) -> None:
+    scene = server.scene
+    async with server.as_("ann") as ann:
         made = (await ann.post(jobs(scene.blue), json=job("own"))).json()
         group = f"{scene.blue}/own-{made['metadata']['uid']}"
-        explained = builders.make_explained(group)
+        explained = builders.make_explanation(group)
         order = QueueOrdered(queue="default", pod_groups=(f"{scene.red}/secret-1", group))
         for key, message in ((group, explained), (queue_order_key("default"), order)):
             draft = envelope.Draft(
                 topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
             )
-            house.door.fold(builders.make_record(draft))
+            server.admission.fold(builders.make_record(draft))
         told = (await ann.get(f"{jobs(scene.blue)}/own/explanation")).json()
         stream = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs/own/explanation")
     assert told["inFront"] == ["(another namespace)"]
@@ -313,7 +327,7 @@ async def test_who_asks_what_is_being_asked_waits_for_that_answer() -> None:
         await release.wait()
         return asked
 
-    recent: principal.Recent[int] = principal.Recent(10.0, lambda: 0.0, 100)
+    recent: authentication.TtlCache[int] = authentication.TtlCache(10.0, lambda: 0.0, 100)
     waiting = [asyncio.ensure_future(recent.get(b"k", ask)) for _ in range(5)]
     await asyncio.sleep(0)
     release.set()
@@ -327,7 +341,7 @@ async def test_no_failure_is_kept_and_no_more_than_a_bound() -> None:
     async def ask() -> int:
         return 1
 
-    recent: principal.Recent[int] = principal.Recent(10.0, lambda: 0.0, 3)
+    recent: authentication.TtlCache[int] = authentication.TtlCache(10.0, lambda: 0.0, 3)
     with pytest.raises(errors.UnavailableError):
         await recent.get(b"k", fail)
     assert await recent.get(b"k", ask) == 1

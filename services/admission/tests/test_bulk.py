@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.admission.rest import bulk
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 
 PATH = "/v1/bulk"
@@ -90,7 +90,7 @@ async def test_a_bulk_that_broke_off_is_sent_again_as_it_is(
 async def test_lines_beyond_the_limits_are_told_not_held(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "MOST_ITEMS", 2)
+    monkeypatch.setattr(bulk, "MAX_ITEMS", 2)
     monkeypatch.setattr(bulk, "LINE_BYTES", 1000)
     found = await sent(client, '"' + "x" * 5000 + '"', job("a"), job("b"), job("c"))
     assert [item["result"] for item in found["items"]] == ["refused", "created"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stromboli.admission.core import certificates
 from stromboli.admission.webhooks import certificates as shell
 from stromboli.admission.webhooks import key_pairs
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import http, runtime
@@ -31,26 +31,28 @@ SECRET = {
 }
 
 
-def held(name: str, age: timedelta, serves: tuple[str, ...] = NAMES) -> certificates.Held:
+def held(
+    name: str, age: timedelta, serves: tuple[str, ...] = NAMES
+) -> certificates.CertificateInfo:
     made = NOW - age
-    return certificates.Held(name, made, made + certificates.VALID, frozenset(serves))
+    return certificates.CertificateInfo(name, made, made + certificates.VALIDITY, frozenset(serves))
 
 
 def test_a_new_one_is_shown_only_once_it_is_trusted_everywhere() -> None:
     old, new = held("old", timedelta(days=61)), held("new", timedelta(minutes=9))
-    assert certificates.shown([old, new], NAMES, NOW) == old
-    assert certificates.shown([old, new], NAMES, NOW + timedelta(minutes=1)) == new
+    assert certificates.served([old, new], NAMES, NOW) == old
+    assert certificates.served([old, new], NAMES, NOW + timedelta(minutes=1)) == new
 
 
 def test_the_first_one_is_shown_at_once() -> None:
     """There is nothing better to show."""
-    assert certificates.shown([held("first", timedelta())], NAMES, NOW) is not None
+    assert certificates.served([held("first", timedelta())], NAMES, NOW) is not None
 
 
 def test_one_for_other_hosts_is_replaced_and_never_shown() -> None:
     other = held("other", timedelta(days=1), ("elsewhere",))
-    assert certificates.is_due([other], NAMES, NOW)
-    assert certificates.shown([other], NAMES, NOW) is None
+    assert certificates.needs_renewal([other], NAMES, NOW)
+    assert certificates.served([other], NAMES, NOW) is None
 
 
 @given(st.integers(0, 400), st.integers(1, 72))
@@ -58,33 +60,35 @@ def test_whenever_we_look_we_show_what_was_trusted_for_a_while_and_has_not_ended
     days: int, hours: int
 ) -> None:
     """Over a year and more, however often somebody looks, as long as it is every few days."""
-    known: list[certificates.Held] = []
+    known: list[certificates.CertificateInfo] = []
     trusted_since: dict[str, datetime] = {}
     now, end = NOW, NOW + timedelta(days=days)
     while now <= end:
-        if certificates.is_due(known, NAMES, now):
-            made = certificates.Held(str(now), now, now + certificates.VALID, frozenset(NAMES))
+        if certificates.needs_renewal(known, NAMES, now):
+            made = certificates.CertificateInfo(
+                str(now), now, now + certificates.VALIDITY, frozenset(NAMES)
+            )
             known = [*certificates.trusted(known, now), made]
         for each in certificates.trusted(known, now):
             trusted_since.setdefault(each.name, now)
-        shown = certificates.shown(known, NAMES, now)
+        shown = certificates.served(known, NAMES, now)
         assert shown is not None
         assert shown.ends_at > now
         is_first = len(trusted_since) == 1
-        assert is_first or now - trusted_since[shown.name] >= certificates.SETTLES_AFTER
+        assert is_first or now - trusted_since[shown.name] >= certificates.TRUST_PROPAGATION
         assert len(certificates.trusted(known, now)) <= 2
         now += timedelta(hours=hours)
 
 
-class World:
+class CertificateSetup:
     """A cluster with an empty Secret and both configurations, and a clock to turn."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
         self.now = NOW
 
-    def own(self) -> shell.Own:
-        return shell.Own(
+    def own(self) -> shell.SelfSignedCertificate:
+        return shell.SelfSignedCertificate(
             self.cluster, lambda: self.now, secret="default/mine", names=NAMES, configuration="ours"
         )
 
@@ -118,78 +122,80 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> Any:
+async def setup(tmp_path: Path) -> Any:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        made = World(cluster)
+        made = CertificateSetup(cluster)
         await made.set_up()
         yield made
 
 
-async def test_every_webhook_trusts_what_is_shown(world: World) -> None:
-    own = world.own()
+async def test_every_webhook_trusts_what_is_shown(setup: CertificateSetup) -> None:
+    own = setup.own()
     await own.look()
     certificate = await shown_by(own)
-    assert all(certificate in bundle for bundle in await world.trusted())
-    assert len(await world.trusted()) == 4
+    assert all(certificate in bundle for bundle in await setup.trusted())
+    assert len(await setup.trusted()) == 4
 
 
-async def test_replicas_show_the_same_one(world: World) -> None:
-    first, second = world.own(), world.own()
+async def test_replicas_show_the_same_one(setup: CertificateSetup) -> None:
+    first, second = setup.own(), setup.own()
     await first.look()
     await second.look()
     assert await shown_by(first) == await shown_by(second)
-    assert len((await world.secret())["data"]) == 2
+    assert len((await setup.secret())["data"]) == 2
 
 
 async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
-    world: World,
+    setup: CertificateSetup,
 ) -> None:
     """It looks again, and finds the first one's."""
-    version = (await world.secret())["metadata"]["resourceVersion"]
-    await world.own().look()
-    made = key_pairs.make(NAMES, NOW, certificates.VALID)
+    version = (await setup.secret())["metadata"]["resourceVersion"]
+    await setup.own().look()
+    made = key_pairs.make(NAMES, NOW, certificates.VALIDITY)
     with pytest.raises(errors.ConflictError):
-        await world.own()._write(made, [], version)
+        await setup.own()._write(made, [], version)
 
 
-async def test_renewal_leaves_no_moment_without_trust(world: World) -> None:
+async def test_renewal_leaves_no_moment_without_trust(setup: CertificateSetup) -> None:
     """Made, trusted, later shown; the old one is dropped when it has ended."""
-    own = world.own()
+    own = setup.own()
     await own.look()
     before = await shown_by(own)
-    world.now += timedelta(days=61)
+    setup.now += timedelta(days=61)
     await own.look()
     assert await shown_by(own) == before
-    (bundle, *_) = await world.trusted()
+    (bundle, *_) = await setup.trusted()
     assert bundle.count(b"BEGIN CERTIFICATE") == 2
-    world.now += certificates.SETTLES_AFTER
+    setup.now += certificates.TRUST_PROPAGATION
     await own.look()
     after = await shown_by(own)
     assert after != before
     assert after in bundle
-    world.now += timedelta(days=60)
+    setup.now += timedelta(days=60)
     await own.look()
-    (bundle, *_) = await world.trusted()
+    (bundle, *_) = await setup.trusted()
     assert before not in bundle
-    assert len((await world.secret())["data"]) == 4
+    assert len((await setup.secret())["data"]) == 4
 
 
-async def test_what_somebody_else_put_there_stays_and_is_never_shown(world: World) -> None:
+async def test_what_somebody_else_put_there_stays_and_is_never_shown(
+    setup: CertificateSetup,
+) -> None:
     change = {"data": {"note": "aGk=", "odd.crt": "aGk=", "odd.key": "aGk="}}
     body = msgspec.json.encode(change)
-    await world.cluster.patch(kinds.SECRETS, "default", "mine", body, patch_type="merge")
-    own = world.own()
+    await setup.cluster.patch(kinds.SECRETS, "default", "mine", body, patch_type="merge")
+    own = setup.own()
     await own.look()
-    assert change["data"].items() <= (await world.secret())["data"].items()
+    assert change["data"].items() <= (await setup.secret())["data"].items()
     assert (await shown_by(own)).startswith(b"-----BEGIN")
 
 
 async def test_a_changed_file_is_shown_to_the_next_connection(tmp_path: Path) -> None:
     paths = tmp_path / "tls.crt", tmp_path / "tls.key"
-    files = shell.Files(*map(str, paths))
+    files = shell.CertificateFiles(*map(str, paths))
     shown = []
     for now in (NOW, NOW + timedelta(days=1)):
-        pair = key_pairs.make(NAMES, now, certificates.VALID)
+        pair = key_pairs.make(NAMES, now, certificates.VALIDITY)
         for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
             path.write_bytes(content)
         await files.look()
@@ -199,10 +205,10 @@ async def test_a_changed_file_is_shown_to_the_next_connection(tmp_path: Path) ->
 
 async def test_files_that_do_not_fit_leave_the_one_before_in_force(tmp_path: Path) -> None:
     paths = tmp_path / "tls.crt", tmp_path / "tls.key"
-    pair = key_pairs.make(NAMES, NOW, certificates.VALID)
+    pair = key_pairs.make(NAMES, NOW, certificates.VALIDITY)
     for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
         path.write_bytes(content)
-    files = shell.Files(*map(str, paths))
+    files = shell.CertificateFiles(*map(str, paths))
     await files.look()
     paths[1].write_text("half a")
     with pytest.raises(errors.PermanentError, match=r"tls\.crt"):
@@ -210,14 +216,14 @@ async def test_files_that_do_not_fit_leave_the_one_before_in_force(tmp_path: Pat
     assert await shown_by(files) == pair.certificate
 
 
-async def test_a_missing_secret_is_said_and_waited_for(world: World) -> None:
-    await world.cluster.delete(kinds.SECRETS, "default", "mine")
-    own, health = world.own(), runtime.Health("admission")
+async def test_a_missing_secret_is_said_and_waited_for(setup: CertificateSetup) -> None:
+    await setup.cluster.delete(kinds.SECRETS, "default", "mine")
+    own, health = setup.own(), runtime.Health("admission")
     with pytest.raises(errors.NotFoundError, match="mine"):
         await own.look()
 
     async def make_it() -> None:
-        await world.cluster.create(kinds.SECRETS, "default", msgspec.json.encode(SECRET))
+        await setup.cluster.create(kinds.SECRETS, "default", msgspec.json.encode(SECRET))
 
     making = asyncio.create_task(make_it())
     async with own.kept(health):
@@ -225,7 +231,7 @@ async def test_a_missing_secret_is_said_and_waited_for(world: World) -> None:
     await making
 
 
-async def shown_by(source: shell.Files | shell.Own) -> bytes:
+async def shown_by(source: shell.CertificateFiles | shell.SelfSignedCertificate) -> bytes:
     """The certificate that a client meets, in PEM."""
     app = http.health_app(runtime.Health("admission"))
     async with http.serving(app, http.listen("127.0.0.1", 0), tls=source.tls) as port:
@@ -246,7 +252,7 @@ async def test_webhooks_answer_to_clients_of_one_authority_alone(tmp_path: Path)
     certificate.write_bytes(b"".join(part.bytes() for part in shown.cert_chain_pems))
     key.write_bytes(shown.private_key_pem.bytes())
     trusted.write_bytes(authority.cert_pem.bytes())
-    source = shell.Files(str(certificate), str(key))
+    source = shell.CertificateFiles(str(certificate), str(key))
     with pytest.raises(ValueError, match="absent"):
         source.ask_clients(str(tmp_path / "absent"))
     source.ask_clients(str(trusted))

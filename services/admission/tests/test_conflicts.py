@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from services.admission.tests.test_rest import job
-from stromboli.admission.auth import principal
+from stromboli.admission.auth import authentication
 from stromboli.admission.review import service
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
 
-ASKER = principal.Anyone()
+ASKER = authentication.LocalPrincipal()
 
 
-class Restless(EmbeddedCluster):
+class ConflictingCluster(EmbeddedCluster):
     """Somebody writes the job's status whenever it was read, ``changes`` times in all."""
 
     changes = 0
@@ -37,12 +37,12 @@ class Restless(EmbeddedCluster):
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Restless]:
-    async with Restless(tmp_path / "cluster.db") as made:
+async def cluster(tmp_path: Path) -> AsyncIterator[ConflictingCluster]:
+    async with ConflictingCluster(tmp_path / "cluster.db") as made:
         yield made
 
 
-async def changed(own: service.AdmissionService, cluster: Restless, changes: int) -> None:
+async def changed(own: service.AdmissionService, cluster: ConflictingCluster, changes: int) -> None:
     """A job is made and then scaled while others write its status."""
     await own.submit([job(minAvailable=1)], ASKER)
     cluster.changes = changes
@@ -51,34 +51,36 @@ async def changed(own: service.AdmissionService, cluster: Restless, changes: int
 
 def recorded(own: service.AdmissionService) -> list[tuple[str, str]]:
     """What was asked for with which object, of reviews on their way to the log."""
-    found: list[Any] = [own.reviewed.get_nowait().message for _ in range(own.reviewed.qsize())]
+    found: list[Any] = [
+        own.pending_reviews.get_nowait().message for _ in range(own.pending_reviews.qsize())
+    ]
     return [(message.operation, message.object) for message in found]
 
 
 @pytest.fixture
-def own(cluster: Restless) -> service.AdmissionService:
+def own(cluster: ConflictingCluster) -> service.AdmissionService:
     return service.AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
 async def test_a_change_is_made_although_others_wrote_meanwhile(
-    own: service.AdmissionService, cluster: Restless
+    own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
-    await changed(own, cluster, service.CONFLICTS)
+    await changed(own, cluster, service.MAX_CONFLICT_RETRIES)
     stored = kinds.JOBS.decode(await cluster.get(kinds.JOBS, "default", "train"))
     assert stored.spec.min_available == 2
     assert stored.status.retry_count == 0  # what they wrote last stays
 
 
 async def test_a_change_against_endless_others_is_given_up(
-    own: service.AdmissionService, cluster: Restless
+    own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     with pytest.raises(errors.ConflictError):
         await changed(own, cluster, 1_000)
 
 
-@pytest.mark.parametrize("changes", [0, service.CONFLICTS, 1_000])
+@pytest.mark.parametrize("changes", [0, service.MAX_CONFLICT_RETRIES, 1_000])
 async def test_one_request_is_one_review_however_often_it_began_anew(
-    own: service.AdmissionService, cluster: Restless, changes: int
+    own: service.AdmissionService, cluster: ConflictingCluster, changes: int
 ) -> None:
     with contextlib.suppress(errors.ConflictError):
         await changed(own, cluster, changes)
@@ -86,7 +88,7 @@ async def test_one_request_is_one_review_however_often_it_began_anew(
 
 
 async def test_what_was_written_before_the_conflict_stays_as_it_was_told(
-    own: service.AdmissionService, cluster: Restless
+    own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     """The new job is made once, and neither its review nor its answer becomes that of a change."""
     await own.submit([job(minAvailable=1)], ASKER)

@@ -11,14 +11,14 @@ import pytest
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 
 
-class Silent:
+class UnresponsiveCluster:
     """A cluster that never answers a read, nor says that it will not."""
 
     def __init__(self) -> None:
@@ -53,10 +53,8 @@ def review(document: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"request": request})
 
 
-WAITS_FOR_QUEUES = admission_documents.job(queue="not-seen-yet")
-WAITS_FOR_A_JOB = admission_documents.annotated(
-    admission_documents.job(), keys.AFTER, "afterok:other"
-)
+WAITS_FOR_QUEUES = manifests.job(queue="not-seen-yet")
+WAITS_FOR_A_JOB = manifests.annotated(manifests.job(), keys.AFTER, "afterok:other")
 
 
 @pytest.mark.parametrize("document", [WAITS_FOR_QUEUES, WAITS_FOR_A_JOB], ids=["list", "get"])
@@ -64,9 +62,9 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
     document: dict[str, Any],
 ) -> None:
     """With a 503 that says what was slow; its own read is cancelled."""
-    cluster: Any = Silent()
-    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    transport = httpx.ASGITransport(app=webhooks.app(door))  # type: ignore[arg-type]  # same ASGI
+    cluster: Any = UnresponsiveCluster()
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    transport = httpx.ASGITransport(app=webhooks.app(admission))  # type: ignore[arg-type]  # same ASGI
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         async with asyncio.timeout(5):
             answer = await client.post("/jobs/validate?timeout=200ms", content=review(document))
@@ -79,8 +77,8 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
 
 async def test_a_review_that_needs_no_read_waits_for_none(tmp_path: Path) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-        answer = await door.answer("/jobs/validate", review(admission_documents.job()), 5.0)
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        answer = await admission.answer("/jobs/validate", review(manifests.job()), 5.0)
     assert msgspec.json.decode(answer)["response"]["allowed"]
 
 

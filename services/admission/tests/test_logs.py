@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stromboli.admission.rest import logs, rest
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.admission.rest import application, log_routes
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
@@ -16,7 +16,7 @@ from stromboli.testkit import objects
 LOG = "/v1/namespaces/default/pods/p/log"
 
 
-class Echo:
+class EchoKubelet:
     """A node whose containers wrote what is asked for."""
 
     @contextlib.asynccontextmanager
@@ -32,13 +32,15 @@ class Echo:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with EmbeddedCluster(tmp_path / "cluster.db", kubelets={"real": Echo()}) as cluster:
+    async with EmbeddedCluster(
+        tmp_path / "cluster.db", kubelets={"real": EchoKubelet()}
+    ) as cluster:
         for name, node in (("p", "real"), ("simulated", "other"), ("waiting", "")):
             pod = objects.read(await cluster.create(kinds.PODS, "default", objects.pod(name)))
             if node:
                 uid = pod["metadata"]["uid"]
                 await cluster.bind("default", name, uid=uid, node=node, annotations={})
-        transport = httpx.ASGITransport(app=rest.app([logs.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
+        transport = httpx.ASGITransport(app=application.app([log_routes.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
         async with httpx.AsyncClient(transport=transport, base_url="http://door") as made:
             yield made
 

@@ -20,12 +20,12 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
-from stromboli.admission.rest import openapi, rest
+from stromboli.admission.rest import application, openapi
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.runtime import http as serving
 from stromboli.shared.runtime import runtime
 
@@ -44,10 +44,13 @@ async def _serve(
     folder: Path, started: "concurrent.futures.Future[str]", stop: asyncio.Event
 ) -> None:
     async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
-        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-        door.once.open(await bus.open_writer("admission", "test"))
-        app = rest.app(rest.routes(door, cluster))
-        async with serving.serving(app, serving.listen("127.0.0.1", 0)) as port, door.feeds:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        admission.idempotency_cache.open(await bus.open_writer("admission", "test"))
+        app = application.app(application.routes(admission, cluster))
+        async with (
+            serving.serving(app, serving.listen("127.0.0.1", 0)) as port,
+            admission.watch_caches,
+        ):
             started.set_result(f"http://127.0.0.1:{port}")
             await stop.wait()
 
@@ -116,12 +119,12 @@ def test_the_description_is_served_as_it_is_committed(url: str) -> None:
 
 def test_every_example_is_taken() -> None:
     """And every body has one."""
-    described: Litestar = rest.described()
-    document = openapi.completed(described.openapi_schema.to_schema())
+    described: Litestar = application.application_for_openapi()
+    document = openapi.complete(described.openapi_schema.to_schema())
     posted = {
         path
         for path, operations in document["paths"].items()
         if "requestBody" in operations.get("post", {})
     }
     assert posted == {*openapi.BODIES, "/v1/bulk"}
-    assert webhooks.BODY_LIMIT_BYTES == rest.BODY_LIMIT_BYTES
+    assert webhooks.BODY_LIMIT_BYTES == application.BODY_LIMIT_BYTES

@@ -5,25 +5,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.admission.auth import principal
-from stromboli.admission.review.incoming import RefusedError
+from stromboli.admission.auth import authentication
+from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
-from stromboli.testkit import admission_documents
+from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.contracts.accounts import AUDIENCE, Scene
-from stromboli.testkit.guarded import House, opened, token_of
+from stromboli.testkit.doubles.authorized_admission import (
+    AuthorizedAdmission,
+    open_admission,
+    token_of,
+)
 
 PATHS = {"spec.queue", "spec.priorityClassName"}
 SERVICE = "system:serviceaccount:stromboli:controller"
 
 
 @pytest.fixture
-async def house(tmp_path: Any) -> Any:
-    async with opened(tmp_path, Scene(), service_accounts=(SERVICE,)) as made:
+async def server(tmp_path: Any) -> Any:
+    async with open_admission(tmp_path, Scene(), service_accounts=(SERVICE,)) as made:
         yield made
 
 
-async def restrict(house: House, **lists: str) -> None:
+async def restrict(server: AuthorizedAdmission, **lists: str) -> None:
     """A queue and a priority class, both named gold, for those in the lists."""
     noted = {f"{keys.PREFIX}allowed-{word}": text for word, text in lists.items()}
     for kind, rest in ((kinds.QUEUES, {"spec": {}}), (kinds.PRIORITY_CLASSES, {"value": 7})):
@@ -33,18 +37,18 @@ async def restrict(house: House, **lists: str) -> None:
             "metadata": {"name": "gold", "annotations": noted},
             **rest,
         }
-        await house.cluster.create(kind, "", msgspec.json.encode(made))
+        await server.cluster.create(kind, "", msgspec.json.encode(made))
 
 
-def document(house: House, **spec: Any) -> dict[str, Any]:
-    made = admission_documents.job(**spec)
-    made["metadata"] = {"name": "train", "namespace": house.scene.blue}
+def document(server: AuthorizedAdmission, **spec: Any) -> dict[str, Any]:
+    made = manifests.job(**spec)
+    made["metadata"] = {"name": "train", "namespace": server.scene.blue}
     return made
 
 
-async def by_rest(house: House, user: str, made: dict[str, Any]) -> set[str]:
+async def by_rest(server: AuthorizedAdmission, user: str, made: dict[str, Any]) -> set[str]:
     """The paths that a user is refused for."""
-    async with house.as_(user) as client:
+    async with server.as_(user) as client:
         answer = await client.post("/v1/apply", json={"objects": [made]})
     if answer.is_success:
         return set()
@@ -52,19 +56,23 @@ async def by_rest(house: House, user: str, made: dict[str, Any]) -> set[str]:
     return {each["path"] for each in answer.json()["violations"]}
 
 
-async def by_kafka(house: House, user: str, made: dict[str, Any]) -> set[str]:
-    """The same through the door itself, as submissions from Kafka come in."""
-    asker = await house.askers.asker(token_of(user), (AUDIENCE,))
+async def by_kafka(server: AuthorizedAdmission, user: str, made: dict[str, Any]) -> set[str]:
+    """The same through admission itself, as submissions from Kafka come in."""
+    principal = await server.authenticator.authenticate(token_of(user), (AUDIENCE,))
     try:
-        await house.door.submit([made], asker, way="kafka", only_new=True)
-    except RefusedError as error:
+        await server.admission.submit([made], principal, entry_point="kafka", only_new=True)
+    except RejectedError as error:
         return {each.path for each in error.violations}
     return set()
 
 
-async def by_webhook(house: House, user: str, made: dict[str, Any], **rest: Any) -> set[str]:
+async def by_webhook(
+    server: AuthorizedAdmission, user: str, made: dict[str, Any], **rest: Any
+) -> set[str]:
     """The same as an API server asks."""
-    answer = await house.door.answer("/jobs/validate", review(house.scene.user(user), made, **rest))
+    answer = await server.admission.answer(
+        "/jobs/validate", review(server.scene.user(user), made, **rest)
+    )
     response = msgspec.json.decode(answer)["response"]
     if response["allowed"]:
         return set()
@@ -89,55 +97,63 @@ WAYS = [by_rest, by_kafka, by_webhook]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_restricted_queue_or_priority_takes_those_it_names(house: House, way: Any) -> None:
-    await restrict(house, users="nobody-here")
-    made = document(house, queue="gold", priorityClassName="gold")
-    assert await way(house, "ann", made) == PATHS
+async def test_a_restricted_queue_or_priority_takes_those_it_names(
+    server: AuthorizedAdmission, entry_point: Any
+) -> None:
+    await restrict(server, users="nobody-here")
+    made = document(server, queue="gold", priorityClassName="gold")
+    assert await entry_point(server, "ann", made) == PATHS
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("by", ["users", "namespaces"])
-async def test_who_is_named_may_use_them(house: House, way: Any, by: str) -> None:
-    named = house.scene.user("ann") if by == "users" else house.scene.blue
-    await restrict(house, **{by: f"other,{named}"})
-    made = document(house, queue="gold", priorityClassName="gold")
-    assert await way(house, "ann", made) == set()
+async def test_who_is_named_may_use_them(
+    server: AuthorizedAdmission, entry_point: Any, by: str
+) -> None:
+    named = server.scene.user("ann") if by == "users" else server.scene.blue
+    await restrict(server, **{by: f"other,{named}"})
+    made = document(server, queue="gold", priorityClassName="gold")
+    assert await entry_point(server, "ann", made) == set()
 
 
-async def test_a_webhook_hears_the_groups_of_the_user(house: House) -> None:
-    await restrict(house, groups="vision")
-    made = document(house, queue="gold")
+async def test_a_webhook_hears_the_groups_of_the_user(server: AuthorizedAdmission) -> None:
+    await restrict(server, groups="vision")
+    made = document(server, queue="gold")
     path = "/jobs/validate"
     for groups, is_allowed in ((("vision",), True), (("all",), False)):
-        answer = await house.door.answer(path, review("zoe", made, groups))
+        answer = await server.admission.answer(path, review("zoe", made, groups))
         assert msgspec.json.decode(answer)["response"]["allowed"] == is_allowed
 
 
-async def test_a_service_writes_for_the_recorded_submitter_alone(house: House) -> None:
+async def test_a_service_writes_for_the_recorded_submitter_alone(
+    server: AuthorizedAdmission,
+) -> None:
     """The child job of a flow whose submitter may no longer use the queue stays out."""
-    await restrict(house, users="ann")
-    made = document(house, queue="gold")
+    await restrict(server, users="ann")
+    made = document(server, queue="gold")
     for user, is_allowed in (("ann", True), ("bob", False), ("", False)):
         made["metadata"]["annotations"] = {keys.USER: user} if user else {}
-        answer = await house.door.answer("/jobs/validate", review(SERVICE, made))
+        answer = await server.admission.answer("/jobs/validate", review(SERVICE, made))
         assert msgspec.json.decode(answer)["response"]["allowed"] == is_allowed
-        answer = await house.door.answer("/jobs/mutate", review(SERVICE, made))
+        answer = await server.admission.answer("/jobs/mutate", review(SERVICE, made))
         assert b"stromboli.sh~1user" not in msgspec.json.encode(msgspec.json.decode(answer))
 
 
-async def test_a_name_that_is_forged_in_a_request_is_replaced(house: House) -> None:
-    made = document(house)
+async def test_a_name_that_is_forged_in_a_request_is_replaced(server: AuthorizedAdmission) -> None:
+    made = document(server)
     made["metadata"]["annotations"] = {keys.USER: "boss", keys.USER_GROUPS: "admins"}
-    assert await by_rest(house, "ann", made) == set()
-    stored = await house.cluster.get(kinds.JOBS, house.scene.blue, "train")
+    assert await by_rest(server, "ann", made) == set()
+    stored = await server.cluster.get(kinds.JOBS, server.scene.blue, "train")
     noted = kinds.metadata_of(stored).annotations or {}
-    assert noted[keys.USER] == house.scene.user("ann")
+    assert noted[keys.USER] == server.scene.user("ann")
     assert "admins" not in noted.get(keys.USER_GROUPS, "")
 
 
 async def test_without_accounts_the_user_of_the_machine_is_asked_like_any_other(
-    house: House,
+    server: AuthorizedAdmission,
 ) -> None:
-    await restrict(house, namespaces="elsewhere")
-    with pytest.raises(RefusedError):
-        await house.door.submit([document(house, queue="gold")], principal.ANYONE)
+    await restrict(server, namespaces="elsewhere")
+    with pytest.raises(RejectedError):
+        await server.admission.submit(
+            [document(server, queue="gold")], authentication.LOCAL_PRINCIPAL
+        )

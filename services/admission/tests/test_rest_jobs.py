@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 
 JOBS = "/v1/namespaces/default/jobs"

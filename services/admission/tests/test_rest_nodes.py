@@ -4,10 +4,10 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission.rest import rest
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology
@@ -27,17 +27,19 @@ def told(message: node_topology.TopologyObserved | None, offset: int) -> envelop
     return builders.make_record(draft, offset)
 
 
-async def get(door: AdmissionService, cluster: EmbeddedCluster, node: str = "n1") -> httpx.Response:
-    app = rest.app(rest.routes(door, cluster))
+async def get(
+    admission: AdmissionService, cluster: EmbeddedCluster, node: str = "n1"
+) -> httpx.Response:
+    app = application.app(application.routes(admission, cluster))
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         return await client.get(f"/v1/nodes/{node}/topology")
 
 
 async def test_what_the_agent_told_last_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
-    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    door.fold(told(SEEN, 0))
-    answer = await get(door, cluster)
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    admission.fold(told(SEEN, 0))
+    answer = await get(admission, cluster)
     assert msgspec.json.decode(answer.content, type=node_topology.TopologyObserved) == SEEN
 
 
@@ -45,10 +47,10 @@ async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
     cluster: EmbeddedCluster,
 ) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
-    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    door.fold(told(SEEN, 0))
-    door.fold(told(None, 1))
-    there, absent = await get(door, cluster), await get(door, cluster, "n9")
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    admission.fold(told(SEEN, 0))
+    admission.fold(told(None, 1))
+    there, absent = await get(admission, cluster), await get(admission, cluster, "n9")
     assert (there.status_code, absent.status_code) == (404, 404)
     assert "no agent has reported it" in there.json()["detail"]
     assert "no agent" not in absent.json()["detail"]
@@ -56,8 +58,8 @@ async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
 
 async def test_what_cannot_be_read_is_not_shown(cluster: EmbeddedCluster) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
-    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    door.fold(told(SEEN, 0))
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    admission.fold(told(SEEN, 0))
     with pytest.raises(errors.UndecodableError):
-        door.fold(builders.garbled(topics.TOPOLOGY, "n1", 1))
-    assert (await get(door, cluster)).status_code == 404
+        admission.fold(builders.undecodable_record(topics.TOPOLOGY, "n1", 1))
+    assert (await get(admission, cluster)).status_code == 404

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from stromboli.admission.rest import pod_routes
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds, meta
 
 JOB = batch.Job(

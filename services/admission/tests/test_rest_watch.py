@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.admission.rest import rest
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, topics
 from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
@@ -19,11 +19,11 @@ JOBS = "/v1/namespaces/default/jobs"
 WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
 
 
-class Scene:
+class WatchedServer:
     """A door that many streams can be read of, one after the other."""
 
-    def __init__(self, door: AdmissionService, client: httpx.AsyncClient) -> None:
-        self.door = door
+    def __init__(self, admission: AdmissionService, client: httpx.AsyncClient) -> None:
+        self.admission = admission
         self.client = client
         self.last_id = ""
 
@@ -42,11 +42,11 @@ class Scene:
     def explain(self, uid: str, message: str) -> None:
         """What the scheduler says of the job."""
         group = f"default/train-{uid}"
-        explained = builders.make_explained(group, message=message)
+        explained = builders.make_explanation(group, message=message)
         draft = envelope.Draft(
             topic=topics.EXPLANATIONS, key=group, message=explained, time=builders.NOON
         )
-        self.door.fold(builders.make_record(draft))
+        self.admission.fold(builders.make_record(draft))
 
     async def read(self) -> list[str]:
         """The types of the events of one stream, behind what was seen last."""
@@ -61,35 +61,41 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+async def watched_server(tmp_path: Path) -> AsyncIterator[WatchedServer]:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         health: Any = runtime.Health("admission")
-        app = rest.app([*http.health_routes([health]), *rest.routes(door, cluster)])
+        app = application.app(
+            [*http.health_routes([health]), *application.routes(admission, cluster)]
+        )
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://door") as client,
-            door.feeds,
+            admission.watch_caches,
         ):
             await client.post("/v1/queues", json={"metadata": {"name": "default"}})
-            yield Scene(door, client)
+            yield WatchedServer(admission, client)
 
 
-async def test_what_was_told_before_a_break_is_not_told_again(scene: Scene) -> None:
+async def test_what_was_told_before_a_break_is_not_told_again(
+    watched_server: WatchedServer,
+) -> None:
     """But what changed meanwhile is, and as a change."""
-    uid = await scene.make()
-    scene.explain(uid, "too little")
-    assert await scene.read() == ["added", "synced"]
-    assert await scene.read() == []
-    scene.explain(uid, "still too little")
-    assert await scene.read() == ["modified"]
-    assert await scene.read() == []
+    uid = await watched_server.make()
+    watched_server.explain(uid, "too little")
+    assert await watched_server.read() == ["added", "synced"]
+    assert await watched_server.read() == []
+    watched_server.explain(uid, "still too little")
+    assert await watched_server.read() == ["modified"]
+    assert await watched_server.read() == []
 
 
-async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(scene: Scene) -> None:
+async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(
+    watched_server: WatchedServer,
+) -> None:
     """Else it would keep what it knows of objects that are gone."""
-    await scene.make()
-    answer = await scene.client.get(
+    await watched_server.make()
+    answer = await watched_server.client.get(
         "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}
     )
     lines = answer.text.splitlines()
@@ -99,28 +105,30 @@ async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(scene: Scene)
 
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "another of its name"])
 async def test_that_a_job_went_during_a_break_is_told_once(
-    scene: Scene, is_made_again: bool
+    watched_server: WatchedServer, is_made_again: bool
 ) -> None:
-    uid = await scene.make()
-    scene.explain(uid, "too little")
-    await scene.read()
-    await scene.delete()
+    uid = await watched_server.make()
+    watched_server.explain(uid, "too little")
+    await watched_server.read()
+    await watched_server.delete()
     if is_made_again:
-        await scene.make()
-    assert await scene.read() == ["deleted"]
+        await watched_server.make()
+    assert await watched_server.read() == ["deleted"]
     if is_made_again:
-        assert await scene.read() == ["added", "synced"]
+        assert await watched_server.read() == ["added", "synced"]
     else:
-        again = await scene.client.get(WATCH, headers={"last-event-id": scene.last_id})
+        again = await watched_server.client.get(
+            WATCH, headers={"last-event-id": watched_server.last_id}
+        )
         assert again.status_code == 404
 
 
 @pytest.mark.parametrize("strange", ["7", "x", ".", "ü.1"])
 async def test_an_id_of_something_else_begins_anew_or_is_told_gone(
-    scene: Scene, strange: str
+    watched_server: WatchedServer, strange: str
 ) -> None:
     """Never an error: a proxy or a browser may send any."""
-    await scene.make()
-    answer = await scene.client.get(WATCH, headers={b"last-event-id": strange.encode()})
+    await watched_server.make()
+    answer = await watched_server.client.get(WATCH, headers={b"last-event-id": strange.encode()})
     assert answer.status_code == 200
     assert ("event: added" in answer.text) != ("event: deleted" in answer.text)

@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.admission.core import submissions
-from stromboli.admission.core.submissions import Refused, Submission
-from stromboli.admission.kafka import submissions as shell
+from stromboli.admission.core.submissions import RejectedSubmission, Submission
+from stromboli.admission.kafka import submission_consumer as shell
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import envelope, keys, leader_election, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.messages.admission import Reviewed, SubmissionAnswered
+from stromboli.shared.messages.admission import ObjectReviewed, SubmissionAnswered
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import guarded, poison, records
+from stromboli.testkit import poison_records, records
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
+from stromboli.testkit.doubles import authorized_admission
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MAX_AGE = timedelta(seconds=900)
@@ -92,7 +93,7 @@ def test_what_is_none_is_refused_with_the_reason(
     changes: dict[str, Any], status: int, said: str
 ) -> None:
     found = submissions.read(record(**changes), NOW, MAX_AGE)
-    assert isinstance(found, Refused)
+    assert isinstance(found, RejectedSubmission)
     assert found.status == status
     assert said in found.detail
 
@@ -123,11 +124,13 @@ def test_a_tokens_life_is_from_its_making_to_its_end() -> None:
 # --- what becomes of it ----------------------------------------------------------------------
 
 
-class Hall:
+class SubmissionSetup:
     """A house, a log, and a desk between them; ``at`` is the time."""
 
-    def __init__(self, house: guarded.House, bus: EmbeddedBus, folder: Path) -> None:
-        self.house = house
+    def __init__(
+        self, server: authorized_admission.AuthorizedAdmission, bus: EmbeddedBus, folder: Path
+    ) -> None:
+        self.server = server
         self.bus = bus
         self.at = datetime.now(UTC)
         self.sent = 0
@@ -136,7 +139,7 @@ class Hall:
     async def send(self, value: Any, user: str = "ann", key: str = "", **changes: Any) -> str:
         """Hand something in; its id."""
         self.sent += 1
-        token = guarded.token_of(user, OTHER_AUDIENCE)
+        token = authorized_admission.token_of(user, OTHER_AUDIENCE)
         given = {
             "ce_id": f"s-{self.sent}",
             "ce_time": self.at.isoformat(),
@@ -164,7 +167,7 @@ class Hall:
         return (await self.answers(self.sent))[-1]
 
     async def jobs(self, namespace: str) -> list[str]:
-        found = await self.house.cluster.list(kinds.JOBS, namespace)
+        found = await self.server.cluster.list(kinds.JOBS, namespace)
         return [kinds.metadata_of(each).name for each in found.items]
 
 
@@ -173,19 +176,21 @@ async def knows_all_answers() -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
+async def serving(setup: SubmissionSetup, *, accounts: bool = True) -> AsyncIterator[None]:
     """The desk is open while inside."""
-    writer = await hall.bus.open_writer("admission", "test")
-    askers = hall.house.askers if accounts else None
-    desk = shell.SubmissionConsumer(hall.house.door, AdmissionSettings(), askers, lambda: hall.at)
+    writer = await setup.bus.open_writer("admission", "test")
+    authenticator = setup.server.authenticator if accounts else None
+    submission_consumer = shell.SubmissionConsumer(
+        setup.server.admission, AdmissionSettings(), authenticator, lambda: setup.at
+    )
     async with asyncio.TaskGroup() as group:
         health = runtime.Health("admission")
-        serving = desk.serve(
-            leader_election.Alone(health), hall.bus, writer, health, knows_all_answers
+        serving = submission_consumer.serve(
+            leader_election.SingleReplica(health), setup.bus, writer, health, knows_all_answers
         )
         task = group.create_task(serving)
-        if not hall.house.door.once._opened().done():
-            hall.house.door.once.open(writer)
+        if not setup.server.admission.idempotency_cache._opened().done():
+            setup.server.admission.idempotency_cache.open(writer)
         try:
             yield
         finally:
@@ -193,12 +198,12 @@ async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+async def setup(tmp_path: Path) -> AsyncIterator[SubmissionSetup]:
     async with (
-        guarded.opened(tmp_path, Scene()) as house,
+        authorized_admission.open_admission(tmp_path, Scene()) as server,
         EmbeddedBus(tmp_path / "log.db") as bus,
     ):
-        yield Hall(house, bus, tmp_path)
+        yield SubmissionSetup(server, bus, tmp_path)
 
 
 def job(name: str, namespace: str, **spec: Any) -> Document:
@@ -215,164 +220,166 @@ def objects(*documents: Document) -> Document:
     return {"objects": documents}
 
 
-async def test_a_submission_is_done_as_its_owner_and_answered(hall: Hall) -> None:
-    blue = hall.house.scene.blue
-    async with serving(hall):
-        name = await hall.send(objects(job("train", blue)))
-        answer = await hall.answer()
+async def test_a_submission_is_done_as_its_owner_and_answered(setup: SubmissionSetup) -> None:
+    blue = setup.server.scene.blue
+    async with serving(setup):
+        name = await setup.send(objects(job("train", blue)))
+        answer = await setup.answer()
     assert (answer.submission, answer.source, answer.status) == (name, "nightly", 200)
-    assert answer.user == hall.house.scene.user("ann")
+    assert answer.user == setup.server.scene.user("ann")
     (made,) = answer.objects
     assert (made.kind, made.object, made.result) == ("Job", f"{blue}/train", "created")
-    stored = kinds.JOBS.decode(await hall.house.cluster.get(kinds.JOBS, blue, "train"))
+    stored = kinds.JOBS.decode(await setup.server.cluster.get(kinds.JOBS, blue, "train"))
     assert stored.metadata.uid == made.uid
     assert stored.metadata.annotation(keys.USER) == answer.user
-    review = hall.house.door.reviewed
-    ways = {
-        m.way
+    review = setup.server.admission.pending_reviews
+    entry_points = {
+        m.entry_point
         for m in (review.get_nowait().message for _ in range(review.qsize()))
-        if isinstance(m, Reviewed)
+        if isinstance(m, ObjectReviewed)
     }
-    assert "kafka" in ways
+    assert "kafka" in entry_points
 
 
-async def test_who_may_not_is_told_every_right_that_is_missing(hall: Hall) -> None:
+async def test_who_may_not_is_told_every_right_that_is_missing(setup: SubmissionSetup) -> None:
     """And nothing is written."""
-    blue, red = hall.house.scene.blue, hall.house.scene.red
-    async with serving(hall):
-        await hall.send(objects(job("a", blue), job("b", red), job("c", red)))
-        answer = await hall.answer()
+    blue, red = setup.server.scene.blue, setup.server.scene.red
+    async with serving(setup):
+        await setup.send(objects(job("a", blue), job("b", red), job("c", red)))
+        answer = await setup.answer()
     assert answer.status == 403
     assert [each.path for each in answer.violations] == ["objects[1].rights", "objects[2].rights"]
     assert all(f'in the namespace "{red}"' in each.reason for each in answer.violations)
-    assert await hall.jobs("") == []
+    assert await setup.jobs("") == []
 
 
-async def test_a_wrong_job_is_answered_with_every_mistake(hall: Hall) -> None:
-    async with serving(hall):
-        await hall.send(objects(job("a", hall.house.scene.blue, queue="none", minAvailable=9)))
-        answer = await hall.answer()
+async def test_a_wrong_job_is_answered_with_every_mistake(setup: SubmissionSetup) -> None:
+    async with serving(setup):
+        await setup.send(objects(job("a", setup.server.scene.blue, queue="none", minAvailable=9)))
+        answer = await setup.answer()
     assert answer.status == 422
     assert {each.path for each in answer.violations} == {"spec.queue", "spec.minAvailable"}
 
 
-async def test_a_token_for_rest_does_not_count_here(hall: Hall) -> None:
+async def test_a_token_for_rest_does_not_count_here(setup: SubmissionSetup) -> None:
     """Nor one that nobody has."""
-    for token in (guarded.token_of("ann"), "made-up"):
-        async with serving(hall):
-            await hall.send(objects(job("a", "x")), authorization=f"Bearer {token}")
-            answer = await hall.answer()
+    for token in (authorized_admission.token_of("ann"), "made-up"):
+        async with serving(setup):
+            await setup.send(objects(job("a", "x")), authorization=f"Bearer {token}")
+            answer = await setup.answer()
         assert (answer.status, answer.user) == (401, "")
         assert token not in repr(answer)
 
 
-async def test_a_broken_submission_stops_no_other(hall: Hall) -> None:
-    blue = hall.house.scene.blue
-    async with serving(hall):
-        await hall.send(b"\x00not json")
-        await hall.send(None, ce_id=None)
-        await hall.send(objects(job("fine", blue)))
-        await hall.send(objects({"kind": ["odd"], "metadata": 7}))
-        found = await hall.answers(4)
+async def test_a_broken_submission_stops_no_other(setup: SubmissionSetup) -> None:
+    blue = setup.server.scene.blue
+    async with serving(setup):
+        await setup.send(b"\x00not json")
+        await setup.send(None, ce_id=None)
+        await setup.send(objects(job("fine", blue)))
+        await setup.send(objects({"kind": ["odd"], "metadata": 7}))
+        found = await setup.answers(4)
     assert sorted(each.status for each in found) == [200, 400, 400, 422]
-    assert await hall.jobs(blue) == ["fine"]
+    assert await setup.jobs(blue) == ["fine"]
 
 
-async def test_a_poison_record_stops_no_other_submission(hall: Hall) -> None:
+async def test_a_poison_record_stops_no_other_submission(setup: SubmissionSetup) -> None:
     """Not even the consumer: each is answered."""
-    blue = hall.house.scene.blue
-    async with serving(hall):
-        for number, (changes, value) in enumerate(poison.SUBMISSIONS.values()):
-            now = {"ce_time": hall.at.isoformat(), "ce_id": f"p-{number}"}
-            await hall.send(value, **(now | changes))
-        await hall.send(objects(job("fine", blue)))
-        found = await hall.answers(len(poison.SUBMISSIONS) + 1)
+    blue = setup.server.scene.blue
+    async with serving(setup):
+        for number, (changes, value) in enumerate(poison_records.SUBMISSIONS.values()):
+            now = {"ce_time": setup.at.isoformat(), "ce_id": f"p-{number}"}
+            await setup.send(value, **(now | changes))
+        await setup.send(objects(job("fine", blue)))
+        found = await setup.answers(len(poison_records.SUBMISSIONS) + 1)
     assert {each.status for each in found} == {200, 400, 408, 422}
-    assert await hall.jobs(blue) == ["fine"]
+    assert await setup.jobs(blue) == ["fine"]
 
 
-async def test_the_same_again_is_done_once_and_answered_alike(hall: Hall) -> None:
+async def test_the_same_again_is_done_once_and_answered_alike(setup: SubmissionSetup) -> None:
     """Also one whose name we made up, and also when the job is gone by then."""
-    blue = hall.house.scene.blue
+    blue = setup.server.scene.blue
     made = job("", blue)
     made["metadata"] = {"generateName": "train-", "namespace": blue}
-    async with serving(hall):
+    async with serving(setup):
         for _ in range(2):
-            await hall.send(objects(made), ce_id="same", key="k")
-        first, second = await hall.answers(2)
-        (name,) = await hall.jobs(blue)
-        await hall.house.cluster.delete(kinds.JOBS, blue, name)
-        await hall.send(objects(made), ce_id="same")
-        third = await hall.answer()
-        assert await hall.jobs(blue) == []
-        await hall.send(objects(job("another", blue)), ce_id="same")
-        reused = await hall.answer()
+            await setup.send(objects(made), ce_id="same", key="k")
+        first, second = await setup.answers(2)
+        (name,) = await setup.jobs(blue)
+        await setup.server.cluster.delete(kinds.JOBS, blue, name)
+        await setup.send(objects(made), ce_id="same")
+        third = await setup.answer()
+        assert await setup.jobs(blue) == []
+        await setup.send(objects(job("another", blue)), ce_id="same")
+        reused = await setup.answer()
     assert first.objects == second.objects == third.objects
     assert name.startswith("train-")
     assert reused.status == 422
     assert "ce_id" in reused.detail
 
 
-async def test_the_same_name_of_another_is_another_submission(hall: Hall) -> None:
-    blue, red = hall.house.scene.blue, hall.house.scene.red
-    async with serving(hall):
-        await hall.send(objects(job("a", blue)), ce_id="same", key="k")
-        await hall.send(objects(job("a", red)), user="ben", ce_id="same", key="k")
-        found = await hall.answers(2)
+async def test_the_same_name_of_another_is_another_submission(setup: SubmissionSetup) -> None:
+    blue, red = setup.server.scene.blue, setup.server.scene.red
+    async with serving(setup):
+        await setup.send(objects(job("a", blue)), ce_id="same", key="k")
+        await setup.send(objects(job("a", red)), user="ben", ce_id="same", key="k")
+        found = await setup.answers(2)
     assert [each.status for each in found] == [200, 200]
 
 
-async def test_those_of_one_key_are_done_in_order(hall: Hall) -> None:
-    blue = hall.house.scene.blue
+async def test_those_of_one_key_are_done_in_order(setup: SubmissionSetup) -> None:
+    blue = setup.server.scene.blue
     changes = [job("a", blue, minAvailable=number) for number in range(1, 6)]
     for each in changes:
         each["spec"]["tasks"][0]["replicas"] = 5
-    async with serving(hall):
+    async with serving(setup):
         for each in changes:
-            await hall.send(objects(each), user="op", key="a")
-        found = await hall.answers(5)
+            await setup.send(objects(each), user="op", key="a")
+        found = await setup.answers(5)
     assert [each.submission for each in found] == [f"s-{number}" for number in range(1, 6)]
-    stored = kinds.JOBS.decode(await hall.house.cluster.get(kinds.JOBS, blue, "a"))
+    stored = kinds.JOBS.decode(await setup.server.cluster.get(kinds.JOBS, blue, "a"))
     assert stored.spec.min_available == 5
 
 
 async def test_what_came_while_we_were_away_is_done_and_what_is_done_comes_no_more(
-    hall: Hall,
+    setup: SubmissionSetup,
 ) -> None:
-    blue = hall.house.scene.blue
-    await hall.send(objects(job("early", blue)))
-    async with serving(hall):
-        assert (await hall.answer()).status == 200
-    async with serving(hall):
-        await hall.send(objects(job("later", blue)))
-        assert (await hall.answer()).status == 200
-    assert len(await hall.answers(2)) == 2
+    blue = setup.server.scene.blue
+    await setup.send(objects(job("early", blue)))
+    async with serving(setup):
+        assert (await setup.answer()).status == 200
+    async with serving(setup):
+        await setup.send(objects(job("later", blue)))
+        assert (await setup.answer()).status == 200
+    assert len(await setup.answers(2)) == 2
 
 
-async def test_an_api_server_that_is_away_is_waited_for_until_it_is_too_late(hall: Hall) -> None:
-    blue = hall.house.scene.blue
-    hall.house.accounts.is_away = True
-    async with serving(hall):
-        await hall.send(objects(job("waits", blue)))
-        await hall.house.accounts.was_away.wait()
-        hall.house.accounts.is_away = False
-        assert (await hall.answer()).status == 200
-        hall.house.accounts.is_away = True
-        hall.house.now += 60  # what was known is forgotten
-        await hall.send(objects(job("late", blue)))
-        hall.house.accounts.was_away.clear()
-        await hall.house.accounts.was_away.wait()
-        hall.at += MAX_AGE + timedelta(seconds=1)
-        late = await hall.answer()
+async def test_an_api_server_that_is_away_is_waited_for_until_it_is_too_late(
+    setup: SubmissionSetup,
+) -> None:
+    blue = setup.server.scene.blue
+    setup.server.accounts.is_away = True
+    async with serving(setup):
+        await setup.send(objects(job("waits", blue)))
+        await setup.server.accounts.was_away.wait()
+        setup.server.accounts.is_away = False
+        assert (await setup.answer()).status == 200
+        setup.server.accounts.is_away = True
+        setup.server.now += 60  # what was known is forgotten
+        await setup.send(objects(job("late", blue)))
+        setup.server.accounts.was_away.clear()
+        await setup.server.accounts.was_away.wait()
+        setup.at += MAX_AGE + timedelta(seconds=1)
+        late = await setup.answer()
     assert late.status == 503
     assert "not done in time" in late.detail
-    assert await hall.jobs(blue) == ["waits"]
+    assert await setup.jobs(blue) == ["waits"]
 
 
-async def test_without_accounts_every_submission_is_refused(hall: Hall) -> None:
+async def test_without_accounts_every_submission_is_refused(setup: SubmissionSetup) -> None:
     """Never done, and never left without an answer."""
-    async with serving(hall, accounts=False):
-        await hall.send(objects(job("a", hall.house.scene.blue)))
-        answer = await hall.answer()
+    async with serving(setup, accounts=False):
+        await setup.send(objects(job("a", setup.server.scene.blue)))
+        answer = await setup.answer()
     assert answer.status == 501
     assert "STROM_ADMISSION_ACCOUNTS" in answer.detail

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission.core.task_history import Histories
-from stromboli.admission.rest import rest
+from stromboli.admission.core.task_history import TaskHistories
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, topics
 from stromboli.shared.messages import batch
 from stromboli.shared.runtime import runtime
@@ -48,8 +48,8 @@ def record(message: Any) -> envelope.Record:
     return builders.make_record(draft)
 
 
-def fold(*messages: Any, most: int = 1000) -> Histories:
-    made = Histories(most)
+def fold(*messages: Any, limit: int = 1000) -> TaskHistories:
+    made = TaskHistories(limit)
     for message in messages:
         made.fold(record(message))
     return made
@@ -106,12 +106,12 @@ def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None
 def test_what_comes_again_changes_nothing(life: Any, repeats: Any, data: Any) -> None:
     """A log that is read again repeats what came last, in its order."""
     messages = [told(state, second) for second, state in enumerate(life)]
-    once, twice = fold(*messages), Histories(1000)
+    idempotency_cache, twice = fold(*messages), TaskHistories(1000)
     for position, message in enumerate(messages):
         twice.fold(record(message))
         for again in messages[data.draw(st.integers(0, position)) : position + 1]:
             twice.fold(record(again))
-    assert once.of(J) == twice.of(J)
+    assert idempotency_cache.of(J) == twice.of(J)
 
 
 DELETED = batch.JobDeleted(job=J, uid="u1", at=at(20))
@@ -133,7 +133,7 @@ def test_a_deleted_job_is_remembered_and_reachable_by_uid_once_another_takes_its
 
 
 def test_deleting_a_job_ends_its_open_attempts() -> None:
-    """A pod that goes with its job may never be reported; it does not run for ever."""
+    """A pod that goes with its job may never be reported; it does not run indefinitely."""
     found = fold(*SECOND, DELETED).of(J)
     assert found is not None
     (attempt,) = found.tasks
@@ -156,7 +156,7 @@ def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletio
     )
 )
 def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) -> None:
-    kept = Histories(6)
+    kept = TaskHistories(6)
     gone: set[str] = set()
     for number, pod, is_deletion in steps:
         job = f"default/j{number}"
@@ -174,17 +174,17 @@ def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) ->
 
 
 @pytest.fixture
-async def door(cluster: EmbeddedCluster) -> AdmissionService:
+async def admission(cluster: EmbeddedCluster) -> AdmissionService:
     return AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
 async def test_rest_says_the_present_and_on_request_the_past(
-    door: AdmissionService, cluster: EmbeddedCluster, client: httpx.AsyncClient
+    admission: AdmissionService, cluster: EmbeddedCluster, client: httpx.AsyncClient
 ) -> None:
     task = {"template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}}
     job = {"metadata": {"name": "j1"}, "spec": {"tasks": [{"name": "w", "replicas": 1, **task}]}}
     made = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
-    app = rest.app(rest.routes(door, cluster))
+    app = application.app(application.routes(admission, cluster))
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     path = "/v1/namespaces/default/jobs/j1/tasks"
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as asked:
@@ -192,8 +192,8 @@ async def test_rest_says_the_present_and_on_request_the_past(
         assert (young["tasks"], young["complete"]) == ([], False)
         for message in (*FIRST, *SECOND):
             fields = {"uid": made["metadata"]["uid"]}
-            door.histories.fold(record(msgspec.structs.replace(message, **fields)))
-        door.histories.is_complete = True
+            admission.task_histories.fold(record(msgspec.structs.replace(message, **fields)))
+        admission.task_histories.is_complete = True
         now = (await asked.get(path)).json()
         assert [it["attempt"] for it in now["tasks"]] == [2]
         for query in ("?history", "?history=true"):

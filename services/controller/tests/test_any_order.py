@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from services.controller.tests.world import KilledError, TopicKey, World
+from services.controller.tests.support.core_harness import CoreHarness, KilledError, TopicKey
 from stromboli.controller.core import commands, lifecycle, termination_causes
 from stromboli.controller.core.pods import pods
 from stromboli.controller.core.tasks import tasks
@@ -164,7 +164,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.harness = CoreHarness()
         self.commands = 0
         self.checked = 0
         self.old: dict[TopicKey, envelope.Record] = {}
@@ -173,34 +173,34 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(job=jobs("a"))
     def begin(self, job: batch.Job) -> None:
-        self.world.submit(job)
+        self.harness.submit(job)
 
     @rule(data=st.data(), name=NAMES)
     def submit(self, data: st.DataObject, name: str) -> None:
-        if ("jobs", f"default/{name}") not in self.world.objects:
-            self.world.submit(data.draw(jobs(name)))
+        if ("jobs", f"default/{name}") not in self.harness.objects:
+            self.harness.submit(data.draw(jobs(name)))
 
     @rule(name=NAMES, luck=st.integers(0, 9))
     def delete_job(self, name: str, luck: int) -> None:
         if not luck:
-            self.world.delete(kinds.JOBS, f"default/{name}")
+            self.harness.delete(kinds.JOBS, f"default/{name}")
 
     @rule(name=NAMES, replicas=st.integers(0, 3))
     def scale(self, name: str, replicas: int) -> None:
         """As the door lets it: a gang beyond its replicas is refused there."""
-        found = self.world.objects.get(("jobs", f"default/{name}"))
+        found = self.harness.objects.get(("jobs", f"default/{name}"))
         if found is not None:
             rest = sum(task.get("replicas", 0) for task in found["spec"]["tasks"][1:])
             least = found["spec"]["tasks"][0].get("minAvailable", 0)
             if least <= replicas and found["spec"].get("minAvailable", 0) <= replicas + rest:
-                self.world.scale(f"default/{name}", 0, replicas)
+                self.harness.scale(f"default/{name}", 0, replicas)
 
     @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
     def command(self, name: str, action: str) -> None:
-        if ("jobs", f"default/{name}") in self.world.objects:
+        if ("jobs", f"default/{name}") in self.harness.objects:
             self.commands += 1
-            job = self.world.job(f"default/{name}")
-            self.world.submit(make_command(f"c{self.commands}", action, job))
+            job = self.harness.job(f"default/{name}")
+            self.harness.submit(make_command(f"c{self.commands}", action, job))
 
     # Scheduler and kubelets
 
@@ -208,27 +208,27 @@ class AnyOrder(RuleBasedStateMachine):
     def enqueue(self, data: st.DataObject) -> None:
         waiting = self.waiting_groups()
         if waiting:
-            self.world.enqueue(data.draw(st.sampled_from(waiting)))
+            self.harness.enqueue(data.draw(st.sampled_from(waiting)))
 
     @rule()
     def everything_goes_on(self) -> None:
         """What was going is gone, gangs are let in, pods run; the controller sees all of it."""
-        world = self.world
+        harness = self.harness
         for key in self.going():
-            world.reap(key)
-        world.settle()
+            harness.reap(key)
+        harness.settle()
         for key in self.waiting_groups():
-            world.enqueue(key)
-        world.settle()
-        for pod in world.pods():
+            harness.enqueue(key)
+        harness.settle()
+        for pod in harness.pods():
             if pod.status.phase == "Pending" and pod.metadata.deletion_timestamp is None:
-                world.change_pod(pod.metadata.key, "Running", "n1")
-        world.settle()
+                harness.change_pod(pod.metadata.key, "Running", "n1")
+        harness.settle()
 
     def waiting_groups(self) -> list[str]:
         return [
             key
-            for (plural, key), body in self.world.objects.items()
+            for (plural, key), body in self.harness.objects.items()
             if plural == "podgroups" and body["status"]["phase"] == "Pending"
         ]
 
@@ -240,123 +240,123 @@ class AnyOrder(RuleBasedStateMachine):
     def change_pod(self, data: st.DataObject, phase: str, code: int) -> None:
         alive = [
             pod.metadata.key
-            for pod in self.world.pods()
+            for pod in self.harness.pods()
             if pod.status.phase not in ("Succeeded", "Failed")
         ]
         if alive:
             key = data.draw(st.sampled_from(alive))
             ended = {"Succeeded": 0, "Failed": code}.get(phase)
-            self.world.change_pod(key, phase, "n1", ended, "OOMKilled" if ended == OOM else "")
+            self.harness.change_pod(key, phase, "n1", ended, "OOMKilled" if ended == OOM else "")
 
     @rule(data=st.data(), code=st.sampled_from([1, OOM]))
     def a_pod_fails_and_everything_goes_on(self, data: st.DataObject, code: int) -> None:
-        running = [it.metadata.key for it in self.world.pods() if it.status.phase == "Running"]
+        running = [it.metadata.key for it in self.harness.pods() if it.status.phase == "Running"]
         if running:
             key = data.draw(st.sampled_from(running))
-            self.world.change_pod(key, "Failed", "n1", code, "OOMKilled" if code == OOM else "")
+            self.harness.change_pod(key, "Failed", "n1", code, "OOMKilled" if code == OOM else "")
             self.everything_goes_on()
 
     @rule(phase=st.sampled_from(["Succeeded", "Succeeded", "Failed"]))
     def all_pods_end(self, phase: str) -> None:
-        for pod in self.world.pods():
+        for pod in self.harness.pods():
             if pod.status.phase == "Running":
                 code = int(phase == "Failed") * 2
-                self.world.change_pod(pod.metadata.key, phase, "n1", code)
+                self.harness.change_pod(pod.metadata.key, phase, "n1", code)
 
     @rule(data=st.data(), times=st.integers(1, 3))
     def restart_containers(self, data: st.DataObject, times: int) -> None:
-        running = [it.metadata.key for it in self.world.pods() if it.status.phase == "Running"]
+        running = [it.metadata.key for it in self.harness.pods() if it.status.phase == "Running"]
         if running:
             status = {"name": "main", "restartCount": times, "ready": True}
-            self.world.change_pod(data.draw(st.sampled_from(running)), containerStatuses=[status])
+            self.harness.change_pod(data.draw(st.sampled_from(running)), containerStatuses=[status])
 
     @rule(data=st.data())
     def delete_pod(self, data: st.DataObject) -> None:
-        pods = [pod.metadata.key for pod in self.world.pods()]
+        pods = [pod.metadata.key for pod in self.harness.pods()]
         if pods:
-            self.world.delete(kinds.PODS, data.draw(st.sampled_from(pods)))
+            self.harness.delete(kinds.PODS, data.draw(st.sampled_from(pods)))
 
     @rule(data=st.data(), is_told=st.booleans())
     def preempt(self, data: st.DataObject, is_told: bool) -> None:
         """With notice a pod runs on until ``delete_pod`` finds it."""
-        running = [it for it in self.world.pods() if it.status.phase == "Running"]
+        running = [it for it in self.harness.pods() if it.status.phase == "Running"]
         if running:
             key = data.draw(st.sampled_from(running)).metadata.key
             if is_told:
-                body = copy.deepcopy(self.world.objects["pods", key])
-                body["metadata"]["annotations"][keys.EVICTED_AT] = self.world.now.isoformat()
-                self.world.put(kinds.PODS, body)
+                body = copy.deepcopy(self.harness.objects["pods", key])
+                body["metadata"]["annotations"][keys.EVICTED_AT] = self.harness.now.isoformat()
+                self.harness.put(kinds.PODS, body)
             else:
-                self.world.change_pod(key, conditions=[PREEMPTION])
-                self.world.delete(kinds.PODS, key)
+                self.harness.change_pod(key, conditions=[PREEMPTION])
+                self.harness.delete(kinds.PODS, key)
 
     @rule(data=st.data())
     def reap(self, data: st.DataObject) -> None:
         going = self.going()
         if going:
-            self.world.reap(data.draw(st.sampled_from(going)))
+            self.harness.reap(data.draw(st.sampled_from(going)))
 
     def going(self) -> list[str]:
         return [
             pod.metadata.key
-            for pod in self.world.pods()
+            for pod in self.harness.pods()
             if pod.metadata.deletion_timestamp is not None
         ]
 
     @rule(seconds=st.sampled_from([1, 19, 20, 60, 400]))
     def wait(self, seconds: int) -> None:
-        self.world.wait(seconds)
+        self.harness.wait(seconds)
 
     # The controller
 
     @rule(topic=st.sampled_from(SEEN))
     def see_one(self, topic: str) -> None:
-        self.world.see_one(topic)
+        self.harness.see_one(topic)
 
     @rule(topic=st.sampled_from(SEEN))
     def see_again(self, topic: str) -> None:
-        self.world.see_again(topic)
+        self.harness.see_again(topic)
 
-    @precondition(lambda self: self.world.dirty)
+    @precondition(lambda self: self.harness.dirty)
     @rule(data=st.data(), most=st.none() | st.integers(0, 4))
     def step(self, data: st.DataObject, most: int | None) -> None:
-        item = data.draw(st.sampled_from(sorted(self.world.dirty, key=str)))
-        self.world.commands_left = most
+        item = data.draw(st.sampled_from(sorted(self.harness.dirty, key=str)))
+        self.harness.commands_left = most
         try:
-            self.world.step(item)
+            self.harness.step(item)
         except KilledError:
-            self.world.restart()
-        self.world.commands_left = None
+            self.harness.restart()
+        self.harness.commands_left = None
 
     @rule()
     def settle(self) -> None:
-        self.world.settle()
+        self.harness.settle()
 
     @rule()
     def kill(self) -> None:
-        self.world.restart()
+        self.harness.restart()
 
     @rule()
     def remember(self) -> None:
-        shown = map(self.world.shown, SEEN)
+        shown = map(self.harness.shown, SEEN)
         self.old = {at: record for topic in shown for at, record in topic.items()}
 
     @rule()
     def act_on_an_old_picture(self) -> None:
-        self.world.restart(old=self.old)
+        self.harness.restart(old=self.old)
         for _ in range(20):
-            if self.world.dirty:
-                self.world.step(next(iter(self.world.dirty)))
+            if self.harness.dirty:
+                self.harness.step(next(iter(self.harness.dirty)))
 
     # What always holds
 
     @invariant()
     def no_pod_is_made_twice_or_beyond_its_replicas(self) -> None:
-        for command in self.world.done[self.checked :]:
+        for command in self.harness.done[self.checked :]:
             if isinstance(command, commands.Create) and command.kind is kinds.PODS:
                 assert command.version is not None
-        self.checked = len(self.world.done)
-        for pod in self.world.pods():
+        self.checked = len(self.harness.done)
+        for pod in self.harness.pods():
             task = pod.metadata.annotation(keys.TASK_SPEC)
             index = pod.metadata.annotation(keys.TASK_INDEX)
             owner = pod.metadata.controller
@@ -367,7 +367,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def every_phase_is_told_in_order(self) -> None:
         last: dict[str, tuple[str, int]] = {}
-        for _, message in self.world.told:
+        for _, message in self.harness.told:
             if isinstance(message, messages.JobPhaseChanged):
                 phase, version = last.get(message.uid, ("", 0))
                 assert message.before == phase
@@ -376,59 +376,59 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, everything comes to rest, and a second look finds nothing to do."""
-        world = self.world
+        harness = self.harness
         for _ in range(8):
-            world.settle()
+            harness.settle()
             for key in self.going():
-                world.reap(key)
-            world.wait(400)
-        world.settle()
-        world.dirty = dict.fromkeys(world.picture.items())
-        world.settle()  # what still holds is said again after a while
-        done = len(world.done)
-        world.dirty = dict.fromkeys(world.picture.items())
-        world.settle()
-        assert world.done[done:] == [], world.done[done:]
-        for (plural, key), body in world.objects.items():
+                harness.reap(key)
+            harness.wait(400)
+        harness.settle()
+        harness.dirty = dict.fromkeys(harness.cache.items())
+        harness.settle()  # what still holds is said again after a while
+        done = len(harness.done)
+        harness.dirty = dict.fromkeys(harness.cache.items())
+        harness.settle()
+        assert harness.done[done:] == [], harness.done[done:]
+        for (plural, key), body in harness.objects.items():
             if plural != "jobs":
                 continue
-            job = world.job(key)
-            told = world.phases_told(key)
+            job = harness.job(key)
+            told = harness.phases_told(key)
             assert told[-1] == job.status.state.phase
             if job.status.state.phase in lifecycle.FINISHED:
                 status = job.status
                 assert (status.pending, status.running, status.terminating) == (0, 0, 0)
-            elif not any(pods.obstacles(job)):
-                mine = world.past.of(job.metadata.uid)
+            elif not any(pods.blockers(job)):
+                mine = harness.past.of(job.metadata.uid)
                 if job.spec.array is not None or job.status.state.phase == "Aborted":
                     # Those with a result stay, to be looked at.
                     mine = [it for it in mine if not tasks.has_finished(it)]
                 assert len(mine) <= sum(task.replicas for task in job.spec.tasks)
-            assert body["metadata"]["uid"] in world.phases
+            assert body["metadata"]["uid"] in harness.phases
         self.check_end()
 
     def check_end(self) -> None:
         """Where gangs are let in and pods run and succeed, every job comes to its end."""
-        world = self.world
+        harness = self.harness
         for _ in range(40):
             if not self.unended():
                 return
             self.everything_goes_on()
-            for pod in world.pods():
+            for pod in harness.pods():
                 if pod.status.phase in ("Running", "Unknown"):
-                    world.change_pod(pod.metadata.key, "Succeeded", "n1", 0)
-            world.wait(400)
-            world.settle()
+                    harness.change_pod(pod.metadata.key, "Succeeded", "n1", 0)
+            harness.wait(400)
+            harness.settle()
         raise AssertionError(self.unended())
 
     def unended(self) -> list[batch.Job]:
         """Jobs that have not ended and wait for nobody's word."""
-        found = [self.world.job(key) for plural, key in self.world.objects if plural == "jobs"]
+        found = [self.harness.job(key) for plural, key in self.harness.objects if plural == "jobs"]
         return [
             job
             for job in found
             if job.status.state.phase not in {*lifecycle.FINISHED, "Aborted"}
-            and not any(pods.obstacles(job))
+            and not any(pods.blockers(job))
             and any(task.replicas for task in job.spec.tasks)
         ]
 

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.controller.tests.scenes import J, enqueued, fail, go_on, reap_all, running, submitted
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import (
+    J,
+    enqueued,
+    fail,
+    go_on,
+    reap_all,
+    running,
+    submitted,
+)
 from stromboli.controller.core.tasks import arrays
 from stromboli.shared import keys
 from stromboli.shared.api import batch
@@ -21,25 +29,25 @@ def array(text: str, at_once: int, retries: int = 0, **more: Any) -> batch.Job:
     return make_job(tasks=[make_task("t", at_once)], min_available=0, array=spec, **more)
 
 
-def end(world: World, *numbers: int, phase: str = "Succeeded") -> None:
+def end(harness: CoreHarness, *numbers: int, phase: str = "Succeeded") -> None:
     for number in numbers:
-        world.change_pod(f"default/j1-t-{number}", phase, exit_code=int(phase == "Failed"))
-    world.settle()
-    reap_all(world)
+        harness.change_pod(f"default/j1-t-{number}", phase, exit_code=int(phase == "Failed"))
+    harness.settle()
+    reap_all(harness)
 
 
-def alive(world: World) -> list[int]:
+def alive(harness: CoreHarness) -> list[int]:
     return sorted(
         int(pod.metadata.annotation(keys.TASK_INDEX) or "")
-        for pod in world.pods()
+        for pod in harness.pods()
         if pod.status.phase in ("Pending", "Running")
     )
 
 
 def test_only_the_window_has_pods_each_with_its_index() -> None:
-    world = enqueued(array("0-9", 3))
-    assert alive(world) == [0, 1, 2]
-    body = world.objects["pods", "default/j1-t-2"]
+    harness = enqueued(array("0-9", 3))
+    assert alive(harness) == [0, 1, 2]
+    body = harness.objects["pods", "default/j1-t-2"]
     env = {it["name"]: it["value"] for it in body["spec"]["containers"][0]["env"]}
     assert env == {"STROM_ATTEMPT": "1", "STROM_ARRAY_INDEX": "2", "STROM_ARRAY_SIZE": "10"}
 
@@ -49,45 +57,45 @@ def test_an_array_is_no_gang_unless_it_says_so() -> None:
 
 
 def test_a_result_is_recorded_its_pod_stays_and_the_next_index_comes() -> None:
-    world = running(array("0,2-100:2", 3))
-    end(world, 2)
-    world.enqueue(world.group_key())
-    world.settle()
-    assert alive(world) == [0, 4, 6]
-    assert "j1-t-2" in world.pod_names(), "its log may be wanted"
-    status = world.job().status
+    harness = running(array("0,2-100:2", 3))
+    end(harness, 2)
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert alive(harness) == [0, 4, 6]
+    assert "j1-t-2" in harness.pod_names(), "its log may be wanted"
+    status = harness.job().status
     assert status.array is not None
     assert (status.array.succeeded, status.succeeded, status.running) == ("2", 1, 2)
 
 
 def test_an_array_is_completed_when_every_index_has_succeeded_and_keeps_its_progress() -> None:
-    world = running(array("0-4", 2))
-    while world.phase() not in ("Completed", "Failed"):
-        end(world, *alive(world))
-        if world.phase() == "Running":
-            go_on(world)
-    status = world.job().status
+    harness = running(array("0-4", 2))
+    while harness.phase() not in ("Completed", "Failed"):
+        end(harness, *alive(harness))
+        if harness.phase() == "Running":
+            go_on(harness)
+    status = harness.job().status
     assert status.array is not None
     assert (status.state.phase, status.succeeded, status.array.succeeded) == ("Completed", 5, "0-4")
     assert status.task_status_count["t"].phase == {"Succeeded": 5}
 
 
 def test_a_failed_index_is_tried_again_so_often_and_then_counts_as_failed() -> None:
-    world = running(array("0-2", 3, retries=2))
+    harness = running(array("0-2", 3, retries=2))
     for tried in (1, 2):
-        end(world, 1, phase="Failed")
-        array_ = world.job().status.array
+        end(harness, 1, phase="Failed")
+        array_ = harness.job().status.array
         assert array_ is not None
         assert (array_.retries, array_.failed) == ({"1": tried}, "")
-        go_on(world)
-        assert alive(world) == [0, 1, 2]
-    end(world, 1, phase="Failed")
-    array_ = world.job().status.array
+        go_on(harness)
+        assert alive(harness) == [0, 1, 2]
+    end(harness, 1, phase="Failed")
+    array_ = harness.job().status.array
     assert array_ is not None
     assert (array_.retries, array_.failed) == ({}, "1")
-    assert "j1-t-1" in world.pod_names(), "what failed for good stays to be looked at"
-    end(world, 0, 2)
-    assert (world.phase(), world.job().status.failed) == ("Failed", 1)
+    assert "j1-t-1" in harness.pod_names(), "what failed for good stays to be looked at"
+    end(harness, 0, 2)
+    assert (harness.phase(), harness.job().status.failed) == ("Failed", 1)
 
 
 def test_of_many_results_the_last_ones_keep_their_pods() -> None:
@@ -108,64 +116,64 @@ def test_of_many_results_the_last_ones_keep_their_pods() -> None:
 
 
 def test_an_array_may_be_completed_by_fewer_successes() -> None:
-    world = running(array("0-9", 4, min_success=2))
-    end(world, 0, phase="Failed")
-    end(world, 1, 3)
-    assert world.phase() == "Completed"
+    harness = running(array("0-9", 4, min_success=2))
+    end(harness, 0, phase="Failed")
+    end(harness, 1, 3)
+    assert harness.phase() == "Completed"
 
 
 def test_a_kill_between_the_record_and_the_removal_counts_nothing_twice() -> None:
-    world = running(array("0-9", 2, retries=1))
-    world.change_pod("default/j1-t-0", "Failed", exit_code=1)
-    world.change_pod("default/j1-t-1", "Succeeded")
+    harness = running(array("0-9", 2, retries=1))
+    harness.change_pod("default/j1-t-0", "Failed", exit_code=1)
+    harness.change_pod("default/j1-t-1", "Succeeded")
     for _ in range(3):
-        world.see()
-        item = next(it for it in world.picture.items() if it.key == J)
-        for stage in world.plan(item)[:1]:
+        harness.see()
+        item = next(it for it in harness.cache.items() if it.key == J)
+        for stage in harness.plan(item)[:1]:
             for command in stage[:1]:
-                world.do(command)
-        world.restart()
-    world.settle()
-    status = world.job().status
+                harness.do(command)
+        harness.restart()
+    harness.settle()
+    status = harness.job().status
     assert status.array is not None
     assert (status.array.succeeded, status.array.retries) == ("1", {"0": 1})
 
 
 def test_the_window_may_grow_and_shrink_while_the_array_runs() -> None:
-    world = running(array("0-9", 4))
-    world.scale(J, 0, 2)
-    world.settle()
-    reap_all(world)
-    assert alive(world) == [0, 1]
-    world.scale(J, 0, 3)
-    world.settle()
-    world.enqueue(world.group_key())
-    world.settle()
-    assert alive(world) == [0, 1, 2]
+    harness = running(array("0-9", 4))
+    harness.scale(J, 0, 2)
+    harness.settle()
+    reap_all(harness)
+    assert alive(harness) == [0, 1]
+    harness.scale(J, 0, 3)
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert alive(harness) == [0, 1, 2]
 
 
 def test_an_index_that_a_policy_restarts_has_no_result_and_all_others_keep_theirs() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
-    world = running(array("0-9", 2, policies=[policy]))
+    harness = running(array("0-9", 2, policies=[policy]))
     for results in ("", "0"):
-        fail(world, "j1-t-1")
-        status = world.job().status
+        fail(harness, "j1-t-1")
+        status = harness.job().status
         assert status.array is not None
         assert (status.array.succeeded, status.array.failed) == (results, "")
-        reap_all(world)
-        go_on(world)
-        end(world, *({0} & set(alive(world))))
-        go_on(world)
-    assert world.job().status.retry_count == 2
+        reap_all(harness)
+        go_on(harness)
+        end(harness, *({0} & set(alive(harness))))
+        go_on(harness)
+    assert harness.job().status.retry_count == 2
 
 
 def test_a_restart_of_its_task_restarts_every_index_of_an_array() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartTask")
-    world = running(array("5-8", 2, policies=[policy]))
-    before = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
-    fail(world, "j1-t-6")
-    go_on(world)
-    after = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
+    harness = running(array("5-8", 2, policies=[policy]))
+    before = {pod.metadata.name: pod.metadata.uid for pod in harness.pods()}
+    fail(harness, "j1-t-6")
+    go_on(harness)
+    after = {pod.metadata.name: pod.metadata.uid for pod in harness.pods()}
     assert before.keys() == after.keys()
     assert not set(before.values()) & set(after.values())
 
@@ -173,66 +181,66 @@ def test_a_restart_of_its_task_restarts_every_index_of_an_array() -> None:
 def test_an_index_that_has_failed_for_good_is_not_restarted_by_a_policy_that_waited() -> None:
     """A result stands; retries of an index are the array's own. All others run on."""
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod", timeout="30s")
-    world = running(array("0-4", 2, policies=[policy]))
-    fail(world, "j1-t-1")
-    go_on(world)
-    before = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
-    world.wait(30)
-    world.settle()
-    status = world.job().status
+    harness = running(array("0-4", 2, policies=[policy]))
+    fail(harness, "j1-t-1")
+    go_on(harness)
+    before = {pod.metadata.name: pod.metadata.uid for pod in harness.pods()}
+    harness.wait(30)
+    harness.settle()
+    status = harness.job().status
     assert status.array is not None
     assert (status.state.phase, status.retry_count, status.delayed) == ("Running", 0, ())
-    assert (status.array.failed, alive(world)) == ("1", [0, 2])
-    assert {pod.metadata.name: pod.metadata.uid for pod in world.pods()} == before
+    assert (status.array.failed, alive(harness)) == ("1", [0, 2])
+    assert {pod.metadata.name: pod.metadata.uid for pod in harness.pods()} == before
 
 
 def test_an_array_is_not_completed_by_the_pods_of_one_window() -> None:
     ends = batch.LifecyclePolicy(event="TaskCompleted", action="CompleteJob")
-    world = running(array("0-3", 2, policies=[ends]))
-    end(world, 0, 1)
-    go_on(world)
-    assert (world.phase(), alive(world)) == ("Running", [2, 3])
+    harness = running(array("0-3", 2, policies=[ends]))
+    end(harness, 0, 1)
+    go_on(harness)
+    assert (harness.phase(), alive(harness)) == ("Running", [2, 3])
 
 
 def test_an_array_whose_tries_are_over_ends_with_the_results_that_it_has() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
-    world = running(array("0-9", 2, policies=[policy], max_retry=1))
-    end(world, 0)
-    go_on(world)
-    end(world, 1, phase="Failed")
-    status = world.job().status
+    harness = running(array("0-9", 2, policies=[policy], max_retry=1))
+    end(harness, 0)
+    go_on(harness)
+    end(harness, 1, phase="Failed")
+    status = harness.job().status
     assert status.array is not None
     assert (status.state.phase, status.succeeded, status.failed) == ("Failed", 1, 1)
     assert (status.array.succeeded, status.array.failed) == ("0", "1")
 
 
 def test_a_suspended_array_goes_on_where_it_was_and_a_restarted_one_begins_anew() -> None:
-    world = running(array("0-9", 2, max_retry=1))
-    end(world, 0)
+    harness = running(array("0-9", 2, max_retry=1))
+    end(harness, 0)
     for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
-        world.submit(make_command(name, action, world.job()))
-        world.settle()
-        reap_all(world)
-    go_on(world)
-    assert alive(world) == [1, 2]
-    world.submit(make_command("c3", "RestartJob", world.job()))
-    world.settle()
-    go_on(world)
-    assert alive(world) == [0, 1]
+        harness.submit(make_command(name, action, harness.job()))
+        harness.settle()
+        reap_all(harness)
+    go_on(harness)
+    assert alive(harness) == [1, 2]
+    harness.submit(make_command("c3", "RestartJob", harness.job()))
+    harness.settle()
+    go_on(harness)
+    assert alive(harness) == [0, 1]
 
 
 def test_a_policy_may_restart_one_index() -> None:
     policy = batch.LifecyclePolicy(exit_code=9, action="RestartPod")
-    world = running(array("0-9", 2, policies=[policy]))
-    fail(world, "j1-t-0", exit_code=9)
-    go_on(world)
-    assert (alive(world), world.job().status.retry_count) == ([0, 1], 1)
+    harness = running(array("0-9", 2, policies=[policy]))
+    fail(harness, "j1-t-0", exit_code=9)
+    go_on(harness)
+    assert (alive(harness), harness.job().status.retry_count) == ([0, 1], 1)
 
 
 @pytest.mark.parametrize("text", ["", "0-20000", "5-1", "x"])
 def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
-    world = submitted(array(text, 2))
-    assert (world.phase(), world.reasons()) == ("Pending", ["Pending", "Refused"])
+    harness = submitted(array(text, 2))
+    assert (harness.phase(), harness.reasons()) == ("Pending", ["Pending", "Refused"])
 
 
 def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None:
@@ -254,35 +262,35 @@ def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None
 def test_every_index_has_one_result_however_its_tries_end(
     ends: list[tuple[int, bool]], retries: int
 ) -> None:
-    world = running(array("0-5", 2, retries=retries))
+    harness = running(array("0-5", 2, retries=retries))
     for number, is_good in ends:
-        if number in alive(world):
-            end(world, number, phase="Succeeded" if is_good else "Failed")
-            if world.phase() in ("Running", "Pending"):
-                go_on(world)
-    found = world.job().status.array
+        if number in alive(harness):
+            end(harness, number, phase="Succeeded" if is_good else "Failed")
+            if harness.phase() in ("Running", "Pending"):
+                go_on(harness)
+    found = harness.job().status.array
     assert found is not None
     succeeded, failed = indexes.parse(found.succeeded), indexes.parse(found.failed)
     assert not set(succeeded) & set(failed)
     assert all(tries <= retries for tries in found.retries.values())
-    assert len(alive(world)) <= 2
-    assert not set(alive(world)) & (set(succeeded) | set(failed))
+    assert len(alive(harness)) <= 2
+    assert not set(alive(harness)) & (set(succeeded) | set(failed))
 
 
 def test_pods_that_are_still_going_take_room_in_the_window() -> None:
     """So many at once is what licences and disks bear, also while an array begins anew."""
-    world = running(array("0-9", 3))
-    end(world, 0, 1, 2)
-    go_on(world)
-    assert alive(world) == [3, 4, 5]
-    world.submit(make_command("c1", "RestartJob", world.job()))
-    world.settle()
+    harness = running(array("0-9", 3))
+    end(harness, 0, 1, 2)
+    go_on(harness)
+    assert alive(harness) == [3, 4, 5]
+    harness.submit(make_command("c1", "RestartJob", harness.job()))
+    harness.settle()
     for ended in (0, 1, 2):
-        world.reap(f"default/j1-t-{ended}")
+        harness.reap(f"default/j1-t-{ended}")
     for going in (5, 4, 3):
-        world.reap(f"default/j1-t-{going}")
-        world.settle()
-        world.enqueue(world.group_key())
-        world.settle()
-        assert len(alive(world)) == 3
-    assert alive(world) == [0, 1, 2]
+        harness.reap(f"default/j1-t-{going}")
+        harness.settle()
+        harness.enqueue(harness.group_key())
+        harness.settle()
+        assert len(alive(harness)) == 3
+    assert alive(harness) == [0, 1, 2]

@@ -6,27 +6,27 @@ import msgspec
 import pytest
 
 from stromboli.controller.core.decisions import decisions
-from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import errors, keys, topics
 from stromboli.shared.api import batch, core
 from stromboli.shared.messages import scheduling
 from stromboli.testkit.builders import (
     NOON,
-    garbled,
     make_job,
     make_pod,
     make_record,
-    observed,
+    snapshot_of,
+    undecodable_record,
 )
 
 DECISION = "scheduler/3/7"
 JOB = make_job(status=batch.JobStatus(state=batch.JobState(phase="Pending")))
 
 
-def picture(*objects: core.Pod | batch.Job) -> cache.Cache:
-    folded = cache.Cache(["volcano"], event_history.Published())
+def cache(*objects: core.Pod | batch.Job) -> controller_cache.ControllerCache:
+    folded = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     for each in objects:
-        folded.apply(make_record(observed(each)))
+        folded.apply(make_record(snapshot_of(each)))
     return folded
 
 
@@ -48,20 +48,20 @@ def with_status(job: batch.Job, phase: str, version: int = 0) -> batch.Job:
 
 
 def test_a_pod_we_have_not_seen_is_bound_all_the_same() -> None:
-    """The scheduler's picture may be ahead of ours."""
-    assert decisions.before_bind(picture(), bind_of(make_pod()), DECISION) is None
+    """The scheduler's cache may be ahead of ours."""
+    assert decisions.before_bind(cache(), bind_of(make_pod()), DECISION) is None
 
 
 def test_of_a_pod_of_another_uid_the_api_server_is_asked() -> None:
-    """It may be the one before of this name: the scheduler's picture may be ahead of ours."""
+    """It may be the one before of this name: the scheduler's cache may be ahead of ours."""
     before, now = make_pod(node="n1", deleting=NOON), make_pod(generation=2)
-    assert decisions.before_bind(picture(before), bind_of(now), DECISION) is None
-    assert decisions.before_eviction(picture(before), eviction_of(now)) is None
+    assert decisions.before_bind(cache(before), bind_of(now), DECISION) is None
+    assert decisions.before_eviction(cache(before), eviction_of(now)) is None
 
 
 def test_a_living_pod_of_a_living_job_is_bound() -> None:
     pod = make_pod(owner=JOB)
-    assert decisions.before_bind(picture(JOB, pod), bind_of(pod), DECISION) is None
+    assert decisions.before_bind(cache(JOB, pod), bind_of(pod), DECISION) is None
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_living_pod_of_a_living_job_is_bound() -> None:
     ids=["going", "bound by others", "bound by another decision"],
 )
 def test_a_bind_is_refused_when_the_pod_is_not_free(pod: core.Pod, reason: str) -> None:
-    answer = decisions.before_bind(picture(pod), bind_of(pod), DECISION)
+    answer = decisions.before_bind(cache(pod), bind_of(pod), DECISION)
     assert answer is not None
     assert (answer.result, answer.reason) == ("refused", reason)
 
 
 def test_a_pod_bound_by_this_very_decision_is_executed() -> None:
     pod = make_pod(node="n1", decision=DECISION)
-    assert decisions.before_bind(picture(pod), bind_of(pod), DECISION) == decisions.EXECUTED
+    assert decisions.before_bind(cache(pod), bind_of(pod), DECISION) == decisions.EXECUTED
     assert decisions.after_bind_refused(pod, bind_of(pod), DECISION) == decisions.EXECUTED
 
 
@@ -100,7 +100,7 @@ def test_a_bind_is_refused_when_the_job_no_longer_wants_the_pod(
     job: batch.Job | None, reason: str
 ) -> None:
     pod = make_pod(owner=JOB)
-    folded = picture(pod) if job is None else picture(pod, job)
+    folded = cache(pod) if job is None else cache(pod, job)
     answer = decisions.before_bind(folded, bind_of(pod), DECISION)
     assert answer is not None
     assert (answer.result, answer.reason) == ("refused", reason)
@@ -108,8 +108,8 @@ def test_a_bind_is_refused_when_the_job_no_longer_wants_the_pod(
 
 def test_a_bind_for_a_job_that_cannot_be_read_is_refused() -> None:
     pod = make_pod(owner=JOB)
-    folded = picture(pod)
-    folded.apply(garbled(topics.JOBS, JOB.metadata.key))
+    folded = cache(pod)
+    folded.apply(undecodable_record(topics.JOBS, JOB.metadata.key))
     answer = decisions.before_bind(folded, bind_of(pod), DECISION)
     assert answer is not None
     assert answer.reason == "JobUnknown"
@@ -141,15 +141,15 @@ def test_a_refused_bind_says_what_was_found(found: core.Pod | None, reason: str)
 def test_an_eviction_spares_finished_pods_and_counts_going_ones(
     pod: core.Pod, expected: str | None
 ) -> None:
-    answer = decisions.before_eviction(picture(pod), eviction_of(pod))
+    answer = decisions.before_eviction(cache(pod), eviction_of(pod))
     assert (None if answer is None else answer.result) == expected
-    assert decisions.has_ended(picture(pod), eviction_of(pod)) == (expected is not None)
+    assert decisions.has_ended(cache(pod), eviction_of(pod)) == (expected is not None)
 
 
 def test_a_pod_under_notice_has_ended_when_another_has_its_name() -> None:
     pod = make_pod(node="n1", phase="Running")
-    assert decisions.has_ended(picture(make_pod(generation=2)), eviction_of(pod))
-    assert not decisions.has_ended(picture(), eviction_of(pod)), "it may only be unreadable"
+    assert decisions.has_ended(cache(make_pod(generation=2)), eviction_of(pod))
+    assert not decisions.has_ended(cache(), eviction_of(pod)), "it may only be unreadable"
 
 
 def test_a_refusal_names_its_reason() -> None:
@@ -158,7 +158,7 @@ def test_a_refusal_names_its_reason() -> None:
 
 
 def test_the_ledger_says_from_where_a_restart_has_to_read() -> None:
-    ledger = decisions.Ledger(opened_at=10)
+    ledger = decisions.OutcomeOffsets(opened_at=10)
     assert ledger.outcomes_from(5) == 11, "nothing answered: everything is still to come"
     ledger.answered(6, 11)
     ledger.answered(7, 12)

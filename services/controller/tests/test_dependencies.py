@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.controller.tests.scenes import J, enqueued, evict, fail, go_on, reap_all, submitted
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import (
+    J,
+    enqueued,
+    evict,
+    fail,
+    go_on,
+    reap_all,
+    submitted,
+)
 from stromboli.controller.core.tasks import dependencies
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
@@ -30,133 +38,133 @@ def two_waves() -> batch.Job:
     return make_job(tasks=[waits("second", 3, "first"), waits("first", 1)])
 
 
-def run(world: World, *names: str) -> None:
-    world.run(*names)
-    world.settle()
+def run(harness: CoreHarness, *names: str) -> None:
+    harness.run(*names)
+    harness.settle()
 
 
-def let_in(world: World) -> None:
-    world.enqueue(world.group_key())
-    world.settle()
+def let_in(harness: CoreHarness) -> None:
+    harness.enqueue(harness.group_key())
+    harness.settle()
 
 
 def test_only_tasks_that_wait_for_none_have_pods_and_are_the_gang_at_first() -> None:
-    world = enqueued(two_waves())
-    assert world.pod_names() == ["j1-first-0"]
-    spec = world.group().spec
+    harness = enqueued(two_waves())
+    assert harness.pod_names() == ["j1-first-0"]
+    spec = harness.group().spec
     assert (spec.min_member, spec.min_task_member) == (1, {"first": 1})
     assert spec.min_resources is not None
     assert spec.min_resources["cpu"] == "1", "room is asked for what may run now"
 
 
 def test_a_later_wave_comes_when_what_it_waits_for_is_ready_and_enlarges_the_gang() -> None:
-    world = enqueued(two_waves())
-    world.change_pod("default/j1-first-0", "Pending", "n1")
-    world.settle()
-    assert world.group().spec.min_member == 1
-    run(world, "j1-first-0")
-    let_in(world)
-    assert world.pod_names() == ["j1-first-0", "j1-second-0", "j1-second-1", "j1-second-2"]
-    assert world.group().spec.min_member == 4
-    assert world.phase() == "Running", "the first wave runs; the second one waits for room"
-    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
-    assert world.job().status.running == 4
+    harness = enqueued(two_waves())
+    harness.change_pod("default/j1-first-0", "Pending", "n1")
+    harness.settle()
+    assert harness.group().spec.min_member == 1
+    run(harness, "j1-first-0")
+    let_in(harness)
+    assert harness.pod_names() == ["j1-first-0", "j1-second-0", "j1-second-1", "j1-second-2"]
+    assert harness.group().spec.min_member == 4
+    assert harness.phase() == "Running", "the first wave runs; the second one waits for room"
+    run(harness, "j1-second-0", "j1-second-1", "j1-second-2")
+    assert harness.job().status.running == 4
 
 
 def test_a_pod_whose_containers_are_not_ready_does_not_count() -> None:
-    world = enqueued(two_waves())
-    world.change_pod(
+    harness = enqueued(two_waves())
+    harness.change_pod(
         "default/j1-first-0",
         "Running",
         "n1",
         containerStatuses=[{"name": "main", "ready": False, "state": {}}],
     )
-    world.settle()
-    assert world.group().spec.min_member == 1
-    world.change_pod(
+    harness.settle()
+    assert harness.group().spec.min_member == 1
+    harness.change_pod(
         "default/j1-first-0", containerStatuses=[{"name": "main", "ready": True, "state": {}}]
     )
-    world.settle()
-    let_in(world)
-    assert len(world.pod_names()) == 4
+    harness.settle()
+    let_in(harness)
+    assert len(harness.pod_names()) == 4
 
 
 @pytest.mark.parametrize(("any_", "pods"), [(True, 3), (False, 2)])
 def test_a_task_waits_for_any_or_for_all(any_: bool, pods: int) -> None:
     last = waits("last", 1, "a", "b", any_=any_)
-    world = enqueued(make_job(tasks=[waits("a", 1), waits("b", 1), last]))
-    run(world, "j1-a-0")
-    let_in(world)
-    assert len(world.pod_names()) == pods
+    harness = enqueued(make_job(tasks=[waits("a", 1), waits("b", 1), last]))
+    run(harness, "j1-a-0")
+    let_in(harness)
+    assert len(harness.pod_names()) == pods
 
 
 def test_a_pod_that_is_going_does_not_count() -> None:
-    world = enqueued(two_waves())
-    world.delete(kinds.PODS, "default/j1-first-0")
-    run(world, "j1-first-0")
-    assert world.group().spec.min_member == 1
+    harness = enqueued(two_waves())
+    harness.delete(kinds.PODS, "default/j1-first-0")
+    run(harness, "j1-first-0")
+    assert harness.group().spec.min_member == 1
 
 
 def test_what_has_succeeded_is_ready_too() -> None:
-    world = enqueued(two_waves())
-    world.change_pod("default/j1-first-0", "Succeeded")
-    world.settle()
-    let_in(world)
-    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
+    harness = enqueued(two_waves())
+    harness.change_pod("default/j1-first-0", "Succeeded")
+    harness.settle()
+    let_in(harness)
+    run(harness, "j1-second-0", "j1-second-1", "j1-second-2")
     for name in ("j1-second-0", "j1-second-1", "j1-second-2"):
-        world.change_pod(f"default/{name}", "Succeeded")
-    world.settle()
-    assert (world.phase(), world.job().status.succeeded) == ("Completed", 4)
+        harness.change_pod(f"default/{name}", "Succeeded")
+    harness.settle()
+    assert (harness.phase(), harness.job().status.succeeded) == ("Completed", 4)
 
 
 def test_a_job_fails_once_what_a_task_waits_for_has_ended_short() -> None:
     tasks = [waits("a", 1), waits("b", 1, "a"), waits("c", 1, "b"), waits("d", 1)]
-    world = enqueued(make_job(tasks=tasks))
-    run(world, "j1-d-0")
-    fail(world, "j1-a-0")
-    assert world.phase() == "Running", "the other task runs on"
-    world.change_pod("default/j1-d-0", "Succeeded")
-    world.settle()
-    assert (world.phase(), world.pod_names()) == ("Failed", ["j1-a-0", "j1-d-0"])
+    harness = enqueued(make_job(tasks=tasks))
+    run(harness, "j1-d-0")
+    fail(harness, "j1-a-0")
+    assert harness.phase() == "Running", "the other task runs on"
+    harness.change_pod("default/j1-d-0", "Succeeded")
+    harness.settle()
+    assert (harness.phase(), harness.pod_names()) == ("Failed", ["j1-a-0", "j1-d-0"])
 
 
 def test_pods_that_run_stay_when_what_they_waited_for_goes_and_the_gang_stays_whole() -> None:
-    world = enqueued(two_waves())
-    run(world, "j1-first-0")
-    let_in(world)
-    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
-    evict(world, "j1-first-0")
-    assert world.group().spec.min_member == 4
-    assert {"j1-second-0", "j1-second-1", "j1-second-2"} < {*world.pod_names(), "j1-first-0"}
-    evict(world, "j1-second-0")
-    let_in(world)
-    assert "j1-second-0" in world.pod_names(), "its task has been released once"
+    harness = enqueued(two_waves())
+    run(harness, "j1-first-0")
+    let_in(harness)
+    run(harness, "j1-second-0", "j1-second-1", "j1-second-2")
+    evict(harness, "j1-first-0")
+    assert harness.group().spec.min_member == 4
+    assert {"j1-second-0", "j1-second-1", "j1-second-2"} < {*harness.pod_names(), "j1-first-0"}
+    evict(harness, "j1-second-0")
+    let_in(harness)
+    assert "j1-second-0" in harness.pod_names(), "its task has been released once"
 
 
 def test_a_restarted_job_begins_with_its_first_wave_again() -> None:
-    world = enqueued(two_waves())
-    run(world, "j1-first-0")
-    let_in(world)
-    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
-    world.submit(make_command("c1", "RestartJob", world.job()))
-    world.settle()
-    reap_all(world)
-    let_in(world)
-    assert world.pod_names() == ["j1-first-0"]
-    assert world.group().spec.min_member == 1
+    harness = enqueued(two_waves())
+    run(harness, "j1-first-0")
+    let_in(harness)
+    run(harness, "j1-second-0", "j1-second-1", "j1-second-2")
+    harness.submit(make_command("c1", "RestartJob", harness.job()))
+    harness.settle()
+    reap_all(harness)
+    let_in(harness)
+    assert harness.pod_names() == ["j1-first-0"]
+    assert harness.group().spec.min_member == 1
 
 
 def test_the_next_controller_goes_on_with_the_same_wave() -> None:
-    world = enqueued(two_waves())
-    run(world, "j1-first-0")
-    world.restart()
-    world.settle()
-    let_in(world)
-    world.restart()
-    world.settle()
-    assert len(world.pod_names()) == 4
-    go_on(world)
-    assert world.job().status.running == 4
+    harness = enqueued(two_waves())
+    run(harness, "j1-first-0")
+    harness.restart()
+    harness.settle()
+    let_in(harness)
+    harness.restart()
+    harness.settle()
+    assert len(harness.pod_names()) == 4
+    go_on(harness)
+    assert harness.job().status.running == 4
 
 
 @pytest.mark.parametrize(
@@ -172,9 +180,9 @@ def test_a_job_that_can_never_start_says_so_and_gets_no_pods(
 ) -> None:
     """One that was in the cluster before us, too, of which the rules of admission are not asked."""
     assert dependencies.problem(make_job(tasks=tasks)) == why
-    world = submitted(make_job(tasks=tasks))
-    assert ("podgroups", world.group_key(J)) not in world.objects
-    assert (world.phase(), world.reasons()) == ("Pending", ["Pending", "Refused"])
+    harness = submitted(make_job(tasks=tasks))
+    assert ("podgroups", harness.group_key(J)) not in harness.objects
+    assert (harness.phase(), harness.reasons()) == ("Pending", ["Pending", "Refused"])
 
 
 @pytest.mark.parametrize(

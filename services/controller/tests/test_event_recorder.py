@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.controller.tests import stage as stages
-from services.controller.tests.world import World
+from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core import commands
-from stromboli.controller.event_recorder import EventRecorder
-from stromboli.controller.request_limiter import RequestLimiter
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import NOON, make_job, make_task
 
@@ -104,15 +104,17 @@ async def test_pods_that_were_scheduled_come_behind_everything_else(
 async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
-        stages.set_up(tmp_path, disorder=None) as stage,
-        stage.controller(),
+        stages.set_up(tmp_path, disorder=None) as harness,
+        harness.controller(),
     ):
-        await stage.submit(make_job(tasks=[make_task(replicas=2)]))
-        await stage.answer(await stage.enqueue(await stage.group("default/j1")))
-        await stage.answer(await stage.place(await stage.group("default/j1"), await stage.pods(2)))
+        await harness.submit(make_job(tasks=[make_task(replicas=2)]))
+        await harness.answer(await harness.enqueue(await harness.group("default/j1")))
+        await harness.answer(
+            await harness.place(await harness.group("default/j1"), await harness.pods(2))
+        )
         said: list[str] = []
         while len(said) < 2:
-            events = await found(stage.cluster)  # type: ignore[arg-type]
+            events = await found(harness.cluster)  # type: ignore[arg-type]
             said = [it["message"] for it in events if it["reason"] == "Scheduled"]
             await asyncio.sleep(0)
     assert sorted(said) == [
@@ -122,7 +124,7 @@ async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
 
 def test_a_policy_that_acts_says_so_each_time() -> None:
     """Alerts are keyed on the reason."""
-    here = World()
+    here = CoreHarness()
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
     here.submit(make_job(tasks=[make_task(replicas=1)], policies=[policy]))
     said = []
@@ -146,11 +148,11 @@ def test_a_policy_that_acts_says_so_each_time() -> None:
 
 
 def test_what_still_holds_is_said_again_only_after_a_while() -> None:
-    here = World()
+    here = CoreHarness()
     lasting = event(recurs=False)
-    here.picture.mark_said(lasting)
-    assert here.picture.was_said(event(9, recurs=False))
-    assert not here.picture.was_said(event(10, recurs=False))
-    here.picture.mark_said(event())
-    assert here.picture.was_said(event())
-    assert not here.picture.was_said(event(1))
+    here.cache.mark_recorded(lasting)
+    assert here.cache.is_recorded(event(9, recurs=False))
+    assert not here.cache.is_recorded(event(10, recurs=False))
+    here.cache.mark_recorded(event())
+    assert here.cache.is_recorded(event())
+    assert not here.cache.is_recorded(event(1))

@@ -2,7 +2,7 @@
 
 from services.controller.tests import test_flows
 from stromboli.controller.core import commands, failures
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import make_flow
@@ -10,37 +10,45 @@ from stromboli.testkit.builders import make_flow
 
 def test_a_job_counts_as_created_once_it_is_there() -> None:
     """Its creation may be refused: a queue may be closed by now."""
-    world = test_flows.world_with("a")
-    world.submit(make_flow("f", {"a": []}))
-    world.see()
-    plan = world.plan(cache.ReconcileKey("flow", test_flows.F))
+    harness = test_flows.world_with("a")
+    harness.submit(make_flow("f", {"a": []}))
+    harness.see()
+    plan = harness.plan(controller_cache.ReconcileKey("flow", test_flows.F))
     planned = [it for stage in plan for it in stage]
     assert any(isinstance(it, commands.Create) for it in planned)
     assert not any(isinstance(it, commands.RecordEvent) for it in planned)
-    world.settle()
-    assert [it.message for it in world.events.values() if it.reason == "Created"] == [
+    harness.settle()
+    assert [it.message for it in harness.events.values() if it.reason == "Created"] == [
         "created job f-a"
     ]
-    world.restart()
-    world.events.clear()
-    world.settle()
-    assert "Created" not in world.reasons()
+    harness.restart()
+    harness.events.clear()
+    harness.settle()
+    assert "Created" not in harness.reasons()
 
 
 def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
-    world = test_flows.started({"a": []})
-    create = next(it for it in world.done if isinstance(it, commands.Create) and it.name == "f-a")
+    harness = test_flows.started({"a": []})
+    create = next(it for it in harness.done if isinstance(it, commands.Create) and it.name == "f-a")
     said = failures.event(
-        world.picture, cache.ReconcileKey("flow", test_flows.F), create, "too long", world.now
+        harness.cache,
+        controller_cache.ReconcileKey("flow", test_flows.F),
+        create,
+        "too long",
+        harness.now,
     )
     assert said is not None
     assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
     assert said.message == "create Job f-a: too long"
     write = child_jobs.write_status(
-        kinds.JOB_FLOWS, test_flows.found(world), test_flows.found(world).status
+        kinds.JOB_FLOWS, test_flows.found(harness), test_flows.found(harness).status
     )
     refused = failures.event(
-        world.picture, cache.ReconcileKey("flow", test_flows.F), write, "no right", world.now
+        harness.cache,
+        controller_cache.ReconcileKey("flow", test_flows.F),
+        write,
+        "no right",
+        harness.now,
     )
     assert refused is not None
     assert refused.reason == "StatusError"

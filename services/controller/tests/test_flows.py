@@ -5,116 +5,116 @@ import copy
 import msgspec
 import pytest
 
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import flows, template_patch
 from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.api.flow import Flow, FlowDependsOn, FlowPatch, Probe
 from stromboli.testkit.builders import (
-    garbled,
     make_flow,
     make_job,
     make_task,
     make_template,
+    undecodable_record,
 )
 
 F = "default/f"
 
 
-def world_with(*templates: str, ttl: int | None = None) -> World:
+def world_with(*templates: str, ttl: int | None = None) -> CoreHarness:
     """A cluster with templates of jobs that need one pod."""
-    world = World()
+    harness = CoreHarness()
     for name in templates:
-        world.submit(make_template(name, make_job(ttl_seconds_after_finished=ttl)))
-    return world
+        harness.submit(make_template(name, make_job(ttl_seconds_after_finished=ttl)))
+    return harness
 
 
-def started(entries: dict[str, list[str]], retain: str = "", ttl: int | None = None) -> World:
+def started(entries: dict[str, list[str]], retain: str = "", ttl: int | None = None) -> CoreHarness:
     """Flow ``f``, and what it starts at once."""
-    world = world_with(*entries, ttl=ttl)
-    world.submit(make_flow("f", entries, retain=retain))
-    world.settle()
-    return world
+    harness = world_with(*entries, ttl=ttl)
+    harness.submit(make_flow("f", entries, retain=retain))
+    harness.settle()
+    return harness
 
 
-def run(world: World, name: str) -> None:
+def run(harness: CoreHarness, name: str) -> None:
     """A job's pod runs."""
-    world.enqueue(world.group_key(f"default/{name}"))
-    world.settle()
-    world.run(f"{name}-worker-0")
-    world.settle()
+    harness.enqueue(harness.group_key(f"default/{name}"))
+    harness.settle()
+    harness.run(f"{name}-worker-0")
+    harness.settle()
 
 
-def end(world: World, name: str, phase: str = "Succeeded") -> None:
+def end(harness: CoreHarness, name: str, phase: str = "Succeeded") -> None:
     """A job comes to its end."""
-    run(world, name)
-    world.change_pod(f"default/{name}-worker-0", phase)
-    world.settle()
+    run(harness, name)
+    harness.change_pod(f"default/{name}-worker-0", phase)
+    harness.settle()
 
 
-def found(world: World) -> flow.JobFlow:
-    return world.get(kinds.JOB_FLOWS, F)
+def found(harness: CoreHarness) -> flow.JobFlow:
+    return harness.get(kinds.JOB_FLOWS, F)
 
 
-def phase(world: World) -> str:
-    return found(world).status.state.phase
+def phase(harness: CoreHarness) -> str:
+    return found(harness).status.state.phase
 
 
 # Order
 
 
 def test_a_job_starts_when_all_its_targets_are_completed() -> None:
-    world = started({"a": [], "b": [], "c": ["a", "b"], "d": ["c"]})
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-    end(world, "f-a")
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-    end(world, "f-b")
-    assert world.names(kinds.JOBS) == ["f-a", "f-b", "f-c"]
-    end(world, "f-c")
-    end(world, "f-d")
-    assert phase(world) == "Succeed"
+    harness = started({"a": [], "b": [], "c": ["a", "b"], "d": ["c"]})
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
+    end(harness, "f-a")
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
+    end(harness, "f-b")
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b", "f-c"]
+    end(harness, "f-c")
+    end(harness, "f-d")
+    assert phase(harness) == "Succeed"
 
 
 def test_a_job_is_its_template_with_marks_and_its_flow_as_owner() -> None:
-    world = started({"a": []})
-    body = world.objects["jobs", "default/f-a"]
+    harness = started({"a": []})
+    body = harness.objects["jobs", "default/f-a"]
     marks = {keys.CREATED_BY_TEMPLATE: "default.a", keys.CREATED_BY_FLOW: "default.f"}
     assert body["metadata"]["labels"] == marks
     assert body["metadata"]["annotations"] == marks
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("JobFlow", "f", True)
-    template = world.objects["jobtemplates", "default/a"]
+    template = harness.objects["jobtemplates", "default/a"]
     assert body["spec"] == template["spec"]
 
 
 def test_a_job_without_a_scheduler_gets_ours() -> None:
-    world = World()
-    world.submit(make_template("a", make_job(scheduler="")))
-    world.submit(make_flow("f", {"a": []}))
-    world.settle()
-    assert world.job("default/f-a").spec.scheduler_name == "volcano"
+    harness = CoreHarness()
+    harness.submit(make_template("a", make_job(scheduler="")))
+    harness.submit(make_flow("f", {"a": []}))
+    harness.settle()
+    assert harness.job("default/f-a").spec.scheduler_name == "volcano"
 
 
 def test_a_flow_with_a_template_of_another_scheduler_is_somebody_elses() -> None:
-    world = World()
-    world.submit(make_template("a", make_job(scheduler="kueue")))
-    world.submit(make_flow("f", {"a": []}))
-    world.settle()
-    assert not world.names(kinds.JOBS)
-    assert found(world).status == flow.JobFlowStatus()
-    assert not world.events
+    harness = CoreHarness()
+    harness.submit(make_template("a", make_job(scheduler="kueue")))
+    harness.submit(make_flow("f", {"a": []}))
+    harness.settle()
+    assert not harness.names(kinds.JOBS)
+    assert found(harness).status == flow.JobFlowStatus()
+    assert not harness.events
 
 
 def test_a_flow_waits_for_a_template_and_says_so() -> None:
-    world = started({"a": []})
-    world.submit(make_flow("g", {"late": []}))
-    world.settle()
-    assert any("no JobTemplate default/late" in it.message for it in world.events.values())
-    world.submit(make_template("late"))
-    world.settle()
-    assert "g-late" in world.names(kinds.JOBS)
+    harness = started({"a": []})
+    harness.submit(make_flow("g", {"late": []}))
+    harness.settle()
+    assert any("no JobTemplate default/late" in it.message for it in harness.events.values())
+    harness.submit(make_template("late"))
+    harness.settle()
+    assert "g-late" in harness.names(kinds.JOBS)
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_an_order_that_cannot_be_is_told_and_starts_nothing(
     entries: dict[str, list[str]], word: str
 ) -> None:
     """It may have come in while no door stood there."""
-    world = started(entries)
-    assert not world.names(kinds.JOBS)
-    (event,) = world.events.values()
+    harness = started(entries)
+    assert not harness.names(kinds.JOBS)
+    (event,) = harness.events.values()
     assert event.reason == "SyncJobFlow"
     assert word in event.message
 
 
 def test_a_name_that_stands_twice_counts_the_last_time() -> None:
-    world = world_with("a", "b")
+    harness = world_with("a", "b")
     entries = [Flow(name="b"), Flow(name="a"), Flow(name="b", depends_on=after("a"))]
-    world.submit(make_flow("f", entries))
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a"]
+    harness.submit(make_flow("f", entries))
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a"]
 
 
 def after(*targets: str, probe: Probe | None = None) -> FlowDependsOn:
@@ -145,21 +145,23 @@ def after(*targets: str, probe: Probe | None = None) -> FlowDependsOn:
 
 
 def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
-    world = world_with("a")
-    world.submit(make_job("f-a"))
-    world.submit(make_flow("f", {"a": []}))
-    world.settle()
-    assert world.job("default/f-a").metadata.controller is None
-    assert any("somebody else" in event.message for event in world.events.values())
+    harness = world_with("a")
+    harness.submit(make_job("f-a"))
+    harness.submit(make_flow("f", {"a": []}))
+    harness.settle()
+    assert harness.job("default/f-a").metadata.controller is None
+    assert any("somebody else" in event.message for event in harness.events.values())
 
 
 def test_nothing_is_made_in_place_of_a_job_that_cannot_be_read() -> None:
-    world = started({"a": []})
-    world.restart()
-    world.dirty |= dict.fromkeys(world.picture.apply(garbled(topics.JOBS, "default/f-a")).items)
-    before = len(world.done)
-    world.settle()
-    assert not any(isinstance(it, commands.Create) for it in world.done[before:])
+    harness = started({"a": []})
+    harness.restart()
+    harness.dirty |= dict.fromkeys(
+        harness.cache.apply(undecodable_record(topics.JOBS, "default/f-a")).items
+    )
+    before = len(harness.done)
+    harness.settle()
+    assert not any(isinstance(it, commands.Create) for it in harness.done[before:])
 
 
 # The flow's phase and status
@@ -190,45 +192,45 @@ def test_the_phase_of_a_flow_follows_from_its_jobs(
 
 
 def test_the_status_lists_jobs_by_phase_and_tells_each_story() -> None:
-    world = started({"a": [], "b": [], "c": ["a"]})
-    begun = world.now
-    world.wait(10)
-    end(world, "f-a")
-    run(world, "f-b")
-    status = found(world).status
+    harness = started({"a": [], "b": [], "c": ["a"]})
+    begun = harness.now
+    harness.wait(10)
+    end(harness, "f-a")
+    run(harness, "f-b")
+    status = found(harness).status
     assert status.state.phase == "Running"
     assert status.completed_jobs == ("f-a",)
     assert status.running_jobs == ("f-b",)
     assert status.pending_jobs == ("f-c",)
     story = status.job_status_list[0]
     assert (story.name, story.state) == ("f-a", "Completed")
-    assert (story.start_timestamp, story.end_timestamp) == (begun, world.now)
+    assert (story.start_timestamp, story.end_timestamp) == (begun, harness.now)
     assert [it.state for it in story.running_histories] == ["Pending", "Running", "Completed"]
     assert all(it.end_timestamp for it in story.running_histories[:-1])
     assert status.conditions["f-a"].task_status_count["worker"].phase == {"Succeeded": 1}
 
 
 def test_a_failed_job_fails_its_flow_for_good_and_starts_nothing_more() -> None:
-    world = started({"a": [], "b": [], "c": ["b"]})
-    end(world, "f-a", "Failed")
-    assert phase(world) == "Failed"
-    end(world, "f-b")
-    assert "f-c" not in world.names(kinds.JOBS)
-    assert phase(world) == "Failed"
-    assert found(world).status.completed_jobs == ("f-b",)
+    harness = started({"a": [], "b": [], "c": ["b"]})
+    end(harness, "f-a", "Failed")
+    assert phase(harness) == "Failed"
+    end(harness, "f-b")
+    assert "f-c" not in harness.names(kinds.JOBS)
+    assert phase(harness) == "Failed"
+    assert found(harness).status.completed_jobs == ("f-b",)
 
 
 def test_a_job_in_any_other_phase_is_unknown() -> None:
-    world = started({"a": []})
-    run(world, "f-a")
-    world.delete(kinds.PODS, "default/f-a-worker-0")
-    world.put(kinds.JOBS, with_phase(world, "f-a", "Restarting"))
-    world.settle()
-    assert found(world).status.un_know_jobs == ("f-a",)
+    harness = started({"a": []})
+    run(harness, "f-a")
+    harness.delete(kinds.PODS, "default/f-a-worker-0")
+    harness.put(kinds.JOBS, with_phase(harness, "f-a", "Restarting"))
+    harness.settle()
+    assert found(harness).status.un_know_jobs == ("f-a",)
 
 
-def with_phase(world: World, name: str, phase: str) -> dict[str, object]:
-    body = world.objects["jobs", f"default/{name}"]
+def with_phase(harness: CoreHarness, name: str, phase: str) -> dict[str, object]:
+    body = harness.objects["jobs", f"default/{name}"]
     return body | {"status": body["status"] | {"state": {"phase": phase}}}
 
 
@@ -245,68 +247,71 @@ def test_retained_jobs_stay_and_others_go_once_the_flow_has_succeeded() -> None:
 
 
 def test_a_template_names_the_jobs_that_were_made_from_it() -> None:
-    world = started({"a": [], "b": []})
-    world.submit(make_flow("g", {"a": []}))
-    world.settle()
-    assert world.get(kinds.JOB_TEMPLATES, "default/a").status.job_depends_on_list == ("f-a", "g-a")
-    world.delete(kinds.JOB_FLOWS, F)
-    world.settle()
-    assert world.get(kinds.JOB_TEMPLATES, "default/a").status.job_depends_on_list == ("g-a",)
-    assert world.get(kinds.JOB_TEMPLATES, "default/b").status.job_depends_on_list == ()
+    harness = started({"a": [], "b": []})
+    harness.submit(make_flow("g", {"a": []}))
+    harness.settle()
+    assert harness.get(kinds.JOB_TEMPLATES, "default/a").status.job_depends_on_list == (
+        "f-a",
+        "g-a",
+    )
+    harness.delete(kinds.JOB_FLOWS, F)
+    harness.settle()
+    assert harness.get(kinds.JOB_TEMPLATES, "default/a").status.job_depends_on_list == ("g-a",)
+    assert harness.get(kinds.JOB_TEMPLATES, "default/b").status.job_depends_on_list == ()
 
 
 # Jobs that are gone
 
 
 def test_a_job_that_its_flow_knows_to_be_over_is_not_made_again() -> None:
-    world = started({"a": [], "b": ["a"]})
-    end(world, "f-a")
-    world.delete(kinds.JOBS, "default/f-a")
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-b"]
-    assert found(world).status.completed_jobs == ("f-a",)
+    harness = started({"a": [], "b": ["a"]})
+    end(harness, "f-a")
+    harness.delete(kinds.JOBS, "default/f-a")
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-b"]
+    assert found(harness).status.completed_jobs == ("f-a",)
 
 
 def test_a_job_that_somebody_deletes_before_its_end_is_made_again() -> None:
-    world = started({"a": []})
-    run(world, "f-a")
-    world.delete(kinds.JOBS, "default/f-a")
-    world.settle()
-    assert len(world.made["default/f-a"]) == 2
+    harness = started({"a": []})
+    run(harness, "f-a")
+    harness.delete(kinds.JOBS, "default/f-a")
+    harness.settle()
+    assert len(harness.made["default/f-a"]) == 2
 
 
 def test_a_job_that_lives_no_time_stays_until_its_flow_knows_its_end() -> None:
     """Else the flow would find nothing and make it again."""
-    world = started({"a": [], "b": ["a"]}, ttl=0)
-    run(world, "f-a")
-    world.change_pod("default/f-a-worker-0", "Succeeded")
-    world.see()
+    harness = started({"a": [], "b": ["a"]}, ttl=0)
+    run(harness, "f-a")
+    harness.change_pod("default/f-a-worker-0", "Succeeded")
+    harness.see()
     for _ in range(5):
-        world.step(cache.ReconcileKey("job", "default/f-a"))
-        world.see()
-    assert world.phase("default/f-a") == "Completed"
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-b"]
-    assert len(world.made["default/f-a"]) == 1
+        harness.step(controller_cache.ReconcileKey("job", "default/f-a"))
+        harness.see()
+    assert harness.phase("default/f-a") == "Completed"
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-b"]
+    assert len(harness.made["default/f-a"]) == 1
 
 
 def test_a_controller_that_sees_an_old_flow_makes_nothing_from_it() -> None:
-    world = started({"a": [], "b": ["a"]}, ttl=0)
-    old = world.shown(topics.JOB_FLOWS.name)
-    end(world, "f-a")
-    world.restart(old=old)
-    while world.dirty:
-        world.step(next(iter(world.dirty)))
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-b"]
-    assert len(world.made["default/f-a"]) == 1
+    harness = started({"a": [], "b": ["a"]}, ttl=0)
+    old = harness.shown(topics.JOB_FLOWS.name)
+    end(harness, "f-a")
+    harness.restart(old=old)
+    while harness.dirty:
+        harness.step(next(iter(harness.dirty)))
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-b"]
+    assert len(harness.made["default/f-a"]) == 1
 
 
 def test_a_flow_that_is_gone_takes_its_jobs_with_it() -> None:
-    world = started({"a": []}, ttl=0)
-    world.delete(kinds.JOB_FLOWS, F)
-    world.settle()
-    assert not world.names(kinds.JOBS)
+    harness = started({"a": []}, ttl=0)
+    harness.delete(kinds.JOB_FLOWS, F)
+    harness.settle()
+    assert not harness.names(kinds.JOBS)
 
 
 # Probes
@@ -315,46 +320,46 @@ def test_a_flow_that_is_gone_takes_its_jobs_with_it() -> None:
 TCP = Probe(tcp_socket_list=(flow.TcpSocket(port=80, task_name="worker"),))
 
 
-def probed(probe: Probe) -> World:
+def probed(probe: Probe) -> CoreHarness:
     """``b`` waits for what ``a`` shows; two pods of ``a`` run."""
-    world = World()
-    world.submit(make_template("a", make_job(tasks=[make_task(replicas=2)])))
-    world.submit(make_template("b"))
-    world.submit(
+    harness = CoreHarness()
+    harness.submit(make_template("a", make_job(tasks=[make_task(replicas=2)])))
+    harness.submit(make_template("b"))
+    harness.submit(
         make_flow("f", [Flow(name="a"), Flow(name="b", depends_on=after("a", probe=probe))])
     )
-    world.settle()
-    world.enqueue(world.group_key("default/f-a"))
-    world.settle()
+    harness.settle()
+    harness.enqueue(harness.group_key("default/f-a"))
+    harness.settle()
     for number in (0, 1):
         name = f"default/f-a-worker-{number}"
-        world.change_pod(name, "Running", "n1", podIP=f"10.0.0.{number}")
-    world.settle()
-    return world
+        harness.change_pod(name, "Running", "n1", podIP=f"10.0.0.{number}")
+    harness.settle()
+    return harness
 
 
-def asked(world: World) -> list[str]:
-    return [it.host for it in world.done if isinstance(it, commands.Ask)]
+def asked(harness: CoreHarness) -> list[str]:
+    return [it.host for it in harness.done if isinstance(it, commands.RunProbe)]
 
 
 def test_a_job_starts_when_the_pods_of_its_target_take_connections() -> None:
-    world = probed(TCP)
-    assert asked(world) == ["10.0.0.0", "10.0.0.1"]
-    assert world.names(kinds.JOBS) == ["f-a"]
-    world.answering = {("10.0.0.0", commands.Question(port=80))}
-    world.wait(1)
-    world.settle()
-    assert len(asked(world)) == 2
-    world.wait(1)
-    world.settle()
-    assert len(asked(world)) == 4
-    assert world.names(kinds.JOBS) == ["f-a"]
-    world.answering.add(("10.0.0.1", commands.Question(port=80)))
-    world.wait(2)
-    world.settle()
-    assert asked(world)[4:] == ["10.0.0.1"]
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-    assert world.due(cache.ReconcileKey("flow", F)) is None
+    harness = probed(TCP)
+    assert asked(harness) == ["10.0.0.0", "10.0.0.1"]
+    assert harness.names(kinds.JOBS) == ["f-a"]
+    harness.answering = {("10.0.0.0", commands.ProbeRequest(port=80))}
+    harness.wait(1)
+    harness.settle()
+    assert len(asked(harness)) == 2
+    harness.wait(1)
+    harness.settle()
+    assert len(asked(harness)) == 4
+    assert harness.names(kinds.JOBS) == ["f-a"]
+    harness.answering.add(("10.0.0.1", commands.ProbeRequest(port=80)))
+    harness.wait(2)
+    harness.settle()
+    assert asked(harness)[4:] == ["10.0.0.1"]
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
+    assert harness.due(controller_cache.ReconcileKey("flow", F)) is None
 
 
 def test_a_job_starts_when_a_path_answers_with_the_header_asked_for() -> None:
@@ -364,93 +369,96 @@ def test_a_job_starts_when_a_path_answers_with_the_header_asked_for() -> None:
         port=8080,
         http_header=flow.HttpHeader(name="X-Flow", value="yes"),
     )
-    world = probed(Probe(http_get_list=(get,)))
-    question = commands.Question(port=8080, path="/ready", header=("X-Flow", "yes"))
-    assert {it.question for it in world.done if isinstance(it, commands.Ask)} == {question}
-    world.answering = {(f"10.0.0.{number}", question) for number in (0, 1)}
-    world.wait(2)
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
+    harness = probed(Probe(http_get_list=(get,)))
+    question = commands.ProbeRequest(port=8080, path="/ready", header=("X-Flow", "yes"))
+    assert {it.question for it in harness.done if isinstance(it, commands.RunProbe)} == {question}
+    harness.answering = {(f"10.0.0.{number}", question) for number in (0, 1)}
+    harness.wait(2)
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
 
 
 def test_a_job_starts_when_enough_pods_of_a_task_are_in_a_phase() -> None:
-    world = probed(
+    harness = probed(
         Probe(task_status_list=(flow.TaskStatusProbe(task_name="worker", phase="Succeeded"),))
     )
-    world.change_pod("default/f-a-worker-0", "Succeeded")
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a"]
+    harness.change_pod("default/f-a-worker-0", "Succeeded")
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a"]
 
 
 def test_a_running_phase_lets_the_next_job_start_while_its_target_runs() -> None:
-    world = probed(
+    harness = probed(
         Probe(task_status_list=(flow.TaskStatusProbe(task_name="worker", phase="Running"),))
     )
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-    assert not asked(world)
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
+    assert not asked(harness)
 
 
 def test_a_task_that_its_job_can_do_without_has_to_show_something_all_the_same() -> None:
-    world = World()
+    harness = CoreHarness()
     spare = make_task("spare", 2, min_available=0)
-    world.submit(make_template("a", make_job(tasks=[make_task(), spare], min_available=1)))
-    world.submit(make_template("b"))
+    harness.submit(make_template("a", make_job(tasks=[make_task(), spare], min_available=1)))
+    harness.submit(make_template("b"))
     probe = Probe(task_status_list=(flow.TaskStatusProbe(task_name="spare", phase="Running"),))
-    world.submit(
+    harness.submit(
         make_flow("f", [Flow(name="a"), Flow(name="b", depends_on=after("a", probe=probe))])
     )
-    world.settle()
-    world.enqueue(world.group_key("default/f-a"))
-    world.settle()
-    world.run("f-a-worker-0")
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a"]
-    world.run("f-a-spare-0")
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
+    harness.settle()
+    harness.enqueue(harness.group_key("default/f-a"))
+    harness.settle()
+    harness.run("f-a-worker-0")
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a"]
+    harness.run("f-a-spare-0")
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
 
 
 def test_a_target_that_no_test_looks_at_has_to_complete() -> None:
-    world = probed(Probe(tcp_socket_list=(flow.TcpSocket(port=80, task_name="driver"),)))
-    assert world.names(kinds.JOBS) == ["f-a"]
+    harness = probed(Probe(tcp_socket_list=(flow.TcpSocket(port=80, task_name="driver"),)))
+    assert harness.names(kinds.JOBS) == ["f-a"]
     for number in (0, 1):
-        world.change_pod(f"default/f-a-worker-{number}", "Succeeded")
-    world.settle()
-    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
+        harness.change_pod(f"default/f-a-worker-{number}", "Succeeded")
+    harness.settle()
+    assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
 
 
 def test_a_restarted_controller_asks_anew() -> None:
-    world = probed(TCP)
-    world.answering = {("10.0.0.0", commands.Question(port=80))}
-    world.restart()
-    world.settle()
-    assert asked(world) == ["10.0.0.0", "10.0.0.1"] * 2
+    harness = probed(TCP)
+    harness.answering = {("10.0.0.0", commands.ProbeRequest(port=80))}
+    harness.restart()
+    harness.settle()
+    assert asked(harness) == ["10.0.0.0", "10.0.0.1"] * 2
 
 
 def test_an_answer_of_a_pod_that_is_gone_is_forgotten() -> None:
-    world = probed(TCP)
-    ask = next(it for it in world.done if isinstance(it, commands.Ask))
-    world.delete(kinds.PODS, ask.pod)
-    world.settle()
-    world.reap(ask.pod)
-    world.settle()
-    assert world.picture.note_answer(ask, cache.Answer(passed=True, at=world.now)) == ()
-    assert world.picture.answer(ask.pod_uid, ask.question) is None
+    harness = probed(TCP)
+    ask = next(it for it in harness.done if isinstance(it, commands.RunProbe))
+    harness.delete(kinds.PODS, ask.pod)
+    harness.settle()
+    harness.reap(ask.pod)
+    harness.settle()
+    assert (
+        harness.cache.note_answer(ask, controller_cache.ProbeResult(passed=True, at=harness.now))
+        == ()
+    )
+    assert harness.cache.answer(ask.pod_uid, ask.question) is None
 
 
 # Patches
 
 
 def test_a_patch_changes_the_job_and_not_its_template() -> None:
-    world = world_with("a")
+    harness = world_with("a")
     patch = {"minAvailable": 2, "tasks": [{"name": "worker", "replicas": 3}], "queue": None}
     entry = Flow(name="a", patch=FlowPatch(job_spec=msgspec.Raw(msgspec.json.encode(patch))))
-    world.submit(make_flow("f", [entry]))
-    world.settle()
-    spec = world.job("default/f-a").spec
+    harness.submit(make_flow("f", [entry]))
+    harness.settle()
+    spec = harness.job("default/f-a").spec
     assert (spec.min_available, spec.queue) == (2, "default")
     assert [(task.name, task.replicas) for task in spec.tasks] == [("worker", 3)]
-    assert "queue" not in world.objects["jobs", "default/f-a"]["spec"]
+    assert "queue" not in harness.objects["jobs", "default/f-a"]["spec"]
 
 
 @pytest.mark.parametrize(

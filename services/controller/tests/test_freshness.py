@@ -7,38 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from services.controller.tests import stage as stages
-from services.controller.tests.stage import Stage
+from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support.service_harness import Harness
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import make_job, make_node
 
 
 @pytest.fixture(params=[None, 1], ids=["in order", "disorder 1"])
-async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     async with stages.set_up(tmp_path, request.param) as made:
         await made.submit(make_node())
         yield made
 
 
-async def test_nothing_is_begun_while_the_monitor_is_silent(stage: Stage) -> None:
-    async with stage.controller(sync_max_age_s=0.3):
-        await stage.health.ready()
-        stage.is_silent = True
-        while "sync" not in stage.health.problems:  # noqa: ASYNC110 - health is polled
+async def test_nothing_is_begun_while_the_monitor_is_silent(harness: Harness) -> None:
+    async with harness.controller(sync_max_age_s=0.3):
+        await harness.health.ready()
+        harness.is_silent = True
+        while "sync" not in harness.health.problems:  # noqa: ASYNC110 - health is polled
             await asyncio.sleep(0)
-        assert "last seen" in stage.health.problems["sync"]
-        await stage.submit(make_job("late"))
-        late = await stage.until(kinds.JOBS, "default/late", lambda _: True)
+        assert "last seen" in harness.health.problems["sync"]
+        await harness.submit(make_job("late"))
+        late = await harness.until(kinds.JOBS, "default/late", lambda _: True)
         assert late.status.state.phase == ""
-        stage.is_silent = False
-        await stage.job("default/late", "Pending")
+        harness.is_silent = False
+        await harness.job("default/late", "Pending")
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
 async def test_a_clock_that_differs_from_the_monitors_holds_nothing_up(
-    stage: Stage, off: timedelta
+    harness: Harness, off: timedelta
 ) -> None:
-    stage.ahead = off
-    async with stage.controller(sync_max_age_s=5.0):
-        await stage.submit(make_job("one"))
-        await stage.job("default/one", "Pending")
+    harness.ahead = off
+    async with harness.controller(sync_max_age_s=5.0):
+        await harness.submit(make_job("one"))
+        await harness.job("default/one", "Pending")

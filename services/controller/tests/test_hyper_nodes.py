@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.controller.tests.world import KilledError, World
-from stromboli.controller import network_file
-from stromboli.controller.core.store import cache, topology_sources
+from services.controller.tests.support.core_harness import CoreHarness, KilledError
+from stromboli.controller import topology_file
+from stromboli.controller.core.store import controller_cache, topology_sources
 from stromboli.controller.core.topology import hyper_node_discovery
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, kinds, topology
@@ -39,8 +39,8 @@ def spine(name: str, *racks: str, tier: int = 2) -> topology.HyperNode:
     return hyper_node(name, tier, *(member(each, "HyperNode") for each in racks))
 
 
-def world(*hyper_nodes: topology.HyperNode, nodes: int = 4) -> World:
-    made = World()
+def harness(*hyper_nodes: topology.HyperNode, nodes: int = 4) -> CoreHarness:
+    made = CoreHarness()
     for number in range(1, nodes + 1):
         made.submit(builders.make_node(f"n{number}", labels={"number": str(number)}))
     for each in hyper_nodes:
@@ -49,7 +49,7 @@ def world(*hyper_nodes: topology.HyperNode, nodes: int = 4) -> World:
     return made
 
 
-def status(of: World, name: str) -> tuple[int, str, str]:
+def status(of: CoreHarness, name: str) -> tuple[int, str, str]:
     """Nodes, whether it is ready, and what is wrong."""
     found = of.get(kinds.HYPER_NODES, name).status
     (ready,) = found.conditions
@@ -72,7 +72,7 @@ def test_nodes_are_counted_at_every_tier() -> None:
             label_match=core.LabelSelector(match_labels={"number": "5"})
         ),
     )
-    made = world(
+    made = harness(
         rack("r1", "n1", "n2"), hyper_node("r2", 1, regex, label), spine("s", "r1", "r2"), nodes=5
     )
     assert status(made, "r1") == (2, "True", "")
@@ -81,7 +81,7 @@ def test_nodes_are_counted_at_every_tier() -> None:
 
 
 def test_a_count_follows_nodes_that_come_and_go() -> None:
-    made = world(rack("r1", "n1", "n9"))
+    made = harness(rack("r1", "n1", "n9"))
     made.submit(builders.make_node("n9"))
     made.settle()
     assert status(made, "r1") == (2, "True", "")
@@ -91,7 +91,7 @@ def test_a_count_follows_nodes_that_come_and_go() -> None:
 
 
 def test_a_hypernode_without_a_node_says_so() -> None:
-    assert status(world(rack("r1", "n9")), "r1") == (
+    assert status(harness(rack("r1", "n9")), "r1") == (
         0,
         "False",
         "its members mean no node that is there",
@@ -100,7 +100,7 @@ def test_a_hypernode_without_a_node_says_so() -> None:
 
 def test_overlapping_hypernodes_say_what_they_both_claim() -> None:
     """It counts for neither, and thousands of such nodes make one line."""
-    made = world(rack("r1", "n1", "n2"), rack("r2", *(f"n{at}" for at in range(2, 9))), nodes=8)
+    made = harness(rack("r1", "n1", "n2"), rack("r2", *(f"n{at}" for at in range(2, 9))), nodes=8)
     text = "node n2 is a member of r1 and of r2: it counts for none of them"
     assert status(made, "r1") == (1, "False", text)
     assert status(made, "r2") == (6, "False", text)
@@ -111,7 +111,7 @@ def test_overlapping_hypernodes_say_what_they_both_claim() -> None:
 
 
 def test_a_cycle_of_hypernodes_says_which_members_do_not_count() -> None:
-    made = world(rack("r1", "n1"), spine("a", "r1", "b", tier=2), spine("b", "a", tier=3))
+    made = harness(rack("r1", "n1"), spine("a", "r1", "b", tier=2), spine("b", "a", tier=3))
     assert status(made, "a") == (
         1,
         "False",
@@ -122,7 +122,7 @@ def test_a_cycle_of_hypernodes_says_which_members_do_not_count() -> None:
 
 
 def test_a_condition_keeps_its_time_until_it_turns() -> None:
-    made = world(rack("r1", "n1"))
+    made = harness(rack("r1", "n1"))
     first = made.get(kinds.HYPER_NODES, "r1").status.conditions[0].last_transition_time
     made.now += timedelta(minutes=1)
     made.submit(builders.make_node("n9"))
@@ -135,7 +135,7 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
 
 def test_what_a_node_reports_of_itself_writes_nothing() -> None:
     """Only labels place it."""
-    made = world(rack("r1", "n1"))
+    made = harness(rack("r1", "n1"))
     writes = len(made.done)
     made.put(kinds.NODES, {**made.objects["nodes", "n1"], "status": {"allocatable": {"cpu": "1"}}})
     made.settle()
@@ -145,7 +145,7 @@ def test_what_a_node_reports_of_itself_writes_nothing() -> None:
 # Discovery by label
 
 
-def synced(made: World) -> None:
+def synced(made: CoreHarness) -> None:
     """The monitor has seen all nodes and HyperNodes."""
     for kind in hyper_node_discovery.NEEDED:
         message = cluster.KindSynced(
@@ -155,19 +155,21 @@ def synced(made: World) -> None:
         made.show(draft)
 
 
-def discovering(labels: Mapping[str, Mapping[str, str]], source: topology_sources.Source) -> World:
-    made = World()
+def discovering(
+    labels: Mapping[str, Mapping[str, str]], source: topology_sources.Source
+) -> CoreHarness:
+    made = CoreHarness()
     for name, own in labels.items():
         made.submit(builders.make_node(name, labels=own))
     synced(made)
     made.see()
-    made.picture.discovery = {"label": source}
-    made.dirty[cache.ReconcileKey("discovery", "label")] = None
+    made.cache.discovery = {"label": source}
+    made.dirty[controller_cache.ReconcileKey("discovery", "label")] = None
     made.settle()
     return made
 
 
-def drawn(made: World) -> dict[str, list[str]]:
+def drawn(made: CoreHarness) -> dict[str, list[str]]:
     """HyperNode by the readable part of its name -> members."""
     found = {}
     for name in made.names(kinds.HYPER_NODES):
@@ -188,7 +190,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
             "n4": {"rack": "r2"},
             "n5": {"zone": "east"},
         },
-        topology_sources.Labels(ZONES),
+        topology_sources.LabelSource(ZONES),
     )
     found = drawn(made)
     assert sorted(found) == [
@@ -206,7 +208,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
 
 def test_a_node_that_moves_moves_between_hypernodes_and_an_empty_one_goes() -> None:
     made = discovering(
-        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.Labels({"net": ("rack",)})
+        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.LabelSource({"net": ("rack",)})
     )
     body = made.objects["nodes", "n2"]
     made.put(kinds.NODES, {**body, "metadata": {**body["metadata"], "labels": {"rack": "a"}}})
@@ -215,7 +217,7 @@ def test_a_node_that_moves_moves_between_hypernodes_and_an_empty_one_goes() -> N
 
 
 def test_hypernodes_of_others_stay() -> None:
-    made = discovering({"n1": {"rack": "a"}}, topology_sources.Labels({"net": ("rack",)}))
+    made = discovering({"n1": {"rack": "a"}}, topology_sources.LabelSource({"net": ("rack",)}))
     made.submit(rack("mine", "n1"))
     name = next(iter(made.names(kinds.HYPER_NODES)))
     made.delete(kinds.HYPER_NODES, name)
@@ -227,12 +229,12 @@ def test_hypernodes_of_others_stay() -> None:
 
 
 def test_nothing_is_made_or_removed_on_half_a_picture() -> None:
-    made = World()
+    made = CoreHarness()
     made.submit(builders.make_node("n1", labels={"rack": "a"}))
-    made.picture.discovery = {"label": topology_sources.Labels({"net": ("rack",)})}
+    made.cache.discovery = {"label": topology_sources.LabelSource({"net": ("rack",)})}
     made.settle()
     assert made.names(kinds.HYPER_NODES) == []
-    assert made.due(cache.ReconcileKey("discovery", "label")) is not None
+    assert made.due(controller_cache.ReconcileKey("discovery", "label")) is not None
     synced(made)
     made.wait(2)
     made.settle()
@@ -241,10 +243,10 @@ def test_nothing_is_made_or_removed_on_half_a_picture() -> None:
 
 def test_a_node_that_cannot_be_read_is_taken_out_of_nothing() -> None:
     made = discovering(
-        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.Labels({"net": ("rack",)})
+        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.LabelSource({"net": ("rack",)})
     )
-    made.picture.apply(builders.garbled(topics.NODES, "n2", 10**6))
-    made.dirty[cache.ReconcileKey("discovery", "label")] = None
+    made.cache.apply(builders.undecodable_record(topics.NODES, "n2", 10**6))
+    made.dirty[controller_cache.ReconcileKey("discovery", "label")] = None
     made.settle()
     assert sorted(drawn(made).values()) == [["n1"], ["n2"]]
 
@@ -261,7 +263,7 @@ def test_whatever_happens_to_labels_and_controllers_hypernodes_are_those_of_the_
     changes: list[tuple[int, str, str]], killed_after: int
 ) -> None:
     """Also if the controller is killed between two writes."""
-    made = discovering({}, topology_sources.Labels(ZONES))
+    made = discovering({}, topology_sources.LabelSource(ZONES))
     for number, rack_label, zone in changes:
         labels = {key: value for key, value in (("rack", rack_label), ("zone", zone)) if value}
         made.objects.pop(("nodes", f"n{number}"), None)
@@ -271,12 +273,12 @@ def test_whatever_happens_to_labels_and_controllers_hypernodes_are_those_of_the_
             made.settle()
         except KilledError:
             made.restart()
-            made.picture.discovery = {"label": topology_sources.Labels(ZONES)}
+            made.cache.discovery = {"label": topology_sources.LabelSource(ZONES)}
         made.commands_left = None
         made.settle()
     names = {key: body["metadata"].get("labels", {}) for (_, key), body in made.objects.items()}
     nodes = {key: names[key] for plural, key in made.objects if plural == "nodes"}
-    wanted = {it.name: it.spec() for it in topology_sources.Labels(ZONES).wanted(nodes)}
+    wanted = {it.name: it.spec() for it in topology_sources.LabelSource(ZONES).wanted(nodes)}
     stands = made.names(kinds.HYPER_NODES)
     assert {name: made.get(kinds.HYPER_NODES, name).spec for name in stands} == wanted
 
@@ -340,8 +342,8 @@ def test_the_references_file_is_read(tmp_path: Path) -> None:
     """The last label is left out if it stands for the nodes; what is switched off is not asked."""
     path = tmp_path / "volcano-controller.conf"
     path.write_text(LABELLED)
-    file = network_file.File(str(path))
-    assert file.look() == {"label": topology_sources.Labels(ZONES)}
+    file = topology_file.TopologyFile(str(path))
+    assert file.look() == {"label": topology_sources.LabelSource(ZONES)}
     assert file.look() is None
 
 
@@ -351,14 +353,14 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
     path.write_text(
         "networkTopologyDiscovery: [{source: file, enabled: true, config: {path: topology.conf}}]"
     )
-    file = network_file.File(str(path))
-    assert file.look() == {"file": topology_sources.Switches({"a": ("Node", ("n1",))})}
+    file = topology_file.TopologyFile(str(path))
+    assert file.look() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n1",))})}
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=")
-    with pytest.raises(network_file.FileError, match=r"topology.conf: line 1"):
+    with pytest.raises(topology_file.FileError, match=r"topology.conf: line 1"):
         file.look()
     assert file.look() is None  # said once
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=n2")
-    assert file.look() == {"file": topology_sources.Switches({"a": ("Node", ("n2",))})}
+    assert file.look() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n2",))})}
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "network.yaml"
     path.write_text(text)
-    with pytest.raises(network_file.FileError) as error:
-        network_file.File(str(path)).look()
+    with pytest.raises(topology_file.FileError) as error:
+        topology_file.TopologyFile(str(path)).look()
     assert reason in str(error.value)
     assert str(tmp_path) in str(error.value)

@@ -7,8 +7,8 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from services.controller.tests.scenes import finish, running
-from stromboli.controller.instruments import Instruments
+from services.controller.tests.support.scenarios import finish, running
+from stromboli.controller.controller_metrics import ControllerMetrics
 from stromboli.shared.api import flow
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_flow, make_job, make_task
@@ -23,7 +23,7 @@ class Measured:
             disable_target_info=True, scope_info_enabled=False, registry=self._registry
         )
         self._provider = MeterProvider([reader])
-        self.instruments = Instruments(self._provider.get_meter("test"))
+        self.instruments = ControllerMetrics(self._provider.get_meter("test"))
 
     def value(self, series: str) -> float | None:
         text = generate_latest(self._registry).decode()
@@ -33,30 +33,30 @@ class Measured:
 
 def test_jobs_that_end_are_counted_by_queue() -> None:
     measured = Measured()
-    world = running(make_job(tasks=[make_task(replicas=2)]))
-    finish(world, "Succeeded", "Succeeded")
-    for _, message in world.told:
-        measured.instruments.told(world.picture, message)
-    assert any(isinstance(it, messages.JobPhaseChanged) for _, it in world.told)
+    harness = running(make_job(tasks=[make_task(replicas=2)]))
+    finish(harness, "Succeeded", "Succeeded")
+    for _, message in harness.told:
+        measured.instruments.told(harness.cache, message)
+    assert any(isinstance(it, messages.JobPhaseChanged) for _, it in harness.told)
     assert measured.value('volcano_job_completed_phase_count{queue_name="default"}') == 1
     assert measured.value('volcano_job_failed_phase_count{queue_name="default"}') is None
 
 
 def test_a_pods_way_from_its_job_is_measured() -> None:
     measured = Measured()
-    world = running(make_job(tasks=[make_task(replicas=2)]))
-    created = world.job().metadata.creation_timestamp
+    harness = running(make_job(tasks=[make_task(replicas=2)]))
+    created = harness.job().metadata.creation_timestamp
     assert created is not None
-    for pod in world.pods():
-        measured.instruments.created(world.picture, pod, created + timedelta(seconds=2))
+    for pod in harness.pods():
+        measured.instruments.created(harness.cache, pod, created + timedelta(seconds=2))
     assert measured.value("volcano_controller_job_to_pod_creation_latency_milliseconds_sum") == 4000
 
 
 def test_a_queues_pod_groups_are_counted_by_phase() -> None:
     measured = Measured()
-    world = running(make_job())
-    measured.instruments.counted(world.picture, "default")
-    (phase,) = [group.status.phase.lower() for group in world.groups()]
+    harness = running(make_job())
+    measured.instruments.counted(harness.cache, "default")
+    (phase,) = [group.status.phase.lower() for group in harness.groups()]
     assert measured.value(f'volcano_queue_pod_group_{phase}_count{{queue_name="default"}}') == 1
     assert measured.value('volcano_queue_pod_group_completed_count{queue_name="default"}') == 0
 

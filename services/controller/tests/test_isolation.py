@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from services.controller.tests import stage as stages
-from stromboli.controller.core.store import cache, event_history, queue_accounting
+from services.controller.tests.support import service_harness as stages
+from stromboli.controller.core.store import controller_cache, event_history, queue_accounting
 from stromboli.shared import errors, keys, snapshot
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
-from stromboli.testkit.builders import make_job, make_pod, make_record, make_task, observed
+from stromboli.testkit.builders import make_job, make_pod, make_record, make_task, snapshot_of
 
 GOOD, BAD = "default/good", "default/bad"
 
@@ -39,55 +39,55 @@ class FaultyCluster:
         return called
 
 
-def faulty(stage: stages.Stage, *triggers: tuple[str, str]) -> FaultyCluster:
-    cluster = FaultyCluster(stage.cluster)
+def faulty(harness: stages.Harness, *triggers: tuple[str, str]) -> FaultyCluster:
+    cluster = FaultyCluster(harness.cluster)
     cluster.faulty.update(triggers)
     client: Any = cluster
-    stage.cluster = client
+    harness.cluster = client
     return cluster
 
 
 async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
-        cluster = faulty(stage, ("create", "bad-"))
-        async with stage.controller():
-            await stage.submit(make_job("bad"))
-            held = await stage.until(
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+        cluster = faulty(harness, ("create", "bad-"))
+        async with harness.controller():
+            await harness.submit(make_job("bad"))
+            held = await harness.until(
                 kinds.JOBS, BAD, lambda it: bool(it.metadata.annotation(keys.HELD))
             )
             assert "ZeroDivisionError" in (held.metadata.annotation(keys.HELD) or "")
-            await stage.submit(make_job("good", tasks=[make_task(replicas=1)]))
-            await stage.answer(await stage.enqueue(await stage.group(GOOD)))
-            await stage.pods(1)
+            await harness.submit(make_job("good", tasks=[make_task(replicas=1)]))
+            await harness.answer(await harness.enqueue(await harness.group(GOOD)))
+            await harness.pods(1)
             cluster.faulty.clear()
-            await stage.until(kinds.JOBS, BAD, lambda it: not it.metadata.annotation(keys.HELD))
-            await stage.group(BAD)
+            await harness.until(kinds.JOBS, BAD, lambda it: not it.metadata.annotation(keys.HELD))
+            await harness.group(BAD)
 
 
 async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
-        faulty(stage, ("bind", "good-worker-0"))
-        async with stage.controller():
-            await stage.submit(make_job("good", tasks=[make_task(replicas=2)]))
-            await stage.answer(await stage.enqueue(await stage.group(GOOD)))
-            group, pods = await stage.group(GOOD), await stage.pods(2)
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+        faulty(harness, ("bind", "good-worker-0"))
+        async with harness.controller():
+            await harness.submit(make_job("good", tasks=[make_task(replicas=2)]))
+            await harness.answer(await harness.enqueue(await harness.group(GOOD)))
+            group, pods = await harness.group(GOOD), await harness.pods(2)
             for _ in range(2):  # the process goes on: a second decision is answered, too
-                answer = await stage.answer(await stage.place(group, pods))
+                answer = await harness.answer(await harness.place(group, pods))
                 results = {it.pod: (it.result, it.reason) for it in answer.tasks}
                 assert results["good-worker-0"] == ("refused", "InternalError")
-            assert (await stage.pods(2))[1].spec.node_name == "n1"
+            assert (await harness.pods(2))[1].spec.node_name == "n1"
 
 
 async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
-        faulty(stage, ("create", '"kind":"Event","lastTimestamp"'))
-        async with stage.controller():
-            await stage.submit(make_job("bad"))
-            await stage.submit(make_job("good"))
-            await stage.group(BAD)
-            await stage.group(GOOD)
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+        faulty(harness, ("create", '"kind":"Event","lastTimestamp"'))
+        async with harness.controller():
+            await harness.submit(make_job("bad"))
+            await harness.submit(make_job("good"))
+            await harness.group(BAD)
+            await harness.group(GOOD)
 
 
 class FaultyBooks(queue_accounting.QueueAccounting):
@@ -102,13 +102,13 @@ class FaultyBooks(queue_accounting.QueueAccounting):
 
 
 def test_an_object_that_cannot_be_indexed_is_unknown_and_others_are_folded() -> None:
-    picture = cache.Cache(("volcano",), event_history.Published())
-    picture.books = FaultyBooks(5)
-    folded = picture.apply(make_record(observed(make_pod("bad"))))
+    cache = controller_cache.ControllerCache(("volcano",), event_history.EventHistory())
+    cache.queue_usage = FaultyBooks(5)
+    folded = cache.apply(make_record(snapshot_of(make_pod("bad"))))
     assert "ZeroDivisionError" in folded.undecodable
-    assert set(picture.unknown_pods()) == {"default/bad"}
-    assert picture.apply(make_record(observed(make_pod("good")))).undecodable == ""
-    assert picture.pod("default/good") is not None
+    assert set(cache.unknown_pods()) == {"default/bad"}
+    assert cache.apply(make_record(snapshot_of(make_pod("good")))).undecodable == ""
+    assert cache.pod("default/good") is not None
 
 
 class Inconsistent(queue_accounting.QueueAccounting):
@@ -121,7 +121,7 @@ class Inconsistent(queue_accounting.QueueAccounting):
 
 
 def test_a_broken_invariant_across_objects_is_not_isolated() -> None:
-    picture = cache.Cache(("volcano",), event_history.Published())
-    picture.books = Inconsistent(5)
+    cache = controller_cache.ControllerCache(("volcano",), event_history.EventHistory())
+    cache.queue_usage = Inconsistent(5)
     with pytest.raises(errors.InvariantError):
-        picture.apply(make_record(observed(make_pod("good"))))
+        cache.apply(make_record(snapshot_of(make_pod("good"))))

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from bench import large_job
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_job, make_task
 
@@ -91,7 +91,7 @@ def test_a_jobs_whole_life_costs_the_same_for_each_pod() -> None:
 
 def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
     """A job that lives for months restarts pods again and again."""
-    here = World()
+    here = CoreHarness()
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
     here.submit(make_job(tasks=[make_task(replicas=2)], policies=[policy], max_retry=100))
     here.settle()
@@ -100,7 +100,7 @@ def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
         here.settle()
         here.run()
         here.settle()
-        told = here.picture.published.jobs["default/j1"]
+        told = here.cache.published.jobs["default/j1"]
         assert len(told.tasks) == 2
         assert told.attempts["worker"].tolist() == [attempt, 1]
         here.run("j1-worker-0", phase="Failed")
@@ -111,4 +111,4 @@ def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
     here.run(phase="Succeeded")
     here.settle()
     assert here.phase() == "Completed"
-    assert here.picture.published.jobs["default/j1"].attempts == {}
+    assert here.cache.published.jobs["default/j1"].attempts == {}

@@ -14,8 +14,8 @@ ALL = [(phase, event) for phase in lifecycle.PHASES for event in get_args(lifecy
 def test_a_move_that_is_not_in_the_table_raises(
     phase: lifecycle.Phase, event: lifecycle.Event
 ) -> None:
-    with pytest.raises(lifecycle.IllegalMoveError):
-        lifecycle.move(phase, event)
+    with pytest.raises(lifecycle.IllegalTransitionError):
+        lifecycle.transition(phase, event)
     assert not lifecycle.accepts(phase, event)
 
 

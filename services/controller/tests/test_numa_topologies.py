@@ -5,27 +5,35 @@ from typing import Any
 
 import pytest
 
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds, numa
 from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
 
-CELLS = (node_topology.NumaCell(id=0, cpus="0,1,4,5"), node_topology.NumaCell(id=1, cpus="2,3,6,7"))
+CELLS = (node_topology.NumaNode(id=0, cpus="0,1,4,5"), node_topology.NumaNode(id=1, cpus="2,3,6,7"))
 CORES = (
     node_topology.CpuCore(cpus="0,4"),
     node_topology.CpuCore(cpus="1,5"),
-    node_topology.CpuCore(cpus="2,6", cell=1, socket=1),
-    node_topology.CpuCore(cpus="3,7", cell=1, socket=1),
+    node_topology.CpuCore(cpus="2,6", numa_node=1, socket=1),
+    node_topology.CpuCore(cpus="3,7", numa_node=1, socket=1),
 )
-KUBELET = node_topology.KubeletFacts(
+KUBELET = node_topology.KubeletConfiguration(
     cpu_policy="static", topology_policy="restricted", reserved={"cpu": "500m", "memory": "1Gi"}
 )
 
 
-def machine(*holdings: node_topology.Holding, **more: Any) -> node_topology.NodeTopology:
+def machine(
+    *exclusive_allocations: node_topology.ExclusiveAllocation, **more: Any
+) -> node_topology.NodeTopology:
     return node_topology.NodeTopology(
-        **{"cells": CELLS, "cores": CORES, "kubelet": KUBELET, "holdings": holdings, **more}
+        **{
+            "numaNodes": CELLS,
+            "cores": CORES,
+            "kubelet": KUBELET,
+            "exclusiveAllocations": exclusive_allocations,
+            **more,
+        }
     )
 
 
@@ -36,25 +44,25 @@ def report(of: node_topology.NodeTopology, silent_since: datetime | None = None)
     return envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=message, time=builders.NOON)
 
 
-def world(of: node_topology.NodeTopology | None = None) -> World:
-    made = World()
+def harness(of: node_topology.NodeTopology | None = None) -> CoreHarness:
+    made = CoreHarness()
     made.submit(builders.make_node("n1"))
     made.show(report(of or machine()))
     made.settle()
     return made
 
 
-def spec(of: World) -> numa.NumatopologySpec:
+def spec(of: CoreHarness) -> numa.NumatopologySpec:
     return of.get(kinds.NUMA_TOPOLOGIES, "n1").spec
 
 
-def written(of: World) -> int:
+def written(of: CoreHarness) -> int:
     return sum(getattr(it, "kind", None) is kinds.NUMA_TOPOLOGIES for it in of.done)
 
 
 def test_cpus_stand_with_their_places_and_the_kubelets_settings() -> None:
     """A core's number is its lowest CPU: sockets' own numbers repeat."""
-    assert spec(world()) == numa.NumatopologySpec(
+    assert spec(harness()) == numa.NumatopologySpec(
         policies={"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"},
         res_reserved={"cpu": "500m"},
         numares={"cpu": numa.NumaResource(allocatable="0-7", capacity=8)},
@@ -67,12 +75,12 @@ def test_cpus_stand_with_their_places_and_the_kubelets_settings() -> None:
 
 def test_cpus_that_a_container_holds_are_not_free_and_say_whose_they_are() -> None:
     held = (
-        node_topology.Holding(namespace="default", pod="p1", container="a", cpus="2,6"),
-        node_topology.Holding(namespace="default", pod="p1", container="b", cpus="3"),
-        node_topology.Holding(uid="u2", container="c", cpus="0"),
-        node_topology.Holding(namespace="default", pod="idle", container="d"),
+        node_topology.ExclusiveAllocation(namespace="default", pod="p1", container="a", cpus="2,6"),
+        node_topology.ExclusiveAllocation(namespace="default", pod="p1", container="b", cpus="3"),
+        node_topology.ExclusiveAllocation(uid="u2", container="c", cpus="0"),
+        node_topology.ExclusiveAllocation(namespace="default", pod="idle", container="d"),
     )
-    found = spec(world(machine(*held)))
+    found = spec(harness(machine(*held)))
     assert found.numares == {"cpu": numa.NumaResource(allocatable="1,4,5,7", capacity=8)}
     assert [
         (pod.uid, pod.name, len(pod.container_allocations)) for pod in found.pod_allocations
@@ -86,7 +94,7 @@ def test_cpus_that_a_container_holds_are_not_free_and_say_whose_they_are() -> No
 
 
 def test_it_belongs_to_its_node_and_holds_nothing_up() -> None:
-    made = world()
+    made = harness()
     (owner,) = made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.owner_references
     uid = made.get(kinds.NODES, "n1").metadata.uid
     assert (owner.kind, owner.name, owner.uid) == ("Node", "n1", uid)
@@ -96,14 +104,14 @@ def test_it_belongs_to_its_node_and_holds_nothing_up() -> None:
 
 def test_it_is_written_on_change_only() -> None:
     """Nor after a restart, nor when what changed has no place in it."""
-    made = world()
+    made = harness()
     assert written(made) == 1
     made.restart()
     made.settle()
-    made.show(report(machine(unread=(node_topology.Unread(what="GPUs", why="none"),))))
+    made.show(report(machine(read_failures=(node_topology.ReadFailure(what="GPUs", why="none"),))))
     made.settle()
     assert written(made) == 1
-    held = node_topology.Holding(uid="u1", container="c", cpus="0")
+    held = node_topology.ExclusiveAllocation(uid="u1", container="c", cpus="0")
     made.show(report(machine(held)))
     made.settle()
     assert written(made) == 2
@@ -114,7 +122,7 @@ def test_it_is_written_on_change_only() -> None:
 
 
 def test_what_somebody_else_wrote_becomes_what_the_agent_says_and_keeps_their_marks() -> None:
-    made = World()
+    made = CoreHarness()
     made.submit(builders.make_node("n1"))
     theirs = builders.make_meta("numatopology", "n1", annotations={"timestamp": "1"})
     made.submit(numa.Numatopology(metadata=theirs))
@@ -125,14 +133,14 @@ def test_what_somebody_else_wrote_becomes_what_the_agent_says_and_keeps_their_ma
 
 
 def test_one_that_is_deleted_is_made_anew() -> None:
-    made = world()
+    made = harness()
     made.delete(kinds.NUMA_TOPOLOGIES, "n1")
     made.settle()
     assert spec(made) is not None
 
 
 def test_an_agent_that_is_silent_marks_it_and_one_that_is_back_does_not() -> None:
-    made = world()
+    made = harness()
     since = builders.NOON - timedelta(seconds=90)
     made.show(report(machine(), silent_since=since))
     made.settle()
@@ -145,7 +153,7 @@ def test_an_agent_that_is_silent_marks_it_and_one_that_is_back_does_not() -> Non
 
 
 def test_nothing_is_written_for_a_node_that_nobody_has_seen() -> None:
-    made = World()
+    made = CoreHarness()
     made.show(report(machine()))
     made.settle()
     assert made.names(kinds.NUMA_TOPOLOGIES) == []
@@ -159,22 +167,22 @@ def test_nothing_is_written_for_a_node_that_nobody_has_seen() -> None:
     [
         machine(cores=()),
         machine(cores=(node_topology.CpuCore(cpus="x"),)),
-        machine(cores=(node_topology.CpuCore(cpus="0", cell=-1),)),
-        machine(node_topology.Holding(uid="u", container="c", cpus="?")),
+        machine(cores=(node_topology.CpuCore(cpus="0", numa_node=-1),)),
+        machine(node_topology.ExclusiveAllocation(uid="u", container="c", cpus="?")),
     ],
 )
 def test_a_report_that_makes_no_sense_leaves_what_stands(
     odd: node_topology.NodeTopology,
 ) -> None:
-    made = world()
+    made = harness()
     made.show(report(odd))
     made.settle()
     assert spec(made).numares == {"cpu": numa.NumaResource(allocatable="0-7", capacity=8)}
 
 
 def test_a_record_that_cannot_be_read_writes_nothing() -> None:
-    made = world()
-    folded = made.picture.apply(builders.garbled(topics.TOPOLOGY, "n1", 99))
+    made = harness()
+    folded = made.cache.apply(builders.undecodable_record(topics.TOPOLOGY, "n1", 99))
     assert folded.undecodable
     assert folded.items == ()
-    assert made.picture.hardware.of("n1") is None
+    assert made.cache.hardware.of("n1") is None

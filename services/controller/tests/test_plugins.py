@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core.pods import plugin_objects, pods
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
@@ -40,7 +40,7 @@ def main(body: Body) -> Body:
 
 def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, Body]:
     asked = msgspec.structs.replace(job.spec, plugins={plugin: args})
-    made = plugin_objects.creations(msgspec.structs.replace(job, spec=asked), job_plugins.OWN)
+    made = plugin_objects.creations(msgspec.structs.replace(job, spec=asked), job_plugins.BUILT_IN)
     return {it.kind.kind: msgspec.json.decode(it.body) for it in made}
 
 
@@ -152,13 +152,13 @@ def test_an_argument_of_another_version_is_passed_over(
 
 
 def test_a_job_says_which_arguments_have_no_effect_and_its_pods_are_made() -> None:
-    world = World()
-    world.submit(make_job(plugins={"ssh": ("--no-root",), "svc": ("--enable-networking",)}))
-    world.settle()
-    world.enqueue(world.group_key())
-    world.settle()
-    assert world.pod_names() == ["j1-worker-0"]
-    said = [it.message for it in world.events.values() if it.reason == "PluginError"]
+    harness = CoreHarness()
+    harness.submit(make_job(plugins={"ssh": ("--no-root",), "svc": ("--enable-networking",)}))
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert harness.pod_names() == ["j1-worker-0"]
+    said = [it.message for it in harness.events.values() if it.reason == "PluginError"]
     assert [it.split(" ignored")[0] for it in sorted(said)] == [
         "plugin ssh: --no-root",
         "plugin svc: --enable-networking",
@@ -174,7 +174,7 @@ def mpi_job(**plugins: tuple[str, ...]) -> batch.Job:
 
 
 def test_ssh_lists_every_host_and_leaves_the_keys_to_whoever_makes_the_secret() -> None:
-    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.OWN)
+    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
     assert (made.kind, made.name, made.secret) == (kinds.SECRETS, "j1-ssh", "ssh-keys")
     data = msgspec.json.decode(made.body)["data"]
     assert set(data) == {"config"}
@@ -189,13 +189,13 @@ def test_ssh_lists_every_host_and_leaves_the_keys_to_whoever_makes_the_secret() 
 
 def test_ssh_hosts_follow_the_scale_and_the_keys_stay() -> None:
     """The update of a Secret that stands names the host list alone."""
-    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.OWN)
+    (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
     assert set(msgspec.json.decode(made.update)["data"]) == {"config"}
 
 
 def test_ssh_takes_the_keys_and_the_port_of_the_user() -> None:
     given = ("--ssh-private-key=PRIVATE", "--ssh-public-key=PUBLIC", "--ssh-port=2222")
-    (made,) = plugin_objects.creations(mpi_job(ssh=given), job_plugins.OWN)
+    (made,) = plugin_objects.creations(mpi_job(ssh=given), job_plugins.BUILT_IN)
     assert made.secret == ""
     data = {
         name: base64.b64decode(text).decode()
@@ -230,10 +230,10 @@ def test_ssh_files_are_mounted_where_ssh_looks(
 
 def test_a_port_out_of_range_is_said_and_read_as_22() -> None:
     job = mpi_job(ssh=("--ssh-port=70000",))
-    assert list(plugin_objects.problems(job, job_plugins.OWN)) == [
+    assert list(plugin_objects.problems(job, job_plugins.BUILT_IN)) == [
         "plugin ssh: ssh-port=70000: a port is 1 to 65535"
     ]
-    (made,) = plugin_objects.creations(job, job_plugins.OWN)
+    (made,) = plugin_objects.creations(job, job_plugins.BUILT_IN)
     config = base64.b64decode(msgspec.json.decode(made.body)["data"]["config"]).decode()
     assert config.count("  Port 22\n") == 3
 
@@ -325,14 +325,16 @@ def test_an_mpi_master_knows_its_workers_and_all_open_the_ssh_port() -> None:
 
 
 def test_mpi_brings_svc_and_ssh() -> None:
-    made = {(it.kind.kind, it.name) for it in plugin_objects.creations(mpi_job(), job_plugins.OWN)}
+    made = {
+        (it.kind.kind, it.name) for it in plugin_objects.creations(mpi_job(), job_plugins.BUILT_IN)
+    }
     assert made == {
         ("ConfigMap", "j1-svc"),
         ("Service", "j1"),
         ("NetworkPolicy", "j1"),
         ("Secret", "j1-ssh"),
     }
-    assert set(plugin_objects.controlled(mpi_job(), job_plugins.OWN)) >= {
+    assert set(plugin_objects.controlled(mpi_job(), job_plugins.BUILT_IN)) >= {
         "plugin-mpi",
         "plugin-ssh",
         "plugin-svc",
@@ -374,7 +376,7 @@ def test_ray_names_its_ports_also_where_their_numbers_stand_already() -> None:
         "metadata": {"name": "j1-head-0"},
         "spec": {"containers": [{"name": "head", "ports": [mine, named]}]},
     }
-    job_plugins.OWN["ray"].shape(body, job, job.spec.tasks[0], 0, ())
+    job_plugins.BUILT_IN["ray"].mutate_pod(body, job, job.spec.tasks[0], 0, ())
     assert body["spec"]["containers"][0]["ports"] == [
         mine,
         {"name": "gcs", "containerPort": 6379},
@@ -386,7 +388,7 @@ def test_ray_names_its_ports_also_where_their_numbers_stand_already() -> None:
 def test_ray_has_a_service_for_its_head() -> None:
     made = [
         msgspec.json.decode(it.body)
-        for it in plugin_objects.creations(ray_job("--port=7000"), job_plugins.OWN)
+        for it in plugin_objects.creations(ray_job("--port=7000"), job_plugins.BUILT_IN)
         if it.name == "j1-head-svc"
     ]
     (service,) = made
@@ -401,7 +403,7 @@ def test_ray_has_a_service_for_its_head() -> None:
 
 @pytest.mark.parametrize("plugin", ["ray", "mpi"])
 def test_without_its_leading_task_no_pod_is_made(plugin: str) -> None:
-    (found,) = pods.obstacles(make_job(plugins={plugin: ()}))
+    (found,) = pods.blockers(make_job(plugins={plugin: ()}))
     assert found.reason == "PluginError"
     assert "there is no task" in found.message
 
@@ -434,11 +436,11 @@ def test_hcclrank_keeps_what_the_user_wrote() -> None:
 
 def test_every_plugin_gives_the_same_bytes_every_time() -> None:
     tasks_ = [make_task(name, 2) for name in ("master", "worker", "head", "ps")]
-    job = make_job(tasks=tasks_, plugins=dict.fromkeys(job_plugins.OWN, ()))
-    assert list(pods.obstacles(job)) == []
+    job = make_job(tasks=tasks_, plugins=dict.fromkeys(job_plugins.BUILT_IN, ()))
+    assert list(pods.blockers(job)) == []
     for member in tasks.members(job):
         assert pods.create(job, member) == pods.create(job, member)
-    first, second = (list(plugin_objects.creations(job, job_plugins.OWN)) for _ in range(2))
+    first, second = (list(plugin_objects.creations(job, job_plugins.BUILT_IN)) for _ in range(2))
     assert first == second
 
 
@@ -449,27 +451,29 @@ class Broken(job_plugins.Plugin):
     def objects(self, job: Any, arguments: Any) -> Any:
         return 1 / 0 if self.where == "objects" else ()
 
-    def shape(self, pod: Any, job: Any, task: Any, index: Any, arguments: Any) -> None:
-        if self.where == "shape":
+    def mutate_pod(self, pod: Any, job: Any, task: Any, index: Any, arguments: Any) -> None:
+        if self.where == "mutate_pod":
             raise ValueError("no")
 
 
 def test_a_plugin_that_fails_is_said_on_its_job_alone() -> None:
     job = make_job(plugins={"broken": ()})
-    plugins = {**job_plugins.OWN, "broken": Broken("objects")}
-    (found,) = pods.obstacles(job, plugins)
+    plugins = {**job_plugins.BUILT_IN, "broken": Broken("objects")}
+    (found,) = pods.blockers(job, plugins)
     assert found.message == (
         "plugin broken failed: ZeroDivisionError: division by zero; no pod is made"
     )
     assert list(plugin_objects.removals(job, plugins)) == []
-    plugins["broken"] = Broken("shape")
+    plugins["broken"] = Broken("mutate_pod")
     member = next(tasks.members(job))
-    with pytest.raises(plugin_objects.FailedError, match="plugin broken failed: ValueError: no"):
+    with pytest.raises(
+        plugin_objects.PluginFailedError, match="plugin broken failed: ValueError: no"
+    ):
         pods.create(job, member, plugins)
 
 
 def test_plugins_are_pure() -> None:
     """They wait for nothing, so that a job's pods are built in one go."""
-    for plugin in job_plugins.OWN.values():
-        for name in ("problem", "obstacle", "objects", "shape"):
+    for plugin in job_plugins.BUILT_IN.values():
+        for name in ("problem", "job_problem", "objects", "mutate_pod"):
             assert not inspect.iscoroutinefunction(getattr(plugin, name))

@@ -7,7 +7,7 @@ import pytest
 
 from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.pods import pods
-from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
@@ -23,10 +23,10 @@ def pod(job: batch.Job, position: int = 0) -> dict[str, Any]:
 
 
 def group(job: batch.Job, *classes: core.PriorityClass) -> dict[str, Any]:
-    picture = cache.Cache(["volcano"], event_history.Published())
+    cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     for each in classes:
-        picture.apply(builders.make_record(builders.observed(each)))
-    body: dict[str, Any] = msgspec.json.decode(pod_groups.create(picture, job).body)
+        cache.apply(builders.make_record(builders.snapshot_of(each)))
+    body: dict[str, Any] = msgspec.json.decode(pod_groups.create(cache, job).body)
     return body
 
 
@@ -126,7 +126,7 @@ def test_a_volume_without_any_claim_is_an_obstacle() -> None:
         spec=msgspec.structs.replace(job.spec, volumes=(volume,)),
         status=batch.JobStatus(version=1),
     )
-    assert [it.reason for it in pods.obstacles(job)] == ["PVCError"]
+    assert [it.reason for it in pods.blockers(job)] == ["PVCError"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_volume_without_any_claim_is_an_obstacle() -> None:
 )
 def test_a_template_that_cannot_be_read_is_an_obstacle(spec: dict[str, Any]) -> None:
     job = make_job(tasks=[make_task(pod_spec=spec)])
-    assert "FailedCreate" in [it.reason for it in pods.obstacles(job)]
+    assert "FailedCreate" in [it.reason for it in pods.blockers(job)]
 
 
 def test_a_pod_group_says_what_the_gang_is() -> None:

@@ -7,48 +7,48 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.controller.tests.scenes import running, submitted
-from services.controller.tests.world import KilledError, World
+from services.controller.tests.support.core_harness import CoreHarness, KilledError
+from services.controller.tests.support.scenarios import running, submitted
 from stromboli.controller.core.queues import queue_counts, queue_states
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import (
-    garbled,
     make_command,
     make_job,
     make_pod_group,
     make_queue,
     make_task,
+    undecodable_record,
 )
 
 MARK = keys.CLOSED_BY_PARENT
 
 
-def tree() -> World:
+def tree() -> CoreHarness:
     """Below the root ``org``, below that ``team`` and ``other``, below ``team`` a ``leaf``."""
-    world = World()
+    harness = CoreHarness()
     for name, parent in (("org", "root"), ("team", "org"), ("other", "org"), ("leaf", "team")):
-        world.submit(make_queue(name, parent=parent))
-    world.settle()
-    return world
+        harness.submit(make_queue(name, parent=parent))
+    harness.settle()
+    return harness
 
 
-def order(world: World, action: str, name: str, settle: bool = True) -> None:
-    count = sum(1 for kind, _ in world.objects if kind == "commands")
-    number = len(world.done) * 10 + count
-    world.submit(make_command(f"c{number}", action, world.queue(name)))
+def order(harness: CoreHarness, action: str, name: str, settle: bool = True) -> None:
+    count = sum(1 for kind, _ in harness.objects if kind == "commands")
+    number = len(harness.done) * 10 + count
+    harness.submit(make_command(f"c{number}", action, harness.queue(name)))
     if settle:
-        world.settle()
+        harness.settle()
 
 
-def states(world: World) -> dict[str, str]:
-    return {name: world.queue(name).status.state for name in ("org", "team", "other", "leaf")}
+def states(harness: CoreHarness) -> dict[str, str]:
+    return {name: harness.queue(name).status.state for name in ("org", "team", "other", "leaf")}
 
 
-def fill(world: World, queue: str, phase: str = "Running", name: str = "g") -> None:
+def fill(harness: CoreHarness, queue: str, phase: str = "Running", name: str = "g") -> None:
     group = make_pod_group(name, queue=queue, phase=phase)
-    world.submit(group)
-    world.settle()
+    harness.submit(group)
+    harness.settle()
 
 
 # States
@@ -71,130 +71,130 @@ def test_every_state_has_every_action(
 
 
 def test_a_closed_queue_that_holds_work_is_closing_until_that_has_ended() -> None:
-    world = tree()
-    fill(world, "leaf")
-    order(world, "CloseQueue", "leaf")
-    assert world.queue("leaf").status.state == "Closing"
-    body = world.objects["podgroups", "default/g"]
+    harness = tree()
+    fill(harness, "leaf")
+    order(harness, "CloseQueue", "leaf")
+    assert harness.queue("leaf").status.state == "Closing"
+    body = harness.objects["podgroups", "default/g"]
     body["status"]["phase"] = "Completed"
-    world.put(kinds.POD_GROUPS, body)
-    world.settle()
-    assert world.queue("leaf").status.state == "Closed"
+    harness.put(kinds.POD_GROUPS, body)
+    harness.settle()
+    assert harness.queue("leaf").status.state == "Closed"
 
 
 def test_a_pod_group_that_cannot_be_read_may_be_in_any_queue() -> None:
-    world = tree()
-    world.picture.apply(garbled(topics.POD_GROUPS, "default/g"))
-    order(world, "CloseQueue", "leaf")
-    assert world.queue("leaf").status.state == "Closing"
-    fill(world, "other", phase="Completed")
-    assert world.queue("leaf").status.state == "Closed", "it can be read, and is elsewhere"
+    harness = tree()
+    harness.cache.apply(undecodable_record(topics.POD_GROUPS, "default/g"))
+    order(harness, "CloseQueue", "leaf")
+    assert harness.queue("leaf").status.state == "Closing"
+    fill(harness, "other", phase="Completed")
+    assert harness.queue("leaf").status.state == "Closed", "it can be read, and is elsewhere"
 
 
 def test_a_word_that_is_no_state_is_left_until_somebody_commands() -> None:
-    world = tree()
-    body = world.objects["queues", "leaf"]
+    harness = tree()
+    body = harness.objects["queues", "leaf"]
     body["status"]["state"] = "Ajar"
-    world.put(kinds.QUEUES, body)
-    world.settle()
-    assert world.queue("leaf").status.state == "Ajar"
-    order(world, "OpenQueue", "leaf")
-    assert world.queue("leaf").status.state == "Open"
+    harness.put(kinds.QUEUES, body)
+    harness.settle()
+    assert harness.queue("leaf").status.state == "Ajar"
+    order(harness, "OpenQueue", "leaf")
+    assert harness.queue("leaf").status.state == "Open"
 
 
 def test_a_queue_without_a_parent_is_put_below_the_root() -> None:
-    world = World()
-    world.submit(make_queue("q", state=""))
-    world.settle()
-    assert (world.queue("q").spec.parent, world.queue("q").status.state) == ("root", "Open")
-    assert world.queue("root").spec.parent == ""
+    harness = CoreHarness()
+    harness.submit(make_queue("q", state=""))
+    harness.settle()
+    assert (harness.queue("q").spec.parent, harness.queue("q").status.state) == ("root", "Open")
+    assert harness.queue("root").spec.parent == ""
 
 
 # The tree
 
 
 def test_closing_goes_down_and_opening_brings_back_what_went_down_with_it() -> None:
-    world = tree()
-    order(world, "CloseQueue", "org")
-    assert set(states(world).values()) == {"Closed"}
-    marks = {name: world.queue(name).metadata.annotation(MARK) for name in states(world)}
+    harness = tree()
+    order(harness, "CloseQueue", "org")
+    assert set(states(harness).values()) == {"Closed"}
+    marks = {name: harness.queue(name).metadata.annotation(MARK) for name in states(harness)}
     assert marks == {"org": None, "team": "true", "other": "true", "leaf": "true"}
-    order(world, "OpenQueue", "org")
-    assert set(states(world).values()) == {"Open"}
-    assert world.queue("leaf").metadata.annotation(MARK) == "false"
+    order(harness, "OpenQueue", "org")
+    assert set(states(harness).values()) == {"Open"}
+    assert harness.queue("leaf").metadata.annotation(MARK) == "false"
 
 
 @pytest.mark.parametrize("first", ["before", "after"])
 def test_what_was_closed_by_its_own_command_stays_closed(first: str) -> None:
     """Whether that came before the parent's or after it."""
-    world = tree()
+    harness = tree()
     for name in ("leaf", "org") if first == "before" else ("org", "leaf"):
-        order(world, "CloseQueue", name)
-    order(world, "OpenQueue", "org")
-    assert states(world) == {"org": "Open", "team": "Open", "other": "Open", "leaf": "Closed"}
+        order(harness, "CloseQueue", name)
+    order(harness, "OpenQueue", "org")
+    assert states(harness) == {"org": "Open", "team": "Open", "other": "Open", "leaf": "Closed"}
 
 
 def test_a_queue_below_a_closed_one_opens_with_it_and_says_so() -> None:
-    world = tree()
-    order(world, "CloseQueue", "org")
-    order(world, "OpenQueue", "team")
-    assert world.queue("team").status.state == "Closed"
-    said = [it for it in world.events.values() if it.reason == "OpenQueue"]
+    harness = tree()
+    order(harness, "CloseQueue", "org")
+    order(harness, "OpenQueue", "team")
+    assert harness.queue("team").status.state == "Closed"
+    said = [it for it in harness.events.values() if it.reason == "OpenQueue"]
     assert [(it.type, it.name) for it in said] == [("Warning", "team")]
     assert said[0].message == "it opens with queue 'org' above it, which is Closed"
-    order(world, "OpenQueue", "org")
-    assert world.queue("team").status.state == "Open"
+    order(harness, "OpenQueue", "org")
+    assert harness.queue("team").status.state == "Open"
 
 
 def test_a_queue_that_was_closed_by_itself_opens_with_the_one_above_once_it_was_asked_to() -> None:
-    world = tree()
-    order(world, "CloseQueue", "team")
-    order(world, "CloseQueue", "org")
-    order(world, "OpenQueue", "team")
-    assert world.queue("team").status.state == "Closed"
-    order(world, "OpenQueue", "org")
-    assert world.queue("team").status.state == "Open"
+    harness = tree()
+    order(harness, "CloseQueue", "team")
+    order(harness, "CloseQueue", "org")
+    order(harness, "OpenQueue", "team")
+    assert harness.queue("team").status.state == "Closed"
+    order(harness, "OpenQueue", "org")
+    assert harness.queue("team").status.state == "Open"
 
 
 def test_a_queue_made_below_a_closed_one_is_closed_with_it() -> None:
-    world = tree()
-    order(world, "CloseQueue", "team")
-    world.submit(make_queue("late", parent="team", state=""))
-    world.settle()
-    assert world.queue("late").status.state == "Closed"
-    order(world, "OpenQueue", "team")
-    assert world.queue("late").status.state == "Open"
+    harness = tree()
+    order(harness, "CloseQueue", "team")
+    harness.submit(make_queue("late", parent="team", state=""))
+    harness.settle()
+    assert harness.queue("late").status.state == "Closed"
+    order(harness, "OpenQueue", "team")
+    assert harness.queue("late").status.state == "Open"
 
 
 def test_queues_in_a_circle_end_no_step() -> None:
-    world = tree()
+    harness = tree()
     for name, parent in (("team", "leaf"), ("org", "other")):
-        body = world.objects["queues", name]
+        body = harness.objects["queues", name]
         body["spec"]["parent"] = parent
-        world.put(kinds.QUEUES, body)
-    world.settle()
-    order(world, "CloseQueue", "team")
-    assert world.queue("leaf").status.state == "Closed"
+        harness.put(kinds.QUEUES, body)
+    harness.settle()
+    order(harness, "CloseQueue", "team")
+    assert harness.queue("leaf").status.state == "Closed"
 
 
 # Commands
 
 
 def test_a_command_is_carried_out_once_told_and_deleted() -> None:
-    world = tree()
-    order(world, "CloseQueue", "leaf")
-    order(world, "CloseQueue", "leaf")
-    order(world, "SyncQueue", "leaf")
-    assert not any(kind == "commands" for kind, _ in world.objects)
-    assert world.reasons() == ["CloseQueue", "SyncQueue"]
+    harness = tree()
+    order(harness, "CloseQueue", "leaf")
+    order(harness, "CloseQueue", "leaf")
+    order(harness, "SyncQueue", "leaf")
+    assert not any(kind == "commands" for kind, _ in harness.objects)
+    assert harness.reasons() == ["CloseQueue", "SyncQueue"]
 
 
 def test_commands_are_carried_out_in_their_order() -> None:
-    world = tree()
-    order(world, "CloseQueue", "leaf", settle=False)
-    order(world, "OpenQueue", "leaf", settle=False)
-    world.settle()
-    assert world.queue("leaf").status.state == "Open"
+    harness = tree()
+    order(harness, "CloseQueue", "leaf", settle=False)
+    order(harness, "OpenQueue", "leaf", settle=False)
+    harness.settle()
+    assert harness.queue("leaf").status.state == "Open"
 
 
 @pytest.mark.parametrize(
@@ -207,107 +207,107 @@ def test_commands_are_carried_out_in_their_order() -> None:
 def test_what_is_not_carried_out_is_said_on_the_queue(
     name: str, action: str, reason: str, words: str
 ) -> None:
-    world = tree()
-    order(world, action, name)
-    (said,) = world.events.values()
+    harness = tree()
+    order(harness, action, name)
+    (said,) = harness.events.values()
     assert (said.type, said.reason) == ("Warning", reason)
     assert words in said.message
-    assert not any(kind == "commands" for kind, _ in world.objects)
-    assert world.queue(name).status.state == "Open"
+    assert not any(kind == "commands" for kind, _ in harness.objects)
+    assert harness.queue(name).status.state == "Open"
 
 
 def test_a_command_for_an_earlier_queue_of_the_name_does_nothing() -> None:
-    world = tree()
-    earlier = world.queue("leaf")
-    world.delete(kinds.QUEUES, "leaf")
-    world.submit(make_queue("leaf", parent="team"))
-    world.submit(make_command("c1", "CloseQueue", earlier))
-    world.settle()
-    assert world.queue("leaf").status.state == "Open"
-    (said,) = world.events.values()
+    harness = tree()
+    earlier = harness.queue("leaf")
+    harness.delete(kinds.QUEUES, "leaf")
+    harness.submit(make_queue("leaf", parent="team"))
+    harness.submit(make_command("c1", "CloseQueue", earlier))
+    harness.settle()
+    assert harness.queue("leaf").status.state == "Open"
+    (said,) = harness.events.values()
     assert "earlier queue" in said.message
 
 
 def test_a_command_waits_a_little_for_its_queue_then_it_is_refused() -> None:
-    world = tree()
-    world.submit(make_command("c1", "CloseQueue", make_queue("nowhere")))
-    world.settle()
-    assert ("commands", "default/c1") in world.objects
-    world.wait(31)
-    world.settle()
-    assert ("commands", "default/c1") not in world.objects
-    assert world.reasons() == ["CommandRefused"]
+    harness = tree()
+    harness.submit(make_command("c1", "CloseQueue", make_queue("nowhere")))
+    harness.settle()
+    assert ("commands", "default/c1") in harness.objects
+    harness.wait(31)
+    harness.settle()
+    assert ("commands", "default/c1") not in harness.objects
+    assert harness.reasons() == ["CommandRefused"]
 
 
 # What the status tells
 
 
 def test_pod_groups_are_counted_by_phase_in_their_own_queue() -> None:
-    world = tree()
+    harness = tree()
     for number, phase in enumerate(("Pending", "Inqueue", "Running", "Running", "Unknown")):
-        fill(world, "leaf", phase, f"g{number}")
-    fill(world, "leaf", "Completed", "g9")
-    status = world.queue("leaf").status
+        fill(harness, "leaf", phase, f"g{number}")
+    fill(harness, "leaf", "Completed", "g9")
+    status = harness.queue("leaf").status
     counts = (status.pending, status.inqueue, status.running, status.unknown, status.completed)
     assert counts == (1, 1, 2, 1, 1)
-    assert world.queue("team").status.running == 0
-    world.delete(kinds.POD_GROUPS, "default/g2")
-    world.settle()
-    assert world.queue("leaf").status.running == 1
+    assert harness.queue("team").status.running == 0
+    harness.delete(kinds.POD_GROUPS, "default/g2")
+    harness.settle()
+    assert harness.queue("leaf").status.running == 1
 
 
 def test_what_pods_hold_counts_for_their_queue_and_all_above() -> None:
-    world = submitted(make_job(queue="leaf", tasks=[make_task(replicas=2, cpu="500m")]))
+    harness = submitted(make_job(queue="leaf", tasks=[make_task(replicas=2, cpu="500m")]))
     for name, parent in (("org", "root"), ("leaf", "org")):
-        world.submit(make_queue(name, parent=parent))
-    world.enqueue(world.group_key())
-    world.settle()
-    assert not world.queue("leaf").status.allocated, "a pod without a node holds nothing"
-    world.run()
-    world.settle()
+        harness.submit(make_queue(name, parent=parent))
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert not harness.queue("leaf").status.allocated, "a pod without a node holds nothing"
+    harness.run()
+    harness.settle()
     for name in ("leaf", "org", "root"):
-        held = world.queue(name).status.allocated or {}
+        held = harness.queue(name).status.allocated or {}
         assert (held["cpu"], held["pods"]) == ("1", "2")
-    world.run(phase="Succeeded")
-    world.settle()
+    harness.run(phase="Succeeded")
+    harness.settle()
     for name in ("leaf", "org", "root"):
-        assert world.queue(name).status.allocated == {}
+        assert harness.queue(name).status.allocated == {}
 
 
 def test_a_sum_beyond_what_one_quantity_may_be_is_written_once() -> None:
     """Read again it is less than it was, and would be written for ever."""
-    world = running(make_job(tasks=[make_task(replicas=3, memory="3Ei")]))
-    assert (world.queue("default").status.allocated or {})["memory"] == f"{9 * 2**20}Ti"
-    assert not queue_counts.reconcile(world.picture, "default", world.now)
+    harness = running(make_job(tasks=[make_task(replicas=3, memory="3Ei")]))
+    assert (harness.queue("default").status.allocated or {})["memory"] == f"{9 * 2**20}Ti"
+    assert not queue_counts.reconcile(harness.cache, "default", harness.now)
 
 
 def test_a_pod_that_is_going_or_cannot_be_read_holds_what_it_held() -> None:
-    world = running(make_job(tasks=[make_task(replicas=2, cpu="1")]))
-    one, two = world.pods()
-    world.delete(kinds.PODS, one.metadata.key)
-    world.settle()
-    world.picture.apply(garbled(topics.PODS, two.metadata.key, 10**6))
-    world.settle()
-    assert (world.queue("default").status.allocated or {})["cpu"] == "2"
-    world.reap(one.metadata.key)
-    world.settle()
-    assert (world.queue("default").status.allocated or {})["cpu"] == "1"
+    harness = running(make_job(tasks=[make_task(replicas=2, cpu="1")]))
+    one, two = harness.pods()
+    harness.delete(kinds.PODS, one.metadata.key)
+    harness.settle()
+    harness.cache.apply(undecodable_record(topics.PODS, two.metadata.key, 10**6))
+    harness.settle()
+    assert (harness.queue("default").status.allocated or {})["cpu"] == "2"
+    harness.reap(one.metadata.key)
+    harness.settle()
+    assert (harness.queue("default").status.allocated or {})["cpu"] == "1"
 
 
 def test_a_queue_that_changes_its_parent_takes_what_it_holds_along() -> None:
-    world = tree()
-    world.submit(make_job(queue="leaf", tasks=[make_task(replicas=1, cpu="1")]))
-    world.settle()
-    world.enqueue(world.group_key())
-    world.settle()
-    world.run()
-    world.settle()
-    body = world.objects["queues", "leaf"]
+    harness = tree()
+    harness.submit(make_job(queue="leaf", tasks=[make_task(replicas=1, cpu="1")]))
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    harness.run()
+    harness.settle()
+    body = harness.objects["queues", "leaf"]
     body["spec"]["parent"] = "other"
-    world.put(kinds.QUEUES, body)
-    world.settle()
-    assert not world.queue("team").status.allocated
-    assert (world.queue("other").status.allocated or {})["cpu"] == "1"
+    harness.put(kinds.QUEUES, body)
+    harness.settle()
+    assert not harness.queue("team").status.allocated
+    assert (harness.queue("other").status.allocated or {})["cpu"] == "1"
 
 
 # In any order
@@ -324,54 +324,54 @@ class Tree(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = tree()
+        self.harness = tree()
         self.number = 0
 
     @rule(name=QUEUES, action=st.sampled_from(["OpenQueue", "CloseQueue"]))
     def command(self, name: str, action: str) -> None:
         self.number += 1
-        self.world.submit(make_command(f"c{self.number}", action, self.world.queue(name)))
+        self.harness.submit(make_command(f"c{self.number}", action, self.harness.queue(name)))
 
     @rule(name=QUEUES, phase=st.sampled_from(["Pending", "Running", "Completed"]))
     def fill(self, name: str, phase: str) -> None:
         self.number += 1
-        self.world.submit(make_pod_group(f"g{self.number}", queue=name, phase=phase))
+        self.harness.submit(make_pod_group(f"g{self.number}", queue=name, phase=phase))
 
     @rule(number=st.integers(1, 20))
     def empty(self, number: int) -> None:
-        self.world.delete(kinds.POD_GROUPS, f"default/g{number}")
+        self.harness.delete(kinds.POD_GROUPS, f"default/g{number}")
 
     @rule(name=st.sampled_from(["other", "leaf"]), parent=st.sampled_from(["root", "org", "team"]))
     def move(self, name: str, parent: str) -> None:
-        body = self.world.objects["queues", name]
-        self.world.put(kinds.QUEUES, body | {"spec": body["spec"] | {"parent": parent}})
+        body = self.harness.objects["queues", name]
+        self.harness.put(kinds.QUEUES, body | {"spec": body["spec"] | {"parent": parent}})
 
     @rule(topic=TOPICS)
     def see(self, topic: str) -> None:
-        self.world.see_one(topic)
+        self.harness.see_one(topic)
 
     @rule(topic=TOPICS)
     def see_again(self, topic: str) -> None:
-        self.world.see_again(topic)
+        self.harness.see_again(topic)
 
-    @precondition(lambda self: self.world.dirty)
+    @precondition(lambda self: self.harness.dirty)
     @rule()
     def step(self) -> None:
-        self.world.step(next(iter(self.world.dirty)))
+        self.harness.step(next(iter(self.harness.dirty)))
 
     @rule(commands=st.integers(0, 6))
     def kill(self, commands: int) -> None:
-        self.world.commands_left = commands
+        self.harness.commands_left = commands
         with contextlib.suppress(KilledError):
-            self.world.settle()
-        self.world.restart()
+            self.harness.settle()
+        self.harness.restart()
 
     @rule()
     def settle(self) -> None:
-        self.world.settle()
-        queues = {name: self.world.queue(name) for name in NAMES}
-        groups = self.world.groups()
-        assert not any(kind == "commands" for kind, _ in self.world.objects), "none is forgotten"
+        self.harness.settle()
+        queues = {name: self.harness.queue(name) for name in NAMES}
+        groups = self.harness.groups()
+        assert not any(kind == "commands" for kind, _ in self.harness.objects), "none is forgotten"
         for name, queue in queues.items():
             parent = queues.get(queue.spec.parent)
             if parent is not None and parent.status.state in queue_states.SHUT:
@@ -388,7 +388,7 @@ class Tree(RuleBasedStateMachine):
 
     @invariant()
     def the_root_stays_open(self) -> None:
-        assert self.world.queue("root").status.state == "Open"
+        assert self.harness.queue("root").status.state == "Open"
 
 
 TestTree = Tree.TestCase

@@ -7,10 +7,10 @@ import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from services.controller.tests import stage
-from stromboli.controller import secret_data
+from services.controller.tests.support import service_harness
 from stromboli.controller.core import commands
 from stromboli.controller.core.pods import plugin_objects
+from stromboli.controller.execution import secret_data
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec import job_plugins
 from stromboli.testkit.builders import make_job, make_task
@@ -29,7 +29,7 @@ def test_a_private_key_belongs_to_the_public_one_that_lets_in() -> None:
 
 
 async def test_the_keys_stand_beside_what_the_plan_says_and_only_in_the_body() -> None:
-    (asked,) = plugin_objects.creations(make_job(plugins={"ssh": ()}), job_plugins.OWN)
+    (asked,) = plugin_objects.creations(make_job(plugins={"ssh": ()}), job_plugins.BUILT_IN)
     body = msgspec.json.decode(await secret_data.completed(asked))
     assert set(body["data"]) == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
     assert "PRIVATE" not in repr(asked)
@@ -50,7 +50,7 @@ async def test_a_token_cannot_be_guessed() -> None:
 async def test_keys_are_made_once_and_neither_a_restart_nor_scaling_changes_them(
     tmp_path: Path,
 ) -> None:
-    async with stage.set_up(tmp_path, disorder=None) as scene:
+    async with service_harness.set_up(tmp_path, disorder=None) as scene:
 
         async def data() -> dict[str, str]:
             raw = await scene.cluster.get(kinds.SECRETS, "default", "j1-ssh")

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.controller.tests import claims
-from services.controller.tests.stage import Stage
-from stromboli.local.bus import EmbeddedBus
+from services.controller.tests.support import claims
+from services.controller.tests.support.service_harness import Harness
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.testkit import crds, objects
 from stromboli.testkit.builders import (
     make_command,
-    make_explained,
+    make_explanation,
     make_job,
     make_queue,
     make_task,
@@ -28,13 +28,13 @@ pytestmark = [pytest.mark.real]
 
 
 @pytest.fixture
-async def stage(real_parts: real.RealParts, tmp_path: Path) -> AsyncIterator[Stage]:
+async def harness(real_parts: real.RealParts, tmp_path: Path) -> AsyncIterator[Harness]:
     """A controller on the real API server, with the log of a single process."""
     kubeconfig = str(real_parts.api_server.kubeconfig("admin"))
     settings = KubernetesSettings(kubeconfig=kubeconfig)
     async with EmbeddedBus(tmp_path / "log.db") as bus, KubernetesCluster(settings) as cluster:
         await crds.apply_crds(cluster)
-        made = Stage(bus, cluster)
+        made = Harness(bus, cluster)
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(made.relay()), tasks.create_task(made.follow())]
             async with made.controller():
@@ -43,46 +43,48 @@ async def stage(real_parts: real.RealParts, tmp_path: Path) -> AsyncIterator[Sta
                 helper.cancel()
 
 
-async def enqueued(stage: Stage, name: str, replicas: int, **job: object) -> str:
+async def enqueued(harness: Harness, name: str, replicas: int, **job: object) -> str:
     key = f"default/{name}"
-    await stage.submit(make_job(name, tasks=[make_task(replicas=replicas)], **job))  # type: ignore[arg-type]
-    answer = await stage.answer(await stage.enqueue(await stage.group(key)))
+    await harness.submit(make_job(name, tasks=[make_task(replicas=replicas)], **job))  # type: ignore[arg-type]
+    answer = await harness.answer(await harness.enqueue(await harness.group(key)))
     assert answer.enqueue == "executed"
     return key
 
 
-async def test_a_job_with_plugins_goes_all_its_way(stage: Stage) -> None:
+async def test_a_job_with_plugins_goes_all_its_way(harness: Harness) -> None:
     name = objects.unique("way")
-    key = await enqueued(stage, name, 2, plugins={"svc": (), "env": ()})
-    await stage.until(kinds.JOBS, key, lambda job: job.status.pending == 2)
+    key = await enqueued(harness, name, 2, plugins={"svc": (), "env": ()})
+    await harness.until(kinds.JOBS, key, lambda job: job.status.pending == 2)
     for kind, made in (
         (kinds.CONFIG_MAPS, f"{name}-svc"),
         (kinds.SERVICES, name),
         (kinds.NETWORK_POLICIES, name),
     ):
-        await stage.cluster.get(kind, "default", made)
-    pods = [await stage.until(kinds.PODS, f"{key}-worker-{i}", lambda _: True) for i in range(2)]
-    group = await stage.group(key)
-    await explain(stage, group.metadata.key, group.metadata.uid)
+        await harness.cluster.get(kind, "default", made)
+    pods = [await harness.until(kinds.PODS, f"{key}-worker-{i}", lambda _: True) for i in range(2)]
+    group = await harness.group(key)
+    await explain(harness, group.metadata.key, group.metadata.uid)
     for pod in pods:
-        await stage.until(kinds.PODS, pod.metadata.key, lambda it: len(it.status.conditions) == 1)
-    placed = await stage.answer(await stage.place(group, pods))
+        await harness.until(kinds.PODS, pod.metadata.key, lambda it: len(it.status.conditions) == 1)
+    placed = await harness.answer(await harness.place(group, pods))
     assert [it.result for it in placed.tasks] == ["executed", "executed"]
     for phase in ("Running", "Succeeded"):
         for pod in pods:
-            await stage.report(pod, phase)
-        await stage.job(key, {"Succeeded": "Completed"}.get(phase, phase))
-    done = await stage.until(kinds.JOBS, key, lambda job: not job.status.controlled_resources)
+            await harness.report(pod, phase)
+        await harness.job(key, {"Succeeded": "Completed"}.get(phase, phase))
+    done = await harness.until(kinds.JOBS, key, lambda job: not job.status.controlled_resources)
     assert done.status.succeeded == 2
-    assert await reasons(stage, name) >= {"Pending", "Running", "Completed"}
+    assert await reasons(harness, name) >= {"Pending", "Running", "Completed"}
 
 
-async def test_a_command_stops_a_job_whose_status_another_controller_wrote(stage: Stage) -> None:
+async def test_a_command_stops_a_job_whose_status_another_controller_wrote(
+    harness: Harness,
+) -> None:
     """Its status has no version: Volcano leaves out zeros."""
-    key = await enqueued(stage, objects.unique("taken"), 1)
-    job = await stage.job(key, "Pending")
+    key = await enqueued(harness, objects.unique("taken"), 1)
+    job = await harness.job(key, "Pending")
     status = msgspec.json.encode({"status": {"version": None}})
-    await stage.cluster.patch(
+    await harness.cluster.patch(
         kinds.JOBS,
         "default",
         job.metadata.name,
@@ -90,48 +92,48 @@ async def test_a_command_stops_a_job_whose_status_another_controller_wrote(stage
         patch_type="merge",
         subresource="status",
     )
-    await stage.submit(make_command(objects.unique("stop"), "TerminateJob", job))
-    await stage.job(key, "Terminated")
+    await harness.submit(make_command(objects.unique("stop"), "TerminateJob", job))
+    await harness.job(key, "Terminated")
 
 
-async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(stage: Stage) -> None:
+async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(harness: Harness) -> None:
     """A parent that comes mends it; both stand in Events of what has no namespace."""
     org, team = objects.unique("org"), objects.unique("team")
-    await stage.submit(make_queue(team, parent=org, state=""))
-    told = await stage.until(kinds.QUEUES, team, lambda it: bool(violations(it)))
+    await harness.submit(make_queue(team, parent=org, state=""))
+    told = await harness.until(kinds.QUEUES, team, lambda it: bool(violations(it)))
     assert violations(told).startswith(f"spec.parent: queue '{org}' does not exist; ")
-    await stage.submit(make_queue(org, parent="root", state=""))
-    await stage.until(kinds.QUEUES, team, lambda it: not violations(it))
-    assert await reasons(stage, team) >= {"Refused", "Accepted"}
+    await harness.submit(make_queue(org, parent="root", state=""))
+    await harness.until(kinds.QUEUES, team, lambda it: not violations(it))
+    assert await reasons(harness, team) >= {"Refused", "Accepted"}
 
 
-async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(stage: Stage) -> None:
+async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(harness: Harness) -> None:
     """Its volume controller binds the volume that we let name the claim, and its validation takes
     our allocation."""
     late = objects.unique("late")
-    await claims.late_class(stage, late, "kubernetes.io/no-provisioner")
-    claim = await claims.volume_claim(stage, objects.unique("c"), late)
-    disk = await claims.volume(stage, objects.unique("v"), late)
-    device = await claims.device_claim(stage, objects.unique("d"))
-    one, two = await claims.pods(stage, objects.unique("g"), objects.unique("g"))
+    await claims.late_class(harness, late, "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(harness, objects.unique("c"), late)
+    disk = await claims.volume(harness, objects.unique("v"), late)
+    device = await claims.device_claim(harness, objects.unique("d"))
+    one, two = await claims.pods(harness, objects.unique("g"), objects.unique("g"))
     answers = await claims.decide(
-        stage,
+        harness,
         claims.bind(one, claims.to_volume(claim, disk.metadata.name)),
         claims.bind(two, claims.to_devices(device, claims.allocation())),
     )
     assert answers == [("executed", ""), ("executed", "")]
-    bound = await stage.until(kinds.PERSISTENT_VOLUME_CLAIMS, claim.metadata.key, lambda _: True)
+    bound = await harness.until(kinds.PERSISTENT_VOLUME_CLAIMS, claim.metadata.key, lambda _: True)
     assert (bound.spec.volume_name, bound.status.phase) == (disk.metadata.name, "Bound")
-    given = await stage.until(kinds.RESOURCE_CLAIMS, device.metadata.key, lambda _: True)
+    given = await harness.until(kinds.RESOURCE_CLAIMS, device.metadata.key, lambda _: True)
     assert given.status.allocation == claims.allocation()
     # A bind that the API server refuses gives the devices back.
-    other = await claims.device_claim(stage, objects.unique("d"))
+    other = await claims.device_claim(harness, objects.unique("d"))
     gone = msgspec.structs.replace(
         one, metadata=msgspec.structs.replace(one.metadata, name=objects.unique("gone"))
     )
     refused = claims.bind(gone, claims.to_devices(other, claims.allocation("gpu-1")))
-    assert await claims.decide(stage, refused) == [("refused", "PodGone")]
-    free = await stage.until(kinds.RESOURCE_CLAIMS, other.metadata.key, lambda _: True)
+    assert await claims.decide(harness, refused) == [("refused", "PodGone")]
+    free = await harness.until(kinds.RESOURCE_CLAIMS, other.metadata.key, lambda _: True)
     assert (free.status.allocation, free.status.reserved_for) == (None, ())
 
 
@@ -139,8 +141,8 @@ def violations(queue: scheduling.Queue) -> str:
     return queue.metadata.annotation(keys.VIOLATIONS) or ""
 
 
-async def explain(stage: Stage, key: str, uid: str) -> None:
-    message = make_explained(
+async def explain(harness: Harness, key: str, uid: str) -> None:
+    message = make_explanation(
         key,
         uid,
         2,
@@ -148,10 +150,10 @@ async def explain(stage: Stage, key: str, uid: str) -> None:
         tier="resources",
         message="2/2 tasks in gang unschedulable",
     )
-    await stage.explain(message)
+    await harness.explain(message)
 
 
-async def reasons(stage: Stage, name: str) -> set[str]:
-    listing = await stage.cluster.list(kinds.EVENTS, "default")
+async def reasons(harness: Harness, name: str) -> set[str]:
+    listing = await harness.cluster.list(kinds.EVENTS, "default")
     events = [msgspec.json.decode(raw) for raw in listing.items]
     return {it["reason"] for it in events if it["involvedObject"]["name"] == name}

@@ -5,24 +5,25 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from services.controller.tests import stage as stages
+from services.controller.tests.support import service_harness as stages
 from stromboli.controller.core.store import unmanaged_pod_index
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
-from stromboli.testkit import behind, builders
+from stromboli.testkit import builders
+from stromboli.testkit.doubles import takeover_bus
 
 
 async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
     """The PodGroup of a pod of nobody is known before the pod, without which it would go."""
-    async with stages.set_up(tmp_path, disorder=None) as stage:
-        inner = stage.bus
+    async with stages.set_up(tmp_path, disorder=None) as harness:
+        inner = harness.bus
 
         async def last_words() -> None:
-            await stage.submit(builders.make_pod("alone"))
-            pod = await stage.until(kinds.PODS, "default/alone", lambda _: True)
+            await harness.submit(builders.make_pod("alone"))
+            pod = await harness.until(kinds.PODS, "default/alone", lambda _: True)
             name = unmanaged_pod_index.PREFIX + pod.metadata.uid
             made = {keys.MADE_FOR_PODS: "true"}
-            await stage.submit(builders.make_pod_group(name, annotations=made))
+            await harness.submit(builders.make_pod_group(name, annotations=made))
             told: set[str] = set()
             wanted = (topics.PODS, topics.POD_GROUPS)
             async with contextlib.aclosing(inner.fold(wanted)) as batches:
@@ -31,25 +32,25 @@ async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
                     if told >= {"default/alone", f"default/{name}"}:
                         return
 
-        bus: Any = behind.BehindBus(inner, "controller", "default/alone", last_words)
-        stage.bus = bus
-        await stage.submit(builders.make_queue())
+        bus: Any = takeover_bus.TakeoverBus(inner, "controller", "default/alone", last_words)
+        harness.bus = bus
+        await harness.submit(builders.make_queue())
 
         async def read_on() -> None:
             await bus.has_opened.wait()
             for _ in range(100):
                 await asyncio.sleep(0.001)  # time to go wrong
             bus.is_late = False
-            await stage.submit(builders.make_queue("more"))
+            await harness.submit(builders.make_queue("more"))
 
         reading = asyncio.create_task(read_on())
-        async with asyncio.timeout(20), stage.controller():
+        async with asyncio.timeout(20), harness.controller():
             await reading
-            pod = await stage.until(
+            pod = await harness.until(
                 kinds.PODS,
                 "default/alone",
                 lambda pod: bool(pod.metadata.annotation(keys.GROUP_NAME)),
             )
             key = f"default/{pod.metadata.annotation(keys.GROUP_NAME)}"
-            group = await stage.until(kinds.POD_GROUPS, key, lambda _: True)
+            group = await harness.until(kinds.POD_GROUPS, key, lambda _: True)
     assert group.status.phase == "Inqueue", "it was not made anew"

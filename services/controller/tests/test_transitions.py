@@ -6,15 +6,23 @@ from typing import Any
 
 import pytest
 
-from services.controller.tests.scenes import J, enqueued, evict, go_on, reap_all, restarted, running
-from services.controller.tests.world import World
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import (
+    J,
+    enqueued,
+    evict,
+    go_on,
+    reap_all,
+    restarted,
+    running,
+)
 from stromboli.controller.core import lifecycle
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 CODES = {101: "RestartTask", 102: "RestartPod", 103: "RestartPartition"}
-Scene = Callable[[], World]
-Step = Callable[[World], None]
+Scene = Callable[[], CoreHarness]
+Step = Callable[[CoreHarness], None]
 
 
 def job(retries: int = 3) -> batch.Job:
@@ -28,92 +36,92 @@ def job(retries: int = 3) -> batch.Job:
     )
 
 
-def runs() -> World:
+def runs() -> CoreHarness:
     return running(job())
 
 
-def fell_short() -> World:
+def fell_short() -> CoreHarness:
     """Pending after it ran: its time goes on."""
-    world = runs()
-    evict(world, "j1-w-3")
-    assert world.phase() == "Pending"
-    return world
+    harness = runs()
+    evict(harness, "j1-w-3")
+    assert harness.phase() == "Pending"
+    return harness
 
 
-def restarts_a_part(retries: int = 3) -> World:
-    world = running(job(retries))
-    fails("j1-w-0", 102)(world)
-    assert world.phase() in ("Restarting", "Failed")
-    return world
+def restarts_a_part(retries: int = 3) -> CoreHarness:
+    harness = running(job(retries))
+    fails("j1-w-0", 102)(harness)
+    assert harness.phase() in ("Restarting", "Failed")
+    return harness
 
 
 def asked(action: str) -> Scene:
-    def scene() -> World:
-        world = runs()
-        asks(action)(world)
-        return world
+    def scene() -> CoreHarness:
+        harness = runs()
+        asks(action)(harness)
+        return harness
 
     return scene
 
 
-def aborted() -> World:
-    world = asked("AbortJob")()
-    reap_all(world)
-    return world
+def aborted() -> CoreHarness:
+    harness = asked("AbortJob")()
+    reap_all(harness)
+    return harness
 
 
 def finished(action: str) -> Scene:
-    def scene() -> World:
-        world = asked(action)()
-        reap_all(world)
-        return world
+    def scene() -> CoreHarness:
+        harness = asked(action)()
+        reap_all(harness)
+        return harness
 
     return scene
 
 
-def failed() -> World:
-    world = runs()
-    ends("Failed")(world)
-    return world
+def failed() -> CoreHarness:
+    harness = runs()
+    ends("Failed")(harness)
+    return harness
 
 
-def comes(world: World) -> None:
-    world.submit(job())
-    world.settle()
+def comes(harness: CoreHarness) -> None:
+    harness.submit(job())
+    harness.settle()
 
 
 def asks(action: str) -> Step:
-    def step(world: World) -> None:
-        number = sum(plural == "commands" for plural, _ in world.objects) + len(world.told)
-        world.submit(make_command(f"c{number}", action, world.job()))
-        world.settle()
+    def step(harness: CoreHarness) -> None:
+        number = sum(plural == "commands" for plural, _ in harness.objects) + len(harness.told)
+        harness.submit(make_command(f"c{number}", action, harness.job()))
+        harness.settle()
 
     return step
 
 
 def fails(pod: str, code: int) -> Step:
-    def step(world: World) -> None:
-        world.change_pod(f"default/{pod}", "Failed", exit_code=code)
-        world.settle()
+    def step(harness: CoreHarness) -> None:
+        harness.change_pod(f"default/{pod}", "Failed", exit_code=code)
+        harness.settle()
 
     return step
 
 
 def ends(phase: str) -> Step:
-    def step(world: World) -> None:
-        world.run(phase=phase)
-        world.settle()
+    def step(harness: CoreHarness) -> None:
+        harness.run(phase=phase)
+        harness.settle()
 
     return step
 
 
-def waits(world: World) -> None:
-    world.wait(60)
-    world.settle()
+def waits(harness: CoreHarness) -> None:
+    harness.wait(60)
+    harness.settle()
 
 
 IN_PHASE: Mapping[str, Scene] = {
-    "": World,
+    "": CoreHarness,
     "Pending": lambda: enqueued(job()),
     "Running": runs,
     "Restarting": restarts_a_part,
@@ -133,7 +141,7 @@ FROM: Mapping[tuple[str, str], Scene] = {
 BY: Mapping[str, Step] = {
     "Accepted": comes,
     "Started": ends("Running"),
-    "FellShort": lambda world: evict(world, "j1-w-3"),
+    "FellShort": lambda harness: evict(harness, "j1-w-3"),
     "Succeeded": ends("Succeeded"),
     "Failed": ends("Failed"),
     "Cleared": reap_all,
@@ -150,11 +158,11 @@ BY: Mapping[str, Step] = {
 def test_every_move_of_the_table_is_made_and_counts_as_it_says(
     phase: lifecycle.Phase, event: lifecycle.Event
 ) -> None:
-    world = FROM.get((phase, event), IN_PHASE[phase])()
-    uid = world.job().metadata.uid if phase else ""
-    past = len(world.phases.get(uid, ()))
-    BY.get(event, asks(event))(world)
-    statuses = world.phases[world.job().metadata.uid]
+    harness = FROM.get((phase, event), IN_PHASE[phase])()
+    uid = harness.job().metadata.uid if phase else ""
+    past = len(harness.phases.get(uid, ()))
+    BY.get(event, asks(event))(harness)
+    statuses = harness.phases[harness.job().metadata.uid]
     at = next(at for at in range(past, len(statuses)) if statuses[at].state.reason == event)
     before, after = statuses[at - 1] if at else batch.JobStatus(), statuses[at]
     move = lifecycle.TABLE[phase, event]
@@ -186,16 +194,16 @@ TAKEN: Mapping[str, Mapping[str, str]] = {
 @pytest.mark.parametrize("phase", TAKEN)
 @pytest.mark.parametrize("action", WHOLE)
 def test_what_people_ask_for_is_done_or_refused_in_every_phase(phase: str, action: str) -> None:
-    world = IN_PHASE[phase]()
-    past = len(world.phases[world.job().metadata.uid])
-    asks(action)(world)
-    reached = [it.state.phase for it in world.phases[world.job().metadata.uid][past:]]
+    harness = IN_PHASE[phase]()
+    past = len(harness.phases[harness.job().metadata.uid])
+    asks(action)(harness)
+    reached = [it.state.phase for it in harness.phases[harness.job().metadata.uid][past:]]
     if action in TAKEN[phase]:
         assert reached[0] == TAKEN[phase][action]
     else:
         assert set(reached) <= {phase}
-        assert "CommandRefused" in world.reasons()
-    assert not [key for plural, key in world.objects if plural == "commands"]
+        assert "CommandRefused" in harness.reasons()
+    assert not [key for plural, key in harness.objects if plural == "commands"]
 
 
 @pytest.mark.parametrize(
@@ -210,13 +218,13 @@ def test_what_people_ask_for_is_done_or_refused_in_every_phase(phase: str, actio
 def test_a_restart_ends_all_pods_and_a_stop_those_that_have_not_ended(
     action: str, pods_that_go: set[int]
 ) -> None:
-    world = runs()
-    world.change_pod("default/j1-w-0", "Succeeded")
-    world.change_pod("default/j1-w-1", "Failed", exit_code=1)
-    asks(action)(world)
-    going = [it.metadata.name for it in world.pods() if it.metadata.deletion_timestamp]
+    harness = runs()
+    harness.change_pod("default/j1-w-0", "Succeeded")
+    harness.change_pod("default/j1-w-1", "Failed", exit_code=1)
+    asks(action)(harness)
+    going = [it.metadata.name for it in harness.pods() if it.metadata.deletion_timestamp]
     assert going == [f"j1-w-{index}" for index in sorted(pods_that_go)]
-    assert ("podgroups", world.group_key()) not in world.objects, "it will queue anew"
+    assert ("podgroups", harness.group_key()) not in harness.objects, "it will queue anew"
 
 
 def test_a_whole_restart_takes_over_from_that_of_a_part_for_the_same_try() -> None:
@@ -225,49 +233,51 @@ def test_a_whole_restart_takes_over_from_that_of_a_part_for_the_same_try() -> No
         batch.LifecyclePolicy(event="PodFailed", action="RestartPod"),
         batch.LifecyclePolicy(event="PodEvicted", action="RestartJob"),
     ]
-    world = running(make_job(tasks=[make_task("w", 3)], policies=policies))
-    fails("j1-w-0", 1)(world)
-    evict(world, "j1-w-1")
-    assert {it.metadata.name for it in world.pods() if not it.metadata.deletion_timestamp} == set()
-    reap_all(world)
-    status = world.job().status
+    harness = running(make_job(tasks=[make_task("w", 3)], policies=policies))
+    fails("j1-w-0", 1)(harness)
+    evict(harness, "j1-w-1")
+    assert {
+        it.metadata.name for it in harness.pods() if not it.metadata.deletion_timestamp
+    } == set()
+    reap_all(harness)
+    status = harness.job().status
     assert (status.state.phase, status.version, status.retry_count) == ("Pending", 1, 1)
     assert status.state.message == "RestartJob: PodEvicted of j1-w-1"
 
 
 def test_a_pod_group_that_an_earlier_try_left_unknown_restarts_nothing_more() -> None:
     policy = batch.LifecyclePolicy(event="Unknown", action="RestartJob")
-    world = running(make_job(tasks=[make_task("w", 2)], policies=[policy]))
-    body = world.objects["podgroups", world.group_key()]
-    world.put(kinds.POD_GROUPS, {**body, "status": {"phase": "Unknown"}})
-    world.settle()
-    reap_all(world)
-    status = world.job(J).status
+    harness = running(make_job(tasks=[make_task("w", 2)], policies=[policy]))
+    body = harness.objects["podgroups", harness.group_key()]
+    harness.put(kinds.POD_GROUPS, {**body, "status": {"phase": "Unknown"}})
+    harness.settle()
+    reap_all(harness)
+    status = harness.job(J).status
     assert (status.state.phase, status.version, status.retry_count) == ("Pending", 1, 1)
     assert status.state.message == "RestartJob: Unknown"
 
 
 def test_a_job_goes_on_once_the_gang_has_room_beside_the_pods_that_still_go() -> None:
-    world = running(make_job(tasks=[make_task("w", 3)], min_available=1))
-    asks("RestartJob")(world)
-    assert world.phase() == "Restarting"
-    world.reap("default/j1-w-0")
-    world.settle()
-    assert (world.phase(), len(world.pods())) == ("Pending", 2)
-    assert world.group().status.phase == "Pending", "pods that go do not let the next try in"
+    harness = running(make_job(tasks=[make_task("w", 3)], min_available=1))
+    asks("RestartJob")(harness)
+    assert harness.phase() == "Restarting"
+    harness.reap("default/j1-w-0")
+    harness.settle()
+    assert (harness.phase(), len(harness.pods())) == ("Pending", 2)
+    assert harness.group().status.phase == "Pending", "pods that go do not let the next try in"
 
 
 @pytest.mark.parametrize("init", [False, True], ids=["containers", "init containers"])
 def test_restarts_of_a_tasks_containers_add_up_to_its_failure(init: bool) -> None:
     policy = batch.LifecyclePolicy(event="TaskFailed", action="TerminateJob")
-    world = running(make_job(tasks=[make_task("w", 2, max_retry=4, policies=[policy])]))
+    harness = running(make_job(tasks=[make_task("w", 2, max_retry=4, policies=[policy])]))
     field = "initContainerStatuses" if init else "containerStatuses"
     for name, count, phase in (("j1-w-0", 1, "Running"), ("j1-w-1", 3, "Terminating")):
         status: dict[str, Any] = {field: [{"name": "c", "restartCount": count, "ready": True}]}
-        world.change_pod(f"default/{name}", **status)
-        world.settle()
-        assert world.phase() == phase
-    assert world.job().status.state.message == "TaskFailed of task w"
+        harness.change_pod(f"default/{name}", **status)
+        harness.settle()
+        assert harness.phase() == phase
+    assert harness.job().status.state.message == "TaskFailed of task w"
 
 
 @pytest.mark.parametrize(
@@ -277,30 +287,30 @@ def test_a_task_without_a_limit_fails_at_three_and_one_below_zero_never(
     limit: int, restarts: int, phase: str
 ) -> None:
     policy = batch.LifecyclePolicy(event="TaskFailed", action="TerminateJob")
-    world = running(make_job(tasks=[make_task("w", 1, max_retry=limit, policies=[policy])]))
+    harness = running(make_job(tasks=[make_task("w", 1, max_retry=limit, policies=[policy])]))
     status = {"name": "c", "restartCount": restarts, "ready": True}
-    world.change_pod("default/j1-w-0", containerStatuses=[status])
-    world.settle()
-    assert world.phase() == phase
+    harness.change_pod("default/j1-w-0", containerStatuses=[status])
+    harness.settle()
+    assert harness.phase() == phase
 
 
 def test_what_people_ask_for_costs_no_try_however_often() -> None:
     """It counts in retryCount, as with Volcano; the budget is for what went wrong."""
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
-    world = running(make_job(tasks=[make_task(replicas=1)], max_retry=2, policies=[policy]))
+    harness = running(make_job(tasks=[make_task(replicas=1)], max_retry=2, policies=[policy]))
     for action in ("RestartJob", "AbortJob", "ResumeJob") * 3:
-        asks(action)(world)
-        reap_all(world)
-    go_on(world)
-    status = world.job().status
+        asks(action)(harness)
+        reap_all(harness)
+    go_on(harness)
+    status = harness.job().status
     assert (status.state.phase, status.retry_count, status.asked_retries) == ("Running", 6, 6)
     for phase in ("Running", "Failed"):
-        fails("j1-worker-0", 1)(world)
-        reap_all(world)
-        if world.phase() != "Failed":
-            go_on(world)
-        assert world.phase() == phase
-    status = world.job().status
+        fails("j1-worker-0", 1)(harness)
+        reap_all(harness)
+        if harness.phase() != "Failed":
+            go_on(harness)
+        assert harness.phase() == phase
+    status = harness.job().status
     assert (status.retry_count, status.asked_retries) == (8, 6)
     assert status.state.message == (
         "maxRetry 2 is reached; RestartJob: PodFailed of j1-worker-0, exit code 1"
@@ -308,12 +318,12 @@ def test_what_people_ask_for_costs_no_try_however_often() -> None:
 
 
 def test_a_job_that_was_aborted_when_its_tries_were_over_fails_when_it_is_resumed() -> None:
-    world = restarted(retries=1)
+    harness = restarted(retries=1)
     for action in ("AbortJob", "ResumeJob"):
-        asks(action)(world)
-        reap_all(world)
-    assert world.phase() == "Failed"
-    assert "maxRetry 1 is reached" in world.job().status.state.message
+        asks(action)(harness)
+        reap_all(harness)
+    assert harness.phase() == "Failed"
+    assert "maxRetry 1 is reached" in harness.job().status.state.message
 
 
 @pytest.mark.parametrize(
@@ -329,7 +339,7 @@ def test_the_status_of_a_transition_counts_pods_that_it_ends_as_terminating(
     action: str, phase: str
 ) -> None:
     """Tools wait for ``Restarting`` with one pod terminating; it may be gone at their next look."""
-    here = World()
+    here = CoreHarness()
     here.submit(make_job(tasks=[make_task(replicas=2)]))
     here.settle()
     here.enqueue(here.group_key())
@@ -345,7 +355,7 @@ def test_the_status_of_a_transition_counts_pods_that_it_ends_as_terminating(
 
 
 def test_a_restart_of_a_part_counts_only_that_part_as_terminating() -> None:
-    here = World()
+    here = CoreHarness()
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
     here.submit(make_job(tasks=[make_task(replicas=3)], policies=[policy]))
     here.settle()

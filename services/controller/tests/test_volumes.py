@@ -2,7 +2,7 @@
 
 import msgspec
 
-from services.controller.tests.scenes import enqueued, reap_all, submitted
+from services.controller.tests.support.scenarios import enqueued, reap_all, submitted
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job
 
@@ -18,12 +18,12 @@ def asking() -> batch.Job:
 
 
 def test_a_claim_is_made_for_the_job_owned_by_it_and_its_name_written_back() -> None:
-    world = submitted(asking())
-    job = world.job()
+    harness = submitted(asking())
+    job = harness.job()
     name = job.spec.volumes[0].volume_claim_name
     assert name.startswith("j1-pvc-")
     assert len(name) == len("j1-pvc-") + 12
-    body = world.objects["persistentvolumeclaims", f"default/{name}"]
+    body = harness.objects["persistentvolumeclaims", f"default/{name}"]
     assert body["spec"] == CLAIM
     assert body["metadata"]["ownerReferences"][0]["uid"] == job.metadata.uid
     assert job.status.controlled_resources == {
@@ -33,9 +33,9 @@ def test_a_claim_is_made_for_the_job_owned_by_it_and_its_name_written_back() -> 
 
 
 def test_pods_mount_the_claim_that_was_made_and_the_one_that_was_named() -> None:
-    world = enqueued(asking())
-    name = world.job().spec.volumes[0].volume_claim_name
-    body = world.objects["pods", "default/j1-worker-0"]
+    harness = enqueued(asking())
+    name = harness.job().spec.volumes[0].volume_claim_name
+    body = harness.objects["pods", "default/j1-worker-0"]
     claims = {it["persistentVolumeClaim"]["claimName"] for it in body["spec"]["volumes"]}
     assert claims == {name, "shared"}
     mounts = body["spec"]["containers"][0]["volumeMounts"]
@@ -43,22 +43,22 @@ def test_pods_mount_the_claim_that_was_made_and_the_one_that_was_named() -> None
 
 
 def test_the_same_claim_is_found_after_a_kill_before_its_name_was_written() -> None:
-    world = submitted(asking())
-    body = world.objects["jobs", "default/j1"]
+    harness = submitted(asking())
+    body = harness.objects["jobs", "default/j1"]
     body["spec"]["volumes"][0].pop("volumeClaimName")
-    world.put(kinds.JOBS, body)
-    world.restart()
-    world.settle()
-    claims = [key for plural, key in world.objects if plural == "persistentvolumeclaims"]
-    assert claims == [f"default/{world.job().spec.volumes[0].volume_claim_name}"]
+    harness.put(kinds.JOBS, body)
+    harness.restart()
+    harness.settle()
+    claims = [key for plural, key in harness.objects if plural == "persistentvolumeclaims"]
+    assert claims == [f"default/{harness.job().spec.volumes[0].volume_claim_name}"]
 
 
 def test_a_claim_outlives_the_pods_and_goes_with_the_job() -> None:
-    world = enqueued(asking())
-    world.submit(make_command("c1", "RestartJob", world.job()))
-    world.settle()
-    reap_all(world)
-    assert [plural for plural, _ in world.objects].count("persistentvolumeclaims") == 1
-    world.delete(kinds.JOBS, "default/j1")
-    world.settle()
-    assert [plural for plural, _ in world.objects].count("persistentvolumeclaims") == 0
+    harness = enqueued(asking())
+    harness.submit(make_command("c1", "RestartJob", harness.job()))
+    harness.settle()
+    reap_all(harness)
+    assert [plural for plural, _ in harness.objects].count("persistentvolumeclaims") == 1
+    harness.delete(kinds.JOBS, "default/j1")
+    harness.settle()
+    assert [plural for plural, _ in harness.objects].count("persistentvolumeclaims") == 0

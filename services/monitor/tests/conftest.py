@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 

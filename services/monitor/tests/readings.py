@@ -5,14 +5,14 @@ from pathlib import Path
 from stromboli.monitor.agent import machine
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.shared.messages import node_topology
-from stromboli.testkit import machines
+from stromboli.testkit.doubles import recorded_machines
 
 
 def read(
-    described: machines.Machine, folder: Path, kubelet: Path | None = None
+    described: recorded_machines.Machine, folder: Path, kubelet: Path | None = None
 ) -> node_topology.NodeTopology:
     """A described machine, written down and read."""
-    sys, nvml = machines.write(described, folder)
+    sys, nvml = recorded_machines.write(described, folder)
     return opened(sys, nvml, kubelet).read(0.0)
 
 
@@ -25,4 +25,4 @@ def opened(sys: Path, nvml: Path, kubelet: Path | None = None) -> machine.Machin
 
 def lines(found: node_topology.NodeTopology) -> list[str]:
     """What could not be read."""
-    return [f"{each.what}: {each.why}" for each in found.unread]
+    return [f"{each.what}: {each.why}" for each in found.read_failures]

@@ -15,7 +15,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, records
 
-SETTINGS = MonitorSettings(beat_s=0.02)
+SETTINGS = MonitorSettings(heartbeat_s=0.02)
 
 
 class Running(msgspec.Struct):

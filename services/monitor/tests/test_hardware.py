@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.monitor.tests import readings
-from stromboli.monitor.core.hardware import devices, gpus, tree, whole
+from stromboli.monitor.core.hardware import assembly, devices, gpus, sysfs_tree
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import base, node_topology
-from stromboli.testkit import machines
+from stromboli.testkit.doubles import recorded_machines
 
 NO_DRIVER = "GPUs: no NVIDIA driver is loaded"
 
@@ -20,35 +20,35 @@ NO_DRIVER = "GPUs: no NVIDIA driver is loaded"
 # --- processors -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cells", [1, 2, 4, 8])
-def test_every_cpu_is_in_its_numa_node_and_core(cells: int, tmp_path: Path) -> None:
-    found = readings.read(machines.plain(cells), tmp_path)
-    assert [cell.id for cell in found.cells] == list(range(cells))
-    assert len(found.cores) == 4 * cells
-    total = 4 * cells
+@pytest.mark.parametrize("numa_nodes", [1, 2, 4, 8])
+def test_every_cpu_is_in_its_numa_node_and_core(numa_nodes: int, tmp_path: Path) -> None:
+    found = readings.read(recorded_machines.plain_server(numa_nodes), tmp_path)
+    assert [numa_node.id for numa_node in found.numa_nodes] == list(range(numa_nodes))
+    assert len(found.cores) == 4 * numa_nodes
+    total = 4 * numa_nodes
     for place, core in enumerate(found.cores):
         assert cpu_lists.parsed(core.cpus) == {place, place + total}
-        assert core.cell == place // 4
-        assert core.socket == core.cell // max(cells // 2, 1)
-    assert all(cell.memory_bytes == 64 * 2**30 for cell in found.cells)
+        assert core.numa_node == place // 4
+        assert core.socket == core.numa_node // max(numa_nodes // 2, 1)
+    assert all(numa_node.memory_bytes == 64 * 2**30 for numa_node in found.numa_nodes)
     assert readings.lines(found) == [NO_DRIVER]
 
 
 def test_distances_and_huge_pages_stand_with_each_numa_node(tmp_path: Path) -> None:
-    found = readings.read(machines.plain(4), tmp_path)
-    assert [cell.distances for cell in found.cells] == [
+    found = readings.read(recorded_machines.plain_server(4), tmp_path)
+    assert [numa_node.distances for numa_node in found.numa_nodes] == [
         (10, 12, 21, 21),
         (12, 10, 21, 21),
         (21, 21, 10, 12),
         (21, 21, 12, 10),
     ]
     pages = node_topology.HugePages(size_bytes=2 * 2**20, total=512, free=512)
-    assert all(cell.huge_pages == (pages,) for cell in found.cells)
+    assert all(numa_node.huge_pages == (pages,) for numa_node in found.numa_nodes)
 
 
 def test_cpus_that_stand_still_are_named_and_in_no_core(tmp_path: Path) -> None:
     """A core that lost one of its threads goes on with the other."""
-    found = readings.read(machines.offline(), tmp_path)
+    found = readings.read(recorded_machines.with_offline_cpus(), tmp_path)
     assert found.offline_cpus == "3,9,11"
     assert [core.cpus for core in found.cores] == [
         "0,8",
@@ -59,14 +59,14 @@ def test_cpus_that_stand_still_are_named_and_in_no_core(tmp_path: Path) -> None:
         "6,14",
         "7,15",
     ]
-    assert [cell.cpus for cell in found.cells] == ["0-2,8,10", "4-7,12-15"]
+    assert [numa_node.cpus for numa_node in found.numa_nodes] == ["0-2,8,10", "4-7,12-15"]
 
 
 def test_a_container_that_hides_numa_gives_cpus_and_says_so(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.plain(2), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(2), tmp_path)
     shutil.rmtree(sys / "devices/system/node")
     found = readings.opened(sys, nvml).read(0.0)
-    assert found.cells == (node_topology.NumaCell(id=0, cpus="0-15"),)
+    assert found.numa_nodes == (node_topology.NumaNode(id=0, cpus="0-15"),)
     assert len(found.cores) == 8
     assert "NUMA nodes: the machine tells none: all CPUs count as node 0" in readings.lines(found)
 
@@ -74,14 +74,14 @@ def test_a_container_that_hides_numa_gives_cpus_and_says_so(tmp_path: Path) -> N
 def test_a_machine_that_shows_nothing_says_what_is_missing(tmp_path: Path) -> None:
     found = readings.opened(tmp_path / "nowhere", tmp_path / "nothing.json").read(0.0)
     assert found.cores == ()
-    assert [each.what for each in found.unread] == ["CPUs online", "NUMA nodes", "GPUs"]
+    assert [each.what for each in found.read_failures] == ["CPUs online", "NUMA nodes", "GPUs"]
 
 
 @pytest.mark.parametrize("odd", ["", "x", "3-1", "\x00\xff", "-1", "0-99999999999"])
 def test_an_odd_file_costs_what_it_says_and_nothing_else(odd: str, tmp_path: Path) -> None:
     """Its CPU is a core of its own; every other core is as ever."""
-    sys, nvml = machines.write(machines.plain(1), tmp_path)
-    machines.put(sys / "devices/system/cpu/cpu1/topology/thread_siblings_list", odd)
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
+    recorded_machines.put(sys / "devices/system/cpu/cpu1/topology/thread_siblings_list", odd)
     found = readings.opened(sys, nvml).read(0.0)
     assert [core.cpus for core in found.cores] == ["0,4", "1", "2,6", "3,7", "5"]
     line = next(line for line in readings.lines(found) if "hyperthreads" in line)
@@ -89,7 +89,7 @@ def test_an_odd_file_costs_what_it_says_and_nothing_else(odd: str, tmp_path: Pat
 
 
 def test_alike_troubles_are_one_line(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.plain(4), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(4), tmp_path)
     for cpu in range(32):
         (sys / f"devices/system/cpu/cpu{cpu}/topology/physical_package_id").unlink()
     found = readings.opened(sys, nvml).read(0.0)
@@ -106,7 +106,7 @@ TEXTS = st.one_of(
 )
 PATHS = [
     pattern.replace("[0-9]*", "1").replace("*", name, 1).replace("*", "1")
-    for pattern in tree.FILES
+    for pattern in sysfs_tree.FILES
     for name in ("0000:17:00.0", "eth0")
 ]
 
@@ -115,8 +115,10 @@ PATHS = [
 @given(st.dictionaries(st.sampled_from(PATHS), TEXTS))
 def test_whatever_stands_in_the_files_no_cpu_is_in_two_cores(texts: dict[str, str]) -> None:
     """Nor is there a core that runs in no CPU, nor an exception."""
-    read = tree.Tree(texts, {"class/net/eth0/device": "devices/pci0000:00/0000:17:00.0"})
-    found = whole.cards(whole.layout(read), read, gpus.Answers(absent="none"), None)
+    read = sysfs_tree.SysfsTree(texts, {"class/net/eth0/device": "devices/pci0000:00/0000:17:00.0"})
+    found = assembly.with_gpus(
+        assembly.read_layout(read), read, gpus.DriverReadings(absent="none"), None
+    )
     everyone = [cpu for core in found.cores for cpu in cpu_lists.parsed(core.cpus)]
     assert len(everyone) == len(set(everyone))
     assert msgspec.json.decode(base.encode(found), type=node_topology.NodeTopology) == found
@@ -126,39 +128,39 @@ def test_whatever_stands_in_the_files_no_cpu_is_in_two_cores(texts: dict[str, st
 
 
 def test_an_8_gpu_server_has_its_cards_switches_and_ways(tmp_path: Path) -> None:
-    found = readings.read(machines.eight_gpus_switched(), tmp_path)
-    assert [gpu.cell for gpu in found.gpus] == [0] * 4 + [1] * 4
-    assert all(gpu.to_switch == 18 and not gpu.problems for gpu in found.gpus)
+    found = readings.read(recorded_machines.eight_gpus_switched(), tmp_path)
+    assert [gpu.numa_node for gpu in found.gpus] == [0] * 4 + [1] * 4
+    assert all(gpu.nvswitch_links == 18 and not gpu.problems for gpu in found.gpus)
     assert found.gpus[0].pci == "0000:13:00.0"
-    assert found.ways[0] == ("X", "NODE", "NODE", "NODE", "SYS", "SYS", "SYS", "SYS")
+    assert found.gpu_connections[0] == ("X", "NODE", "NODE", "NODE", "SYS", "SYS", "SYS", "SYS")
     assert all(nic.rdma == f"mlx5_{at}" and nic.gbit_s == 400 for at, nic in enumerate(found.nics))
     for at, nic in enumerate(found.nics):
-        assert [place for place, way in enumerate(nic.ways) if way == "PIX"] == [at]
+        assert [place for place, way in enumerate(nic.gpu_connections) if way == "PIX"] == [at]
     assert [each.kind for each in found.pci].count("display") == 8
 
 
 def test_cards_under_one_switch_are_near_and_the_others_far(tmp_path: Path) -> None:
-    found = readings.read(machines.four_gpus_pcie(), tmp_path)
-    assert found.ways == (
+    found = readings.read(recorded_machines.four_gpus_pcie(), tmp_path)
+    assert found.gpu_connections == (
         ("X", "PIX", "SYS", "SYS"),
         ("PIX", "X", "SYS", "SYS"),
         ("SYS", "SYS", "X", "PIX"),
         ("SYS", "SYS", "PIX", "X"),
     )
-    assert found.nics[0].ways == ("NODE", "NODE", "SYS", "SYS")
+    assert found.nics[0].gpu_connections == ("NODE", "NODE", "SYS", "SYS")
     assert found.nics[0] == node_topology.Nic(
         name="eth0",
         pci="0000:31:00.0",
-        cell=0,
+        numa_node=0,
         link="Ethernet",
         is_up=True,
         gbit_s=100,
-        ways=found.nics[0].ways,
+        gpu_connections=found.nics[0].gpu_connections,
     )
 
 
 def test_links_that_differ_by_their_end_are_told_as_each_end_sees_them(tmp_path: Path) -> None:
-    found = readings.read(machines.asymmetric(), tmp_path)
+    found = readings.read(recorded_machines.asymmetric_links(), tmp_path)
     assert found.nvlinks == ((0, 3, 0, 0), (4, 0, 0, 0), (0, 0, 0, 4), (0, 0, 0, 0))
 
 
@@ -176,24 +178,24 @@ def test_a_way_is_called_by_the_bridges_on_it(one: str, other: str, way: str) ->
         f"bus/pci/devices/{name}": f"devices/pci0000:00/0000:00:{above}/{name}"
         for name, above in (("0000:0a:00.0", one), ("0000:0b:00.0", other))
     }
-    read = tree.Tree({}, links)
-    assert devices.way(read, ("0000:0a:00.0", 0), ("0000:0b:00.0", 0)) == way
+    read = sysfs_tree.SysfsTree({}, links)
+    assert devices.connection_type(read, ("0000:0a:00.0", 0), ("0000:0b:00.0", 0)) == way
 
 
 def test_a_numa_node_that_nobody_knows_is_not_node_0(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     for card in (sys / "bus/pci/devices").iterdir():
-        machines.put(card / "numa_node", "-1")
+        recorded_machines.put(card / "numa_node", "-1")
     found = readings.opened(sys, nvml).read(0.0)
-    assert {gpu.cell for gpu in found.gpus} == {node_topology.UNKNOWN_CELL}
-    assert set(found.nics[0].ways) == {"SYS"}
+    assert {gpu.numa_node for gpu in found.gpus} == {node_topology.UNKNOWN_NUMA_NODE}
+    assert set(found.nics[0].gpu_connections) == {"SYS"}
 
 
 def test_virtual_functions_count_with_their_card(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     real = sys / "devices/pci0000:30/0000:30:02.0"
-    machines.put(real / "0000:31:00.1/class", "0x020000")
-    machines.put(real / "0000:31:00.1/numa_node", "0")
+    recorded_machines.put(real / "0000:31:00.1/class", "0x020000")
+    recorded_machines.put(real / "0000:31:00.1/numa_node", "0")
     (real / "0000:31:00.1/physfn").symlink_to(real / "0000:31:00.0")
     (sys / "bus/pci/devices/0000:31:00.1").symlink_to(real / "0000:31:00.1")
     found = readings.opened(sys, nvml).read(0.0)
@@ -212,17 +214,17 @@ def test_addresses_of_the_driver_are_the_kernels(driver: str, kernel: str) -> No
 
 
 def test_a_cpu_that_goes_offline_is_seen_at_the_next_look(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.plain(1), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
     machine = readings.opened(sys, nvml)
     assert len(machine.read(0.0).cores) == 4
-    machines.put(sys / "devices/system/cpu/online", "0-2,4-6")
+    recorded_machines.put(sys / "devices/system/cpu/online", "0-2,4-6")
     assert len(machine.read(1.0).cores) == 3
 
 
 def test_a_link_that_goes_down_is_seen_after_a_while(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.eight_gpus_switched(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     machine = readings.opened(sys, nvml)
     assert machine.read(0.0).nics[0].is_up
-    machines.put(sys / "class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
+    recorded_machines.put(sys / "class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
     assert machine.read(1.0).nics[0].is_up
     assert not machine.read(100.0).nics[0].is_up

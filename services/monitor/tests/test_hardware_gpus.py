@@ -8,15 +8,15 @@ import pytest
 
 from services.monitor.tests import readings
 from stromboli.monitor.core.hardware import gpus
-from stromboli.testkit import machines
+from stromboli.testkit.doubles import recorded_machines
 
 
-def card(**answers: Any) -> gpus.GpuAnswer:
-    return gpus.GpuAnswer(index=0, uuid="GPU-0", **answers)
+def card(**answers: Any) -> gpus.GpuReading:
+    return gpus.GpuReading(index=0, uuid="GPU-0", **answers)
 
 
-def only(answer: gpus.GpuAnswer) -> Any:
-    (found,) = gpus.found(gpus.Answers(gpus=(answer,)), {}).gpus
+def only(answer: gpus.GpuReading) -> Any:
+    (found,) = gpus.build_inventory(gpus.DriverReadings(gpus=(answer,)), {}).gpus
     return found
 
 
@@ -33,7 +33,7 @@ def only(answer: gpus.GpuAnswer) -> Any:
         (card(lost="GPU is lost"), "it does not answer: GPU is lost"),
     ],
 )
-def test_what_is_wrong_with_a_card_is_said(answer: gpus.GpuAnswer, problem: str) -> None:
+def test_what_is_wrong_with_a_card_is_said(answer: gpus.GpuReading, problem: str) -> None:
     assert only(answer).problems == (problem,)
 
 
@@ -42,7 +42,7 @@ def test_what_a_program_did_wrong_is_no_fault_of_the_card() -> None:
 
 
 def test_mig_devices_stand_with_their_card() -> None:
-    part = gpus.SliceAnswer(uuid="MIG-1", profile="1g.10gb", memory_bytes=10)
+    part = gpus.SliceReading(uuid="MIG-1", profile="1g.10gb", memory_bytes=10)
     found = only(card(mig=True, slices=(part,)))
     assert found.mig
     assert [(each.uuid, each.profile, each.memory_bytes) for each in found.slices] == [
@@ -51,22 +51,22 @@ def test_mig_devices_stand_with_their_card() -> None:
 
 
 def test_a_way_that_the_driver_does_not_tell_is_the_farthest() -> None:
-    two = tuple(gpus.GpuAnswer(index=at, uuid=f"GPU-{at}") for at in range(2))
+    two = tuple(gpus.GpuReading(index=at, uuid=f"GPU-{at}") for at in range(2))
     for table in ((), ((0, None), (7, 0)), ((0,),)):
-        found = gpus.found(gpus.Answers(gpus=two, ancestors=table), {})
-        assert found.ways == (("X", "SYS"), ("SYS", "X"))
+        found = gpus.build_inventory(gpus.DriverReadings(gpus=two, ancestors=table), {})
+        assert found.gpu_connections == (("X", "SYS"), ("SYS", "X"))
 
 
 def test_a_card_without_a_name_is_told_as_not_read() -> None:
-    answers = gpus.Answers(gpus=(gpus.GpuAnswer(index=3, lost="GPU is lost"),))
-    found = gpus.found(answers, {})
+    answers = gpus.DriverReadings(gpus=(gpus.GpuReading(index=3, lost="GPU is lost"),))
+    found = gpus.build_inventory(answers, {})
     assert found.gpus == ()
-    assert [(each.what, each.why) for each in found.unread] == [("GPU 3", "GPU is lost")]
+    assert [(each.what, each.why) for each in found.read_failures] == [("GPU 3", "GPU is lost")]
 
 
 def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> None:
     """Who held it should see where it was; once it answers again it is well again."""
-    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     machine = readings.opened(sys, nvml)
     before = machine.read(0.0)
     all_of_them = nvml.read_text()
@@ -78,15 +78,15 @@ def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> Non
     assert [gpu.uuid for gpu in now.gpus] == ["GPU-0", "GPU-2", "GPU-3", "GPU-1"]
     assert now.gpus[3].problems == (gpus.GONE,)
     assert now.gpus[3].pci == before.gpus[1].pci
-    assert now.ways[3] == ("SYS", "SYS", "SYS", "X")
-    assert [line[3] for line in now.ways] == ["SYS", "SYS", "SYS", "X"]
+    assert now.gpu_connections[3] == ("SYS", "SYS", "SYS", "X")
+    assert [line[3] for line in now.gpu_connections] == ["SYS", "SYS", "SYS", "X"]
     assert machine.read(2.0) == now
     nvml.write_text(all_of_them)
     assert machine.read(3.0) == before
 
 
 def test_a_driver_that_ends_leaves_its_cards_named(tmp_path: Path) -> None:
-    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     machine = readings.opened(sys, nvml)
     machine.read(0.0)
     nvml.write_text("{")

@@ -10,8 +10,8 @@ from services.monitor.tests import readings
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.monitor.core.hardware import kubelet
 from stromboli.shared.messages import node_topology
-from stromboli.testkit import kubelet as fake
-from stromboli.testkit import machines
+from stromboli.testkit.doubles import fake_kubelet as fake
+from stromboli.testkit.doubles import recorded_machines
 
 SETTINGS = """
 kind: KubeletConfiguration
@@ -28,19 +28,19 @@ ONLINE = frozenset(range(8))
 
 def written(folder: Path, settings: str = SETTINGS) -> Path:
     """A kubelet's folder with its settings and state files."""
-    machines.put(folder / "config.yaml", settings)
+    recorded_machines.put(folder / "config.yaml", settings)
     entries = {"uid-1": {"main": "2-3"}, "uid-2": {"main": "6,7"}}
     state = {"policyName": "static", "defaultCpuSet": "0-1,4-5", "entries": entries, "checksum": 1}
-    machines.put(folder / "cpu_manager_state", json.dumps(state))
+    recorded_machines.put(folder / "cpu_manager_state", json.dumps(state))
     blocks = [{"numaAffinity": [1], "type": "memory", "size": 1024}]
     memory = {"policyName": "Static", "entries": {"uid-2": {"main": blocks}}}
-    machines.put(folder / "memory_manager_state", json.dumps(memory))
+    recorded_machines.put(folder / "memory_manager_state", json.dumps(memory))
     return folder
 
 
 def test_settings_and_reservations_are_read(tmp_path: Path) -> None:
-    found = kubelet.found(Kubelet(written(tmp_path)).read(), ONLINE)
-    assert found.facts == node_topology.KubeletFacts(
+    found = kubelet.build_state(Kubelet(written(tmp_path)).read(), ONLINE)
+    assert found.facts == node_topology.KubeletConfiguration(
         cpu_policy="static",
         memory_policy="Static",
         topology_policy="single-numa-node",
@@ -52,8 +52,8 @@ def test_settings_and_reservations_are_read(tmp_path: Path) -> None:
 
 
 def test_settings_say_nothing_of_what_stays_at_its_default(tmp_path: Path) -> None:
-    machines.put(tmp_path / "config.yaml", "kind: KubeletConfiguration")
-    facts = kubelet.found(Kubelet(tmp_path).read(), ONLINE).facts
+    recorded_machines.put(tmp_path / "config.yaml", "kind: KubeletConfiguration")
+    facts = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE).facts
     assert (facts.cpu_policy, facts.topology_policy, facts.topology_scope) == (
         "none",
         "none",
@@ -62,7 +62,7 @@ def test_settings_say_nothing_of_what_stays_at_its_default(tmp_path: Path) -> No
 
 
 def test_reserved_cpus_are_those_of_the_settings(tmp_path: Path) -> None:
-    found = kubelet.found(
+    found = kubelet.build_state(
         Kubelet(written(tmp_path, f'{SETTINGS}reservedSystemCPUs: "0,4"')).read(), ONLINE
     )
     assert found.facts.reserved_cpus == "0,4"
@@ -70,51 +70,57 @@ def test_reserved_cpus_are_those_of_the_settings(tmp_path: Path) -> None:
 
 
 def test_without_the_api_the_state_files_tell_holders_by_uid(tmp_path: Path) -> None:
-    found = kubelet.found(Kubelet(written(tmp_path)).read(), ONLINE)
-    block = node_topology.HeldMemory(kind="memory", size_bytes=1024, cells=(1,))
-    assert found.holdings == (
-        node_topology.Holding(uid="uid-1", container="main", cpus="2,3"),
-        node_topology.Holding(uid="uid-2", container="main", cpus="6,7", memory=(block,)),
+    found = kubelet.build_state(Kubelet(written(tmp_path)).read(), ONLINE)
+    block = node_topology.AllocatedMemory(kind="memory", size_bytes=1024, numa_nodes=(1,))
+    assert found.exclusive_allocations == (
+        node_topology.ExclusiveAllocation(uid="uid-1", container="main", cpus="2,3"),
+        node_topology.ExclusiveAllocation(
+            uid="uid-2", container="main", cpus="6,7", memory=(block,)
+        ),
     )
-    assert [each.what for each in found.unread] == ["the kubelet's PodResources API"]
+    assert [each.what for each in found.read_failures] == ["the kubelet's PodResources API"]
 
 
 def test_the_api_tells_pods_cpus_devices_memory_and_claims(tmp_path: Path) -> None:
     told = fake.FakeKubelet()
     told.given = (
-        fake.Given(pod="idle"),
-        fake.Given(
+        fake.ContainerAllocation(pod="idle"),
+        fake.ContainerAllocation(
             pod="train-0",
             namespace="team",
             cpus=(2, 3, 300),
             devices={"nvidia.com/gpu": ("GPU-1", "GPU-0")},
             memory={"memory": 5 * 2**30},
             claims=(("gpu.example.com", "node-1", "gpu-7"),),
-            cells=(0, 1),
+            numa_nodes=(0, 1),
         ),
     )
     told.allocatable = (2, 3, 4, 5, 6, 7)
-    with fake.serving(told, written(tmp_path)):
-        found = kubelet.found(Kubelet(tmp_path).read(), ONLINE)
-    assert found.holdings == (
-        node_topology.Holding(
+    with fake.serve(told, written(tmp_path)):
+        found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
+    assert found.exclusive_allocations == (
+        node_topology.ExclusiveAllocation(
             namespace="team",
             pod="train-0",
             container="c",
             cpus="2,3,300",
             devices=(
-                node_topology.HeldDevices(resource="gpu.example.com", ids=("node-1/gpu-7",)),
-                node_topology.HeldDevices(
-                    resource="nvidia.com/gpu", ids=("GPU-0", "GPU-1"), cells=(0, 1)
+                node_topology.AllocatedDevices(resource="gpu.example.com", ids=("node-1/gpu-7",)),
+                node_topology.AllocatedDevices(
+                    resource="nvidia.com/gpu", ids=("GPU-0", "GPU-1"), numa_nodes=(0, 1)
                 ),
             ),
-            memory=(node_topology.HeldMemory(kind="memory", size_bytes=5 * 2**30, cells=(0, 1)),),
+            memory=(
+                node_topology.AllocatedMemory(
+                    kind="memory", size_bytes=5 * 2**30, numa_nodes=(0, 1)
+                ),
+            ),
         ),
     )
     assert found.facts.source == "podresources"
     assert found.facts.reserved_cpus == "0,1"
     assert found.facts.reserved["cpu"] == "2"
-    assert found.unread == ()
+    assert found.read_failures == ()
 
 
 def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
@@ -124,49 +130,49 @@ def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
     reader = Kubelet(written(tmp_path))
     for round_ in range(2):
         told = fake.FakeKubelet()
-        told.given = (fake.Given(pod=f"p{round_}", cpus=(2, 3)),)
-        with fake.serving(told, tmp_path):
-            found = kubelet.found(reader.read(), ONLINE)
-            assert [each.pod for each in found.holdings] == [f"p{round_}"]
-        found = kubelet.found(reader.read(), ONLINE)
-        assert [each.uid for each in found.holdings] == ["uid-1", "uid-2"]
+        told.given = (fake.ContainerAllocation(pod=f"p{round_}", cpus=(2, 3)),)
+        with fake.serve(told, tmp_path):
+            found = kubelet.build_state(reader.read(), ONLINE)
+            assert [each.pod for each in found.exclusive_allocations] == [f"p{round_}"]
+        found = kubelet.build_state(reader.read(), ONLINE)
+        assert [each.uid for each in found.exclusive_allocations] == ["uid-1", "uid-2"]
 
 
 def test_an_api_that_refuses_leaves_the_state_files(tmp_path: Path) -> None:
     told = fake.FakeKubelet()
     told.fails = grpc.StatusCode.UNIMPLEMENTED
-    with fake.serving(told, written(tmp_path)):
-        found = kubelet.found(Kubelet(tmp_path).read(), ONLINE)
+    with fake.serve(told, written(tmp_path)):
+        found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     assert found.facts.source == "state files"
-    assert found.unread[0].why == "UNIMPLEMENTED: as the test wants it"
+    assert found.read_failures[0].why == "UNIMPLEMENTED: as the test wants it"
 
 
 @pytest.mark.parametrize("name", ["cpu_manager_state", "memory_manager_state", "config.yaml"])
 @pytest.mark.parametrize("odd", ["", "{", "[]", '"x"', "null: ]"])
 def test_a_file_cut_short_is_said_and_the_others_hold(name: str, odd: str, tmp_path: Path) -> None:
     written(tmp_path).joinpath(name).write_text(odd)
-    found = kubelet.found(Kubelet(tmp_path).read(), ONLINE)
+    found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     if (name, odd) != ("config.yaml", ""):  # an empty YAML file says nothing, and may
-        assert len(found.unread) == 2
+        assert len(found.read_failures) == 2
     assert found.facts.cpu_policy == "static"
 
 
 def test_odd_amounts_and_lists_are_said(tmp_path: Path) -> None:
     odd = 'kubeReserved: {cpu: much}\nreservedSystemCPUs: "x"\ncpuManagerPolicy: static'
-    machines.put(tmp_path / "config.yaml", odd)
+    recorded_machines.put(tmp_path / "config.yaml", odd)
     state = {"policyName": "static", "entries": {"uid-1": {"main": "?"}}}
-    machines.put(tmp_path / "cpu_manager_state", json.dumps(state))
-    found = kubelet.found(Kubelet(tmp_path).read(), ONLINE)
-    assert [each.what for each in found.unread] == [
+    recorded_machines.put(tmp_path / "cpu_manager_state", json.dumps(state))
+    found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
+    assert [each.what for each in found.read_failures] == [
         "the kubelet's PodResources API",
         "the CPUs of main of pod uid-1",
         "reservedSystemCPUs",
         "kubeReserved.cpu",
     ]
-    assert found.holdings == ()
+    assert found.exclusive_allocations == ()
 
 
 def test_a_machine_without_a_kubelet_says_so(tmp_path: Path) -> None:
-    found = readings.read(machines.plain(1), tmp_path, tmp_path / "nowhere")
+    found = readings.read(recorded_machines.plain_server(1), tmp_path, tmp_path / "nowhere")
     assert f"the kubelet: {tmp_path / 'nowhere'} is no folder" in readings.lines(found)
     assert len(found.cores) == 4

@@ -22,18 +22,18 @@ def plain(record: envelope.Record) -> tuple[object, ...]:
     return record.offset, record.key, record.type, record.value, record.id, *of_object
 
 
-async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.History:
+async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory:
     """The history, once it has so many records of jobs."""
 
     def is_there(found: list[envelope.Record]) -> bool:
         positions = [
             message.positions
             for record in found
-            if isinstance(message := envelope.decode(record), messages.ChangesKept)
+            if isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
         ]
         return any(each.get(JOBS, 0) >= jobs for each in positions[-1:])
 
-    return snapshot_history.read(await shell.until(bus, topics.CHANGES, is_there))
+    return snapshot_history.read_history(await shell.until(bus, topics.CHANGES, is_there))
 
 
 async def test_the_history_has_every_record_as_it_stood(
@@ -52,9 +52,9 @@ async def test_the_history_has_every_record_as_it_stood(
     assert [plain(each) for each in found.records if each.topic == topics.JOBS] == stood
     assert len(stood) == 3
     images = [
-        message.image_from
+        message.image_offset
         for record in await shell.said(bus, topics.CHANGES)
-        if isinstance(message := envelope.decode(record), messages.ChangesKept)
+        if isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
     ]
     assert set(images) == {1}, "behind what announces the writer"
 
@@ -88,13 +88,15 @@ async def test_an_image_a_day_makes_what_came_before_it_dispensable(
             lambda found: getattr(envelope.decode(found[-1]), "image_from", 0) > 1,
         )
     mark = envelope.decode(changes[-1])
-    assert isinstance(mark, messages.ChangesKept)
+    assert isinstance(mark, messages.HistoryCheckpointed)
     assert mark.imaged_at == clock.now
-    late = snapshot_history.read(each for each in changes if each.offset >= mark.image_from)
-    whole = snapshot_history.read(changes)
+    late = snapshot_history.read_history(
+        each for each in changes if each.offset >= mark.image_offset
+    )
+    whole = snapshot_history.read_history(changes)
     assert [plain(each) for each in late.records] == [plain(each) for each in whole.records]
-    assert late.whole_from == mark.positions
-    cut = snapshot_history.read(each for each in changes if each.offset > mark.image_from)
+    assert late.complete_from == mark.positions
+    cut = snapshot_history.read_history(each for each in changes if each.offset > mark.image_offset)
     assert cut.records == (), "half an image is none"
 
 
@@ -135,8 +137,8 @@ async def test_a_batch_and_how_far_it_goes_are_one_append(bus: bus_port.Bus) -> 
 
     async def keep(numbers: range) -> int:
         """The appends for these jobs."""
-        made = [builders.observed(builders.make_job(f"j{number}")) for number in numbers]
-        await writer.append(*made)
+        node_reports = [builders.snapshot_of(builders.make_job(f"j{number}")) for number in numbers]
+        await writer.append(*node_reports)
         counting = Counting(writer)
         health = runtime.Health("monitor")
         keeping = kept.History(bus, counting, health, lambda: builders.NOON, ends)

@@ -72,12 +72,12 @@ def card(number: int, **more: Any) -> dict[str, Any]:
 
 
 def test_where_there_is_no_driver_nothing_is_asked() -> None:
-    assert nvml.Driver(None).read() == gpus.Answers(absent=nvml.NO_DRIVER)
+    assert nvml.NvmlDriver(None).read() == gpus.DriverReadings(absent=nvml.NO_DRIVER)
 
 
 def test_a_card_that_supports_little_has_no_troubles() -> None:
-    (found,) = nvml.Driver(Cards(card(0))).read().gpus
-    assert found == gpus.GpuAnswer(
+    (found,) = nvml.NvmlDriver(Cards(card(0))).read().gpus
+    assert found == gpus.GpuReading(
         index=0,
         uuid="GPU-0",
         model="NVIDIA A100-SXM4-40GB",
@@ -94,7 +94,7 @@ def test_ways_and_active_links_are_asked_of_each_card() -> None:
         nvmlDeviceGetNvLinkRemoteDeviceType=lambda link: 0 if link == 0 else 2,
         nvmlDeviceGetNvLinkRemotePciInfo=remote,
     )
-    found = nvml.Driver(Cards(linked, card(1))).read()
+    found = nvml.NvmlDriver(Cards(linked, card(1))).read()
     assert [link.remote for link in found.gpus[0].links] == ["gpu", "switch"]
     assert found.gpus[1].links == ()
     assert found.ancestors == ((0, 20), (20, 0))
@@ -108,8 +108,8 @@ def test_mig_devices_are_named_by_their_profile() -> None:
         nvmlDeviceGetMigDeviceHandleByIndex=lambda place: 1 if place == 2 else _no_part(),
     )
     part = card(1, nvmlDeviceGetName="NVIDIA A100-SXM4-40GB MIG 1g.5gb")
-    found = nvml.Driver(Cards(parent, part)).read().gpus[0]
-    assert found.slices == (gpus.SliceAnswer(uuid="GPU-1", profile="1g.5gb", memory_bytes=40),)
+    found = nvml.NvmlDriver(Cards(parent, part)).read().gpus[0]
+    assert found.slices == (gpus.SliceReading(uuid="GPU-1", profile="1g.5gb", memory_bytes=40),)
 
 
 def _no_part() -> Any:
@@ -119,7 +119,7 @@ def _no_part() -> Any:
 def test_a_card_that_is_lost_keeps_its_place() -> None:
     dead = {"nvmlDeviceGetUUID": lost()}
     half_dead = card(1, nvmlDeviceGetMemoryInfo=lambda: _raise(lost()))
-    found = nvml.Driver(Cards(dead, half_dead)).read().gpus
+    found = nvml.NvmlDriver(Cards(dead, half_dead)).read().gpus
     assert [(each.uuid, each.lost, each.failed) for each in found] == [
         ("", "GPU is lost", {}),
         ("GPU-1", "GPU is lost", {}),
@@ -132,7 +132,7 @@ def _raise(error: Exception) -> Any:
 
 def test_errors_of_cards_are_kept_with_them() -> None:
     library = Cards(card(0), card(1))
-    driver = nvml.Driver(library)
+    driver = nvml.NvmlDriver(library)
     library.events = [(1, 79), (1, 79), (1, 31)]
     assert [each.xids for each in driver.read().gpus] == [(), (31, 79)]
     assert [each.xids for each in driver.read().gpus] == [(), (31, 79)]
@@ -141,7 +141,7 @@ def test_errors_of_cards_are_kept_with_them() -> None:
 def test_a_driver_that_fails_is_opened_anew() -> None:
     """As when it is replaced under the agent."""
     library = Cards(card(0))
-    driver = nvml.Driver(library)
+    driver = nvml.NvmlDriver(library)
     library.fails = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     assert driver.read().failed == {"GPUs": "the NVIDIA driver: Driver Not Loaded"}
     library.fails = None
@@ -152,7 +152,7 @@ def test_the_cards_of_this_machine_are_read() -> None:
     library = nvml.load()
     if library is None:
         pytest.skip("this machine has no NVIDIA driver: needs one GPU at least")
-    found = nvml.Driver(library).read()
+    found = nvml.NvmlDriver(library).read()
     assert not found.failed
     for each in found.gpus:
         assert each.uuid.startswith("GPU-")

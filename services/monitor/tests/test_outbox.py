@@ -63,15 +63,15 @@ async def running(
 
 def test_a_crowd_is_what_exceeds_few_at_once_or_a_second() -> None:
     """Half as many a second for a minute are none; twice as many are, and it ends with them."""
-    calm, crowded = outbox.Flow(), outbox.Flow()
+    calm, crowded = outbox.BurstDetector(), outbox.BurstDetector()
     step_s = 1 / outbox.FEW_PER_S
-    assert not any(calm.is_crowd(1, place * 2 * step_s) for place in range(6000))
-    told = [crowded.is_crowd(2, place * step_s) for place in range(6000)]
+    assert not any(calm.is_burst(1, place * 2 * step_s) for place in range(6000))
+    told = [crowded.is_burst(2, place * step_s) for place in range(6000)]
     assert not any(told[: outbox.FEW // 2])
     assert all(told[outbox.FEW :])
-    assert not crowded.is_crowd(1, 6000 * step_s + 2 * outbox.TICK_S)
-    assert not outbox.Flow().is_crowd(outbox.FEW, 0.0)
-    assert outbox.Flow().is_crowd(outbox.FEW + 1, 0.0)
+    assert not crowded.is_burst(1, 6000 * step_s + 2 * outbox.TICK_S)
+    assert not outbox.BurstDetector().is_burst(outbox.FEW, 0.0)
+    assert outbox.BurstDetector().is_burst(outbox.FEW + 1, 0.0)
 
 
 async def test_what_comes_alone_is_appended_at_once() -> None:
@@ -113,8 +113,8 @@ async def test_a_record_that_the_log_does_not_take_is_replaced_and_stops_no_othe
     error: Exception,
 ) -> None:
     """An object that cannot be recorded is unknown, never absent."""
-    node = builders.observed(builders.make_node("bad"))
-    other = builders.observed(builders.make_node("good"))
+    node = builders.snapshot_of(builders.make_node("bad"))
+    other = builders.snapshot_of(builders.make_node("good"))
     async with running({"bad": error}) as (box, log):
         for draft_ in (other, node, draft(1)):
             box.put(draft_)
@@ -127,7 +127,7 @@ async def test_a_record_that_the_log_does_not_take_is_replaced_and_stops_no_othe
 
 
 async def test_another_record_that_the_log_does_not_take_is_dropped() -> None:
-    made = draft(1)
+    node_reports = draft(1)
     topology = envelope.Draft(
         topic=topics.TOPOLOGY,
         key="n1",
@@ -138,6 +138,6 @@ async def test_another_record_that_the_log_does_not_take_is_dropped() -> None:
     )
     async with running({"n1": OverflowError("an int")}) as (box, log):
         box.put(topology)
-        box.put(made)
+        box.put(node_reports)
         assert await box.settled() == 1
-        assert log.appends == [(made.key,)]
+        assert log.appends == [(node_reports.key,)]

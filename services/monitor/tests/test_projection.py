@@ -7,7 +7,7 @@ from stromboli.monitor.core import projection
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.messages import base, cluster
-from stromboli.testkit import builders, objects, served
+from stromboli.testkit import builders, objects, served_pods
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -130,7 +130,7 @@ def test_of_a_pods_volumes_only_those_with_a_claim_are_on_the_topic() -> None:
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
         {"name": "scratch", "ephemeral": {}},
     ]
-    document = served.document(builders.make_pod("p1"))
+    document = served_pods.document(builders.make_pod("p1"))
     document["spec"]["volumes"] += claimed
     observed = projection.observe(kinds.PODS, msgspec.json.encode(document))
     assert isinstance(observed.message, core.Pod)

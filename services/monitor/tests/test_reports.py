@@ -10,21 +10,21 @@ from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
 
 SILENCE = timedelta(seconds=90)
-ONE = node_topology.NodeTopology(cells=(node_topology.NumaCell(id=0, cpus="0-3"),))
-OTHER = node_topology.NodeTopology(cells=(node_topology.NumaCell(id=0, cpus="0-2"),))
+ONE = node_topology.NodeTopology(numa_nodes=(node_topology.NumaNode(id=0, cpus="0-3"),))
+OTHER = node_topology.NodeTopology(numa_nodes=(node_topology.NumaNode(id=0, cpus="0-2"),))
 
 
 def at(seconds: float) -> datetime:
     return builders.NOON + timedelta(seconds=seconds)
 
 
-def begun(*drafts: envelope.Draft) -> reports.Reports:
+def begun(*drafts: envelope.Draft) -> reports.NodeReports:
     """A monitor that finds these on its topic, and opens at second 0."""
-    made = reports.Reports(SILENCE)
+    node_reports = reports.NodeReports(SILENCE)
     for offset, draft in enumerate(drafts):
-        made.fold(builders.make_record(draft, offset))
-    made.open(at(0))
-    return made
+        node_reports.apply(builders.make_record(draft, offset))
+    node_reports.open(at(0))
+    return node_reports
 
 
 def told(draft: envelope.Draft | None) -> node_topology.TopologyObserved:
@@ -47,16 +47,16 @@ def test_only_changes_are_said() -> None:
 
 def test_a_sign_of_life_is_taken_for_the_report_that_stands_alone() -> None:
     known = begun()
-    assert not known.alive("n1", "a", at(0))
+    assert not known.heartbeat("n1", "a", at(0))
     known.report("n1", ONE, "a", at(1))
-    assert known.alive("n1", "a", at(2))
-    assert not known.alive("n1", "b", at(3))
+    assert known.heartbeat("n1", "a", at(2))
+    assert not known.heartbeat("n1", "b", at(3))
 
 
 def test_an_agent_that_falls_silent_leaves_its_report_with_its_age() -> None:
     known = begun()
     known.report("n1", ONE, "a", at(1))
-    known.alive("n1", "a", at(20))
+    known.heartbeat("n1", "a", at(20))
     assert known.tick(at(110), everywhere) == []
     (draft,) = known.tick(at(111), everywhere)
     assert told(draft) == node_topology.TopologyObserved(
@@ -71,13 +71,13 @@ def test_an_agent_that_comes_back_is_heard_again() -> None:
     known = begun()
     known.report("n1", ONE, "a", at(1))
     known.tick(at(100), everywhere)
-    assert not known.alive("n1", "a", at(101))
+    assert not known.heartbeat("n1", "a", at(101))
     assert told(known.report("n1", ONE, "a", at(101))).silent_since is None
     assert known.silent() == {}
 
 
 def test_a_restarted_monitor_repeats_nothing_and_gives_agents_their_time() -> None:
-    before = reports.Reports(SILENCE)
+    before = reports.NodeReports(SILENCE)
     said = before.report("n1", ONE, "a", at(-1000))
     assert said is not None
     known = begun(said)
@@ -87,7 +87,7 @@ def test_a_restarted_monitor_repeats_nothing_and_gives_agents_their_time() -> No
 
 
 def test_what_is_silent_stays_so_over_a_restart() -> None:
-    before = reports.Reports(SILENCE)
+    before = reports.NodeReports(SILENCE)
     before.report("n1", ONE, "a", at(-1000))
     (said,) = before.tick(at(-500), everywhere)
     known = begun(said)
@@ -116,8 +116,8 @@ def test_what_a_replaced_monitor_hides_is_said_again(is_known: bool) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_replaced() -> None:
-    known = reports.Reports(SILENCE)
-    known.fold(builders.garbled(reports.Reports.topic, "n1"))
+    known = reports.NodeReports(SILENCE)
+    known.apply(builders.undecodable_record(reports.NodeReports.topic, "n1"))
     known.open(at(0))
     assert told(known.report("n1", ONE, "a", at(1))).topology == ONE
     assert known.tick(at(2), everywhere) == []

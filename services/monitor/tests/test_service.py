@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 from services.monitor.tests import shell
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
@@ -171,8 +171,8 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
     async with shell.monitoring(bus, cluster):
         (first,) = [r for r in await shell.said(bus, topics.QUEUES) if r.key == "q1"]
         await paused.append(
-            builders.observed(builders.make_queue("q1", weight=1)),
-            builders.observed(builders.make_queue("q2")),
+            builders.snapshot_of(builders.make_queue("q1", weight=1)),
+            builders.snapshot_of(builders.make_queue("q2")),
         )
         found: list[envelope.Record] = []
         async with asyncio.timeout(records.DEADLINE_S):

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import closing
 from stromboli.scheduler.core.model import entities
@@ -13,10 +13,12 @@ from stromboli.testkit import builders
 
 def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     """What does not fit whole leaves its room to the next."""
-    decided = usual.closed(
-        builders.make_node("n1", cpu="4"), *usual.gang("a", 5), *usual.gang("b", 4)
+    decided = default_sessions.closed(
+        builders.make_node("n1", cpu="4"),
+        *default_sessions.gang("a", 5),
+        *default_sessions.gang("b", 4),
     )
-    assert set(usual.binds(decided)) == {"b-0", "b-1", "b-2", "b-3"}
+    assert set(default_sessions.binds(decided)) == {"b-0", "b-1", "b-2", "b-3"}
     job = decided.jobs["default/a"]
     assert closing.counts(job) == {"Pending": 5}
     assert "4/5 tasks" not in job.explain()
@@ -25,28 +27,28 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
 
 def test_beyond_its_minimum_a_gang_takes_turns() -> None:
     """Once ready, one task a visit: two gangs of equal standing share what is left."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1", cpu="6"),
-        *usual.gang("a", 6, min_member=1),
-        *usual.gang("b", 6, min_member=1),
+        *default_sessions.gang("a", 6, min_member=1),
+        *default_sessions.gang("b", 6, min_member=1),
         tier=[sessions.plugin("gang"), sessions.plugin("drf"), sessions.plugin("predicates")],
     )
-    placed = [name.partition("-")[0] for name in usual.binds(decided)]
+    placed = [name.partition("-")[0] for name in default_sessions.binds(decided)]
     assert sorted(placed) == ["a"] * 3 + ["b"] * 3
 
 
 def test_a_gang_is_promised_what_is_being_released() -> None:
     """Promised places are kept for it, and nothing is bound yet."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1", cpu="2"),
         builders.make_pod("leaving", node="n1", phase="Running", deleting=builders.NOON),
-        *usual.gang("a", 2),
-        *usual.gang("b", 1),
+        *default_sessions.gang("a", 2),
+        *default_sessions.gang("b", 1),
     )
-    assert usual.binds(decided) == {}
+    assert default_sessions.binds(decided) == {}
     statuses = [task.status for task in decided.jobs["default/a"].tasks.values()]
     assert sorted(statuses) == [entities.Status.ALLOCATED, entities.Status.PIPELINED]
-    assert simulate.outcome("", decided).pipelined["default/a"] != {}
+    assert simulate.summarize("", decided).pipelined["default/a"] != {}
 
 
 @pytest.mark.parametrize(
@@ -54,14 +56,14 @@ def test_a_gang_is_promised_what_is_being_released() -> None:
 )
 def test_whatever_a_device_plugin_offers_is_counted(device: str) -> None:
     """Two nodes of four and three: a gang of threes takes one on each, a third finds none whole."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1", extra={device: 4}),
         builders.make_node("n2", extra={device: 3}),
         builders.make_node("n3"),
-        *usual.gang("a", 2, extra={device: 3}),
-        *usual.gang("b", 1, extra={device: 2}),
+        *default_sessions.gang("a", 2, extra={device: 3}),
+        *default_sessions.gang("b", 1, extra={device: 2}),
     )
-    assert set(usual.binds(decided).items()) in (
+    assert set(default_sessions.binds(decided).items()) in (
         {("a-0", "n1"), ("a-1", "n2")},
         {("a-0", "n2"), ("a-1", "n1")},
     )
@@ -71,31 +73,33 @@ def test_whatever_a_device_plugin_offers_is_counted(device: str) -> None:
 def test_a_role_that_failed_stops_the_gang_only_where_it_is_needed() -> None:
     """Tasks of other roles are still placed if the minimum can be reached with them."""
     picky = {"disk": "fast"}
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1"),
         builders.make_pod_group("g", 2),
         builders.make_pod("g-a-0", "g", task="a", node_selector=picky),
         builders.make_pod("g-b-0", "g", task="b"),
         builders.make_pod("g-b-1", "g", task="b"),
     )
-    assert set(usual.binds(decided)) == {"g-b-0", "g-b-1"}
+    assert set(default_sessions.binds(decided)) == {"g-b-0", "g-b-1"}
 
 
 def test_gated_pods_wait() -> None:
     """A pod with a scheduling gate is never placed."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1"),
         builders.make_pod_group("g", 1),
         builders.make_pod("g-0", "g", gates=("example.com/later",)),
         builders.make_pod("g-1", "g"),
     )
-    assert usual.binds(decided) == {"g-1": "n1"}
+    assert default_sessions.binds(decided) == {"g-1": "n1"}
 
 
 def test_of_equal_nodes_the_first_by_name_is_taken_whatever_the_order_of_objects() -> None:
     """The same cluster in another order gives the same decisions."""
-    objects = [*(builders.make_node(f"n{at}") for at in range(5)), *usual.gang("a", 3)]
-    decided = [usual.binds(usual.closed(*each)) for each in (objects, objects[::-1])]
+    objects = [*(builders.make_node(f"n{at}") for at in range(5)), *default_sessions.gang("a", 3)]
+    decided = [
+        default_sessions.binds(default_sessions.closed(*each)) for each in (objects, objects[::-1])
+    ]
     assert decided[0] == decided[1]
     assert decided[0]["a-0"] == "n0"
 
@@ -106,13 +110,13 @@ def test_a_nominated_node_is_tried_first() -> None:
     nominated = msgspec.structs.replace(
         pod, status=core.PodStatus(phase="Pending", nominated_node_name="z")
     )
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("a", cpu="64"),
         builders.make_node("z", cpu="2"),
         builders.make_pod_group("g", 1),
         nominated,
     )
-    assert usual.binds(decided) == {"g-0": "z"}
+    assert default_sessions.binds(decided) == {"g-0": "z"}
 
 
 def test_a_pending_job_gets_in_by_enqueue_and_no_other_way_where_there_is_one() -> None:
@@ -122,41 +126,43 @@ def test_a_pending_job_gets_in_by_enqueue_and_no_other_way_where_there_is_one() 
         builders.make_pod("g-0", "g"),
         builders.make_node("n1"),
     ]
-    assert usual.binds(usual.closed(*job, run="allocate")) == {"g-0": "n1"}
-    assert usual.binds(usual.closed(*job, run="allocate, enqueue")) == {}
-    assert usual.binds(usual.closed(*job, run="enqueue, allocate")) == {"g-0": "n1"}
+    assert default_sessions.binds(default_sessions.closed(*job, run="allocate")) == {"g-0": "n1"}
+    assert default_sessions.binds(default_sessions.closed(*job, run="allocate, enqueue")) == {}
+    assert default_sessions.binds(default_sessions.closed(*job, run="enqueue, allocate")) == {
+        "g-0": "n1"
+    }
     shut = simulate.run(
-        sessions.configured(usual.TIER, run="enqueue, allocate"),
+        sessions.configured(default_sessions.TIER, run="enqueue, allocate"),
         sessions.given([builders.make_queue(state="Closed"), *job]),
     )
-    assert usual.binds(shut) == {}
+    assert default_sessions.binds(shut) == {}
     assert shut.jobs["default/g"].fit_error == "queue default is Closed"
 
 
 def test_backfill_places_what_asks_for_nothing() -> None:
     """A best-effort pod goes on a full node, as long as it takes another pod."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1", cpu="1", pods=2),
-        *usual.gang("a", 1),
+        *default_sessions.gang("a", 1),
         builders.make_pod_group("b", 1),
         builders.make_pod("b-0", "b", cpu=None, memory=None),
         builders.make_pod("b-1", "b", cpu=None, memory=None),
         run="allocate, backfill",
     )
-    assert usual.binds(decided) == {"a-0": "n1", "b-0": "n1"}
+    assert default_sessions.binds(decided) == {"a-0": "n1", "b-0": "n1"}
     (error,) = decided.jobs["default/b"].fit_errors.values()
     assert dict(error.refusals) == {"node(s) pod number exceeded": 1}
 
 
 def test_roles_that_lack_their_minimum_are_placed_first() -> None:
     """Workers beyond their minimum must not take the room that the gang needs to start."""
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1", cpu="3"),
         builders.make_pod_group("g", 3, min_task_member={"worker": 2, "launcher": 1}),
         *(builders.make_pod(f"g-a-{at}", "g", task="worker", priority=9) for at in range(4)),
         builders.make_pod("g-b-0", "g", task="launcher", priority=1),
     )
-    assert set(usual.binds(decided)) == {"g-a-0", "g-a-1", "g-b-0"}
+    assert set(default_sessions.binds(decided)) == {"g-a-0", "g-a-1", "g-b-0"}
 
 
 @pytest.mark.parametrize("more", ["", "terminates"])
@@ -173,7 +179,9 @@ def test_a_gang_that_was_whole_and_lost_members_is_unknown(more: str) -> None:
         objects[-1] = going
     phases = {
         before: closing.phase(
-            usual.closed(*objects, builders.make_pod_group("g", 2, phase=before)).jobs["default/g"]
+            default_sessions.closed(*objects, builders.make_pod_group("g", 2, phase=before)).jobs[
+                "default/g"
+            ]
         )
         for before in ("Running", "Inqueue")
     }
@@ -183,12 +191,12 @@ def test_a_gang_that_was_whole_and_lost_members_is_unknown(more: str) -> None:
 def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
     """The victim still holds its place among the node's pods; nothing is bound beside it."""
     full = builders.make_node("n1", pods=1)
-    victim = usual.gang("old", 1, min_member=0, cpu=None, memory=None, node="n1")
+    victim = default_sessions.gang("old", 1, min_member=0, cpu=None, memory=None, node="n1")
     newcomer = [
         builders.make_pod_group("new", 1, priority_class="high"),
         builders.make_pod("new-0", "new", cpu=None, memory=None),
     ]
-    closed = usual.closed(
+    closed = default_sessions.closed(
         full,
         builders.make_priority_class("high", 9),
         *victim,
@@ -196,5 +204,5 @@ def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
         run="allocate, preempt, backfill",
     )
     assert [each.task for each in closed.decisions.evictions] == ["default/old-0"]
-    assert usual.binds(closed) == {}
+    assert default_sessions.binds(closed) == {}
     assert closed.jobs["default/new"].waiting == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.tests.cell import Cell, answer, draft, fold
+from services.scheduler.tests.support.harness import SchedulerHarness, answer, draft, fold
 from stromboli.scheduler.core.cache import (
     assume_cache,
     assumption_states,
@@ -19,11 +19,12 @@ from stromboli.scheduler.core.cache.assumption_states import Event, IllegalTrans
 from stromboli.shared import envelope, keys, snapshot, topics
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import builders, depth, topic_log
+from stromboli.testkit import builders, topic_log
+from stromboli.testkit.strategies import depth
 
 NODE = builders.make_node("n1", cpu="64", pods=30_000)
 QUEUE = builders.make_queue()
-LIMIT = republication.LIMIT
+LIMIT = republication.FIRST_WAIT
 
 
 def pods(group: str, count: int, node: str = "", version: int = 1) -> list[core.Pod]:
@@ -47,21 +48,21 @@ def statement(group: str, count: int, **more: object) -> messages.StatementDecid
     return msgspec.structs.replace(made, **more)
 
 
-def decide(cell: Cell, made: messages.StatementDecided) -> envelope.Record:
-    record = cell.log.append(draft(topics.DECISIONS, made.pod_group, made))
-    cell.apply(record)
+def decide(harness: SchedulerHarness, made: messages.StatementDecided) -> envelope.Record:
+    record = harness.log.append(draft(topics.DECISIONS, made.pod_group, made))
+    harness.apply(record)
     return record
 
 
-def gang(cell: Cell, group: str, count: int) -> envelope.Record:
+def gang(harness: SchedulerHarness, group: str, count: int) -> envelope.Record:
     """A gang whose pods are seen, and its decision."""
-    cell.see(builders.make_pod_group(group, count), *pods(group, count))
-    return decide(cell, statement(group, count))
+    harness.see(builders.make_pod_group(group, count), *pods(group, count))
+    return decide(harness, statement(group, count))
 
 
 @pytest.fixture
-def cell() -> Cell:
-    made = Cell()
+def harness() -> SchedulerHarness:
+    made = SchedulerHarness()
     made.see(QUEUE, NODE)
     return made
 
@@ -121,40 +122,40 @@ def test_folding_a_decision_asks_a_constant_number_of_questions_per_pod() -> Non
 # One by one
 
 
-def test_tasks_of_a_decision_close_one_by_one(cell: Cell) -> None:
-    gang(cell, "g1", 3)
-    assert cell.picture.unanswered() == 3
+def test_tasks_of_a_decision_close_one_by_one(harness: SchedulerHarness) -> None:
+    gang(harness, "g1", 3)
+    assert harness.cache.unanswered() == 3
     one, two, three = pods("g1", 3, node="n1", version=2)
-    cell.see(one)
-    assert cell.picture.unanswered() == 2, "the snapshot says so before the outcome"
-    cell.see(three)
-    assert cell.picture.unanswered() == 1
-    cell.apply(*cell.log.lose(two))
-    assert cell.picture.unanswered() == 0
+    harness.see(one)
+    assert harness.cache.unanswered() == 2, "the snapshot says so before the outcome"
+    harness.see(three)
+    assert harness.cache.unanswered() == 1
+    harness.apply(*harness.log.lose(two))
+    assert harness.cache.unanswered() == 0
 
 
-def test_a_stuck_decision_keeps_no_other_one_in_memory(cell: Cell) -> None:
-    gang(cell, "stuck", 1)
+def test_a_stuck_decision_keeps_no_other_one_in_memory(harness: SchedulerHarness) -> None:
+    gang(harness, "stuck", 1)
     for at in range(50):
-        record = gang(cell, f"g{at}", 2)
-        cell.apply(cell.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
-    assert len(cell.picture.assumed) == 1
+        record = gang(harness, f"g{at}", 2)
+        harness.apply(harness.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
+    assert len(harness.cache.assumed) == 1
 
 
 def test_a_stuck_decision_that_is_published_again_does_not_hold_back_the_restart(
-    cell: Cell,
+    harness: SchedulerHarness,
 ) -> None:
-    gang(cell, "stuck", 1)
+    gang(harness, "stuck", 1)
     for at in range(50):
-        record = gang(cell, f"g{at}", 2)
-        cell.apply(cell.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
-    assert cell.picture.restart_from() == (0, 0)
-    assert cell.picture.assumed.overdue(builders.NOON) == []
-    (again,) = cell.picture.assumed.overdue(builders.NOON + LIMIT)
-    decide(cell, again)
-    assert cell.picture.restart_from() == (51, 50)
-    restarted = fold([it for it in cell.log.records if not _is_read_before(it, 51, 50)])
-    assert restarted.unanswered() == cell.picture.unanswered() == 1
+        record = gang(harness, f"g{at}", 2)
+        harness.apply(harness.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
+    assert harness.cache.restart_from() == (0, 0)
+    assert harness.cache.assumed.overdue(builders.NOON) == []
+    (again,) = harness.cache.assumed.overdue(builders.NOON + LIMIT)
+    decide(harness, again)
+    assert harness.cache.restart_from() == (51, 50)
+    restarted = fold([it for it in harness.log.records if not _is_read_before(it, 51, 50)])
+    assert restarted.unanswered() == harness.cache.unanswered() == 1
 
 
 def _is_read_before(record: envelope.Record, decisions: int, outcomes: int) -> bool:
@@ -165,95 +166,101 @@ def _is_read_before(record: envelope.Record, decisions: int, outcomes: int) -> b
 # Early outcomes
 
 
-def test_an_outcome_of_a_decision_that_a_restart_does_not_read_is_not_kept(cell: Cell) -> None:
-    record = gang(cell, "g1", 1)
-    later = gang(cell, "g2", 1)
-    outcome = cell.log.append(answer(record, "executed"))
-    restarted = Cell()
-    restarted.picture.advance({topics.DECISIONS.name: later.offset})
+def test_an_outcome_of_a_decision_that_a_restart_does_not_read_is_not_kept(
+    harness: SchedulerHarness,
+) -> None:
+    record = gang(harness, "g1", 1)
+    later = gang(harness, "g2", 1)
+    outcome = harness.log.append(answer(record, "executed"))
+    restarted = SchedulerHarness()
+    restarted.cache.advance({topics.DECISIONS.name: later.offset})
     restarted.apply(outcome, later)
-    assert restarted.picture.restart_from() == (later.offset, outcome.offset + 1)
+    assert restarted.cache.restart_from() == (later.offset, outcome.offset + 1)
 
 
-def test_an_early_outcome_is_dropped_once_its_decision_could_have_come(cell: Cell) -> None:
+def test_an_early_outcome_is_dropped_once_its_decision_could_have_come(
+    harness: SchedulerHarness,
+) -> None:
     """It is one of a replaced writer, which no reader sees."""
-    record = gang(cell, "g1", 1)
+    record = gang(harness, "g1", 1)
     ghost = messages.DecisionAnswered(
         decision="scheduler/0/77", decision_offset=5, pod_group=record.key
     )
-    cell.apply(cell.log.append(draft(topics.OUTCOMES, "scheduler/0/77", ghost)))
-    cell.see(*pods("g1", 1, node="n1", version=2))
-    assert cell.picture.restart_from() == (1, 0)
-    cell.picture.advance({topics.DECISIONS.name: 6})
-    assert cell.picture.restart_from() == (6, 1)
+    harness.apply(harness.log.append(draft(topics.OUTCOMES, "scheduler/0/77", ghost)))
+    harness.see(*pods("g1", 1, node="n1", version=2))
+    assert harness.cache.restart_from() == (1, 0)
+    harness.cache.advance({topics.DECISIONS.name: 6})
+    assert harness.cache.restart_from() == (6, 1)
 
 
 # Published again
 
 
-def test_a_refusal_of_an_earlier_publication_frees_nothing(cell: Cell) -> None:
+def test_a_refusal_of_an_earlier_publication_frees_nothing(harness: SchedulerHarness) -> None:
     """The controller may still act on the later one."""
-    record = gang(cell, "g1", 1)
-    again = decide(cell, statement("g1", 1, decision=record.id))
-    cell.apply(cell.log.append(answer(record, "refused", "g1-w-0")))
-    assert cell.used_cpu() == 1
-    cell.apply(cell.log.append(answer(again, "refused", "g1-w-0")))
-    assert cell.used_cpu() == 0
+    record = gang(harness, "g1", 1)
+    again = decide(harness, statement("g1", 1, decision=record.id))
+    harness.apply(harness.log.append(answer(record, "refused", "g1-w-0")))
+    assert harness.used_cpu() == 1
+    harness.apply(harness.log.append(answer(again, "refused", "g1-w-0")))
+    assert harness.used_cpu() == 0
 
 
-def test_what_is_published_again_is_what_is_still_open(cell: Cell) -> None:
-    record = gang(cell, "g1", 3)
-    cell.see(pods("g1", 3, node="n1", version=2)[1])
-    cell.picture.assumed.overdue(builders.NOON)
-    (again,) = cell.picture.assumed.overdue(builders.NOON + LIMIT)
+def test_what_is_published_again_is_what_is_still_open(harness: SchedulerHarness) -> None:
+    record = gang(harness, "g1", 3)
+    harness.see(pods("g1", 3, node="n1", version=2)[1])
+    harness.cache.assumed.overdue(builders.NOON)
+    (again,) = harness.cache.assumed.overdue(builders.NOON + LIMIT)
     assert again.decision == record.id
     assert [bind.pod for bind in again.binds] == ["g1-w-0", "g1-w-2"]
 
 
-def test_a_decision_is_published_again_less_and_less_often(cell: Cell) -> None:
-    gang(cell, "g1", 1)
+def test_a_decision_is_published_again_less_and_less_often(harness: SchedulerHarness) -> None:
+    gang(harness, "g1", 1)
     times = []
     for second in range(0, 3600, 10):
         now = builders.NOON + timedelta(seconds=second)
-        times += [second for _ in cell.picture.assumed.overdue(now)]
+        times += [second for _ in harness.cache.assumed.overdue(now)]
     assert times == [30, 90, 210, 450, 930, 1530, 2130, 2730, 3330]
 
 
-def test_a_clock_that_is_set_back_starts_the_wait_again(cell: Cell) -> None:
-    gang(cell, "g1", 1)
-    cell.picture.assumed.overdue(builders.NOON)
+def test_a_clock_that_is_set_back_starts_the_wait_again(harness: SchedulerHarness) -> None:
+    gang(harness, "g1", 1)
+    harness.cache.assumed.overdue(builders.NOON)
     earlier = builders.NOON - timedelta(hours=1)
-    assert cell.picture.assumed.overdue(earlier) == []
-    assert len(cell.picture.assumed.overdue(earlier + LIMIT)) == 1
+    assert harness.cache.assumed.overdue(earlier) == []
+    assert len(harness.cache.assumed.overdue(earlier + LIMIT)) == 1
 
 
-def test_a_controller_that_is_behind_gets_few_decisions_again(cell: Cell) -> None:
-    for at in range(republication.MOST + 50):
-        gang(cell, f"g{at}", 1)
-    cell.picture.assumed.overdue(builders.NOON)
-    again = cell.picture.assumed.overdue(builders.NOON + LIMIT)
-    assert len(again) == republication.MOST
+def test_a_controller_that_is_behind_gets_few_decisions_again(harness: SchedulerHarness) -> None:
+    for at in range(republication.MAX_PER_STEP + 50):
+        gang(harness, f"g{at}", 1)
+    harness.cache.assumed.overdue(builders.NOON)
+    again = harness.cache.assumed.overdue(builders.NOON + LIMIT)
+    assert len(again) == republication.MAX_PER_STEP
 
 
-def test_outcomes_that_are_lost_for_certain_are_asked_for_all_at_once(cell: Cell) -> None:
+def test_outcomes_that_are_lost_for_certain_are_asked_for_all_at_once(
+    harness: SchedulerHarness,
+) -> None:
     """The controller says that it has answered all below its offset."""
-    count = republication.MOST + 50
+    count = republication.MAX_PER_STEP + 50
     for at in range(count):
-        gang(cell, f"g{at}", 1)
-    last = gang(cell, "last", 1)
-    told = envelope.decode(cell.log.append(answer(last, "executed")))
+        gang(harness, f"g{at}", 1)
+    last = gang(harness, "last", 1)
+    told = envelope.decode(harness.log.append(answer(last, "executed")))
     assert isinstance(told, messages.DecisionAnswered)
     behind = msgspec.structs.replace(told, unanswered_from=last.offset + 1)
-    cell.apply(cell.log.append(draft(topics.OUTCOMES, last.id, behind)))
-    cell.picture.assumed.overdue(builders.NOON)
-    again = cell.picture.assumed.overdue(builders.NOON + LIMIT)
+    harness.apply(harness.log.append(draft(topics.OUTCOMES, last.id, behind)))
+    harness.cache.assumed.overdue(builders.NOON)
+    again = harness.cache.assumed.overdue(builders.NOON + LIMIT)
     assert len(again) == count + 1
 
 
-def test_evictions_under_notice_keep_no_pod_waiting_for_a_place(cell: Cell) -> None:
+def test_evictions_under_notice_keep_no_pod_waiting_for_a_place(harness: SchedulerHarness) -> None:
     """The controller waits hours for the end of the notice, at no cost to others."""
     (one,) = pods("g1", 1, node="n1")
-    cell.see(builders.make_pod_group("g1", 1), one)
+    harness.see(builders.make_pod_group("g1", 1), one)
     eviction = messages.Eviction(
         namespace="default",
         pod=one.metadata.name,
@@ -261,15 +268,15 @@ def test_evictions_under_notice_keep_no_pod_waiting_for_a_place(cell: Cell) -> N
         reason="preempt",
         notice_s=3600,
     )
-    decide(cell, statement("g2", 0, evictions=(eviction,)))
-    assert cell.picture.unanswered() == 0
+    decide(harness, statement("g2", 0, evictions=(eviction,)))
+    assert harness.cache.unanswered() == 0
 
 
-def test_a_pod_without_a_uid_is_known_by_its_task(cell: Cell) -> None:
+def test_a_pod_without_a_uid_is_known_by_its_task(harness: SchedulerHarness) -> None:
     (bind,) = statement("g1", 1).binds
     planned = msgspec.structs.replace(bind, uid="", version=1, task="w", index=0)
     job = builders.make_job("g1")
-    decide(cell, statement("g1", 1, binds=(planned,), job_uid=job.metadata.uid))
+    decide(harness, statement("g1", 1, binds=(planned,), job_uid=job.metadata.uid))
 
     def made_for(job_version: int) -> core.Pod:
         return builders.make_pod(
@@ -284,10 +291,10 @@ def test_a_pod_without_a_uid_is_known_by_its_task(cell: Cell) -> None:
             generation=1 + job_version,
         )
 
-    cell.see(builders.make_pod_group("g1", 1), made_for(0))
-    assert cell.used_cpu() == 0, "a pod of the job's version before"
-    cell.see(made_for(1))
-    assert cell.used_cpu() == 1
+    harness.see(builders.make_pod_group("g1", 1), made_for(0))
+    assert harness.used_cpu() == 0, "a pod of the job's version before"
+    harness.see(made_for(1))
+    assert harness.used_cpu() == 1
 
 
 # Any interleaving
@@ -297,12 +304,12 @@ def test_a_pod_without_a_uid_is_known_by_its_task(cell: Cell) -> None:
 @given(data=st.data())
 def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject) -> None:
     """Decisions, publications, outcomes and snapshots, each topic in its own order."""
-    cell = Cell()
-    cell.see(QUEUE, NODE)
+    harness = SchedulerHarness()
+    harness.see(QUEUE, NODE)
     newest: dict[str, envelope.Record] = {}
     for number in range(data.draw(st.integers(1, 4))):
         group = f"g{number}"
-        record = gang(cell, group, data.draw(st.integers(1, 3)))
+        record = gang(harness, group, data.draw(st.integers(1, 3)))
         newest[record.id] = record
     for _ in range(data.draw(st.integers(0, 8))):
         id_ = data.draw(st.sampled_from(sorted(newest)))
@@ -312,21 +319,21 @@ def test_any_interleaving_of_topics_leads_to_the_same_state(data: st.DataObject)
         match data.draw(st.sampled_from(("answer", "publish", "see", "lose"))):
             case "answer":
                 refused = data.draw(st.sets(st.sampled_from([it.pod for it in made.binds])))
-                cell.apply(cell.log.append(answer(record, "refused", *refused)))
+                harness.apply(harness.log.append(answer(record, "refused", *refused)))
             case "publish":
                 again = msgspec.structs.replace(made, decision=id_)
-                newest[id_] = decide(cell, again)
+                newest[id_] = decide(harness, again)
             case "see":
                 group = made.pod_group.removeprefix("default/")
-                cell.see(pods(group, len(made.binds), node="n1", version=2)[0])
+                harness.see(pods(group, len(made.binds), node="n1", version=2)[0])
             case _:
                 group = made.pod_group.removeprefix("default/")
-                cell.apply(*cell.log.lose(pods(group, len(made.binds))[-1]))
+                harness.apply(*harness.log.lose(pods(group, len(made.binds))[-1]))
     choices = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12))
-    mixed = Cell(topic_log.interleaved(cell.log.records, choices))
-    assert mixed.picture.unanswered() == cell.picture.unanswered()
-    assert mixed.used_cpu() == cell.used_cpu()
-    cell.picture.rest(is_throttled=False)
-    mixed.picture.rest(is_throttled=False)
-    assert mixed.picture.restart_from()[0] == cell.picture.restart_from()[0]
-    assert len(mixed.picture.assumed) == len(cell.picture.assumed)
+    mixed = SchedulerHarness(topic_log.interleave(harness.log.records, choices))
+    assert mixed.cache.unanswered() == harness.cache.unanswered()
+    assert mixed.used_cpu() == harness.used_cpu()
+    harness.cache.finish_session(is_throttled=False)
+    mixed.cache.finish_session(is_throttled=False)
+    assert mixed.cache.restart_from()[0] == harness.cache.restart_from()[0]
+    assert len(mixed.cache.assumed) == len(harness.cache.assumed)

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
-from services.scheduler.tests.running import SETTINGS, Outside, serving
+from services.scheduler.tests.support import default_sessions, sessions
+from services.scheduler.tests.support.service_driver import SETTINGS, OtherServices, serving
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
 QUEUE, NODE = builders.make_queue(), builders.make_node("n1", cpu="4")
-FINE = usual.gang("fine", 2)
+FINE = default_sessions.gang("fine", 2)
 TREE = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -32,15 +32,19 @@ tiers:
 
 
 async def run(
-    outside: Outside, *objects: meta.Object, settings: Any = SETTINGS
+    other_services: OtherServices, *objects: meta.Object, settings: Any = SETTINGS
 ) -> tuple[dict[str, str], dict[str, messages.PodGroupExplained]]:
     """Pod -> node of what is bound once the gang that is fine is, and what is told of the one that
     is called bad."""
-    await outside.see(*objects, *FINE)
-    await outside.sync()
-    async with serving(outside.bus, settings) as health:
-        decisions = await outside.until(topics.DECISIONS, lambda found: "fine-1" in places(found))
-        told = await outside.until(topics.EXPLANATIONS, lambda found: "default/bad" in why(found))
+    await other_services.see(*objects, *FINE)
+    await other_services.sync()
+    async with serving(other_services.bus, settings) as health:
+        decisions = await other_services.until(
+            topics.DECISIONS, lambda found: "fine-1" in places(found)
+        )
+        told = await other_services.until(
+            topics.EXPLANATIONS, lambda found: "default/bad" in why(found)
+        )
         assert health.is_ready
     return places(decisions), why(told)
 
@@ -63,33 +67,41 @@ ODD = ("-1", "4 cores", "1Gb", "0x10", "", "NaN", "1e400")
 
 @pytest.mark.parametrize("quantity", ODD)
 async def test_a_gang_that_asks_for_an_odd_amount_waits_and_says_for_which(
-    outside: Outside, quantity: str
+    other_services: OtherServices, quantity: str
 ) -> None:
-    bound, told = await run(outside, QUEUE, NODE, *usual.gang("bad", 1, cpu=quantity))
+    bound, told = await run(
+        other_services, QUEUE, NODE, *default_sessions.gang("bad", 1, cpu=quantity)
+    )
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
     assert told["default/bad"].tier == "invalid"
     assert "cpu" in told["default/bad"].message
 
 
 @pytest.mark.parametrize("quantity", ODD)
-async def test_a_node_that_has_an_odd_amount_gets_nothing(outside: Outside, quantity: str) -> None:
+async def test_a_node_that_has_an_odd_amount_gets_nothing(
+    other_services: OtherServices, quantity: str
+) -> None:
     """Not even what would fit if it were read as large."""
     odd = builders.make_node("a", cpu=quantity)
-    bound, told = await run(outside, QUEUE, odd, NODE, *usual.gang("bad", 5))
+    bound, told = await run(other_services, QUEUE, odd, NODE, *default_sessions.gang("bad", 5))
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
     assert told["default/bad"].tier in ("resources", "fragmentation")
 
 
-async def test_a_node_that_says_nothing_of_what_it_has_gets_nothing(outside: Outside) -> None:
+async def test_a_node_that_says_nothing_of_what_it_has_gets_nothing(
+    other_services: OtherServices,
+) -> None:
     silent = core.Node(metadata=builders.make_meta("node", "a"))
-    bound, _ = await run(outside, QUEUE, silent, NODE, *usual.gang("bad", 5))
+    bound, _ = await run(other_services, QUEUE, silent, NODE, *default_sessions.gang("bad", 5))
     assert set(bound.values()) == {"n1"}
 
 
-async def test_a_resource_that_no_node_has_is_what_the_gang_is_short_of(outside: Outside) -> None:
+async def test_a_resource_that_no_node_has_is_what_the_gang_is_short_of(
+    other_services: OtherServices,
+) -> None:
     """Whatever its name."""
     extra = {"example.com/what": "1"}
-    _, told = await run(outside, QUEUE, NODE, *usual.gang("bad", 1, extra=extra))
+    _, told = await run(other_services, QUEUE, NODE, *default_sessions.gang("bad", 1, extra=extra))
     (short,) = told["default/bad"].shortages
     assert (short.resource, short.free, short.total) == ("example.com/what", 0, 0)
     assert "Insufficient example.com/what" in told["default/bad"].message
@@ -97,10 +109,10 @@ async def test_a_resource_that_no_node_has_is_what_the_gang_is_short_of(outside:
 
 @pytest.mark.parametrize("amounts", [{"cpu": "-3"}, {"cpu": "many"}], ids=["negative", "odd"])
 async def test_a_pod_group_with_odd_minimum_resources_stays_outside_alone(
-    outside: Outside, amounts: dict[str, Any]
+    other_services: OtherServices, amounts: dict[str, Any]
 ) -> None:
     bad = builders.make_pod_group("bad", 1, phase="Pending", min_resources=amounts)
-    bound, told = await run(outside, QUEUE, NODE, bad)
+    bound, told = await run(other_services, QUEUE, NODE, bad)
     assert len(bound) == 2
     assert told["default/bad"].message
 
@@ -108,23 +120,23 @@ async def test_a_pod_group_with_odd_minimum_resources_stays_outside_alone(
 @pytest.mark.parametrize("limit", ["capability", "deserved", "guarantee"])
 @pytest.mark.parametrize("amount", ["-4", "lots"])
 async def test_a_queue_with_an_odd_limit_takes_nothing_from_others(
-    outside: Outside, limit: str, amount: str
+    other_services: OtherServices, limit: str, amount: str
 ) -> None:
     """Others have their share as if it were not there."""
     limits: dict[str, Any] = {limit: {"cpu": amount}}
     queue = sessions.queue("odd", **limits)
     gang = sessions.gang("bad", "odd", 9, min_member=9)
-    bound, told = await run(outside, QUEUE, queue, NODE, *gang)
+    bound, told = await run(other_services, QUEUE, queue, NODE, *gang)
     assert len(bound) == 2
     assert told["default/bad"].queue == "odd"
 
 
 @pytest.mark.parametrize("weight", [0, -1])
 async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
-    outside: Outside, weight: int
+    other_services: OtherServices, weight: int
 ) -> None:
     queue = sessions.queue("odd", weight=weight)
-    bound, told = await run(outside, QUEUE, queue, NODE, *sessions.gang("bad", "odd", 1))
+    bound, told = await run(other_services, QUEUE, queue, NODE, *sessions.gang("bad", "odd", 1))
     assert len(bound) == 2
     assert told["default/bad"].tier == "share"
 
@@ -139,7 +151,7 @@ async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
     ids=["cycle", "itself", "missing"],
 )
 async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
-    outside: Outside, tmp_path: Path, queues: list[scheduling.Queue], names: str
+    other_services: OtherServices, tmp_path: Path, queues: list[scheduling.Queue], names: str
 ) -> None:
     """Those of other queues go on."""
     path = tmp_path / "c.yaml"
@@ -147,14 +159,16 @@ async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
     settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
     bad = builders.make_pod_group("bad", 1, queue="a", phase="Pending", min_resources={"cpu": "1"})
     root = sessions.queue("root")
-    bound, told = await run(outside, root, QUEUE, *queues, NODE, bad, settings=settings)
+    bound, told = await run(other_services, root, QUEUE, *queues, NODE, bad, settings=settings)
     assert len(bound) == 2
     assert told["default/bad"].tier == "enqueue"
     assert names in told["default/bad"].message
 
 
-async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(outside: Outside) -> None:
-    bound, told = await run(outside, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1))
+async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(
+    other_services: OtherServices,
+) -> None:
+    bound, told = await run(other_services, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1))
     assert len(bound) == 2
     assert told["default/bad"].message == (
         "queue nowhere does not exist: create it, or submit to another queue"
@@ -163,35 +177,40 @@ async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(outside: Outsid
 
 @pytest.mark.parametrize("amount", ["many", "-1"])
 async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
-    outside: Outside, amount: str
+    other_services: OtherServices, amount: str
 ) -> None:
     """Nothing is placed by amounts that nobody knows, or that cannot be."""
     wrong = sessions.queue("wrong", capability={"cpu": amount})
-    bound, told = await run(outside, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1))
+    bound, told = await run(other_services, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1))
     assert len(bound) == 2
     assert "Origin reason is: its queue cannot be read: " in told["default/bad"].message
     assert amount in told["default/bad"].message
 
 
-async def test_a_pod_of_no_group_is_left_alone(outside: Outside) -> None:
+async def test_a_pod_of_no_group_is_left_alone(other_services: OtherServices) -> None:
     """And one whose group is not there; what runs of them takes room."""
     alone = builders.make_pod("alone", cpu="1")
     orphan = builders.make_pod("orphan", "gone", cpu="1")
     takes = builders.make_pod("takes", cpu="1", node="n1", phase="Running")
     bound, told = await run(
-        outside, QUEUE, NODE, alone, orphan, takes, *usual.gang("bad", 4, cpu="1")
+        other_services, QUEUE, NODE, alone, orphan, takes, *default_sessions.gang("bad", 4, cpu="1")
     )
     assert sorted(bound) == ["fine-0", "fine-1"]
     assert told["default/bad"].shortages[0].free == 1000
 
 
-async def test_of_two_nodes_with_one_name_the_later_counts(outside: Outside) -> None:
+async def test_of_two_nodes_with_one_name_the_later_counts(other_services: OtherServices) -> None:
     """A name is a key: the second, with another uid, takes the place of the first, and what lies on
     it counts on."""
     small = builders.make_node("n1", cpu="3", generation=2, version=2)
     lies = builders.make_pod("lies", cpu="1", node="n1", phase="Running")
     bound, told = await run(
-        outside, QUEUE, builders.make_node("n1", cpu="64"), small, lies, *usual.gang("bad", 3)
+        other_services,
+        QUEUE,
+        builders.make_node("n1", cpu="64"),
+        small,
+        lies,
+        *default_sessions.gang("bad", 3),
     )
     assert bound == {"fine-0": "n1", "fine-1": "n1"}
     assert told["default/bad"].shortages[0].total == 3000
@@ -199,10 +218,14 @@ async def test_of_two_nodes_with_one_name_the_later_counts(outside: Outside) -> 
 
 @pytest.mark.parametrize("minimum", [0, -3])
 async def test_a_gang_of_no_or_a_negative_minimum_stops_nobody(
-    outside: Outside, minimum: int
+    other_services: OtherServices, minimum: int
 ) -> None:
-    await outside.see(QUEUE, NODE, *usual.gang("bad", 1, min_member=minimum), *FINE)
-    await outside.sync()
-    async with serving(outside.bus):
-        decisions = await outside.until(topics.DECISIONS, lambda found: len(places(found)) == 3)
+    await other_services.see(
+        QUEUE, NODE, *default_sessions.gang("bad", 1, min_member=minimum), *FINE
+    )
+    await other_services.sync()
+    async with serving(other_services.bus):
+        decisions = await other_services.until(
+            topics.DECISIONS, lambda found: len(places(found)) == 3
+        )
     assert set(places(decisions)) == {"bad-0", "fine-0", "fine-1"}

@@ -35,7 +35,7 @@ metrics:
 
 
 def refused(text: str) -> list[str]:
-    with pytest.raises(configuration_file.FileError) as caught:
+    with pytest.raises(configuration_file.ConfigurationFileError) as caught:
         configuration_file.parse(text, "c.yaml", REGISTRY)
     return caught.value.lines
 
@@ -68,7 +68,7 @@ def test_a_file_in_volcanos_format_is_taken_as_it_is() -> None:
 
 
 def test_without_a_file_the_fields_own_default_holds() -> None:
-    loaded = configuration_file.default(REGISTRY)
+    loaded = configuration_file.load_default(REGISTRY)
     assert loaded.configuration.actions == ("enqueue", "allocate", "backfill")
     assert loaded.warnings == ()
 
@@ -211,23 +211,23 @@ def test_a_file_is_read_again_only_when_it_says_something_else(tmp_path: Path) -
     second.write_text("actions: enqueue")
     mounted = tmp_path / "c.yaml"
     mounted.symlink_to(first)
-    file = configuration_file.File(mounted, REGISTRY)
-    found = file.look()
+    file = configuration_file.ConfigurationFile(mounted, REGISTRY)
+    found = file.read_if_changed()
     assert found is not None
     assert found.configuration.actions == ("allocate",)
-    assert file.look() is None
+    assert file.read_if_changed() is None
     mounted.unlink()
     mounted.symlink_to(second)
-    changed = file.look()
+    changed = file.read_if_changed()
     assert changed is not None
     assert changed.configuration.digest != found.configuration.digest
 
 
 def test_a_file_that_cannot_be_used_is_told_once(tmp_path: Path) -> None:
-    file = configuration_file.File(tmp_path / "c.yaml", REGISTRY)
+    file = configuration_file.ConfigurationFile(tmp_path / "c.yaml", REGISTRY)
     for content, why in ((None, "No such file"), (b"actions: x", "'x' is not"), (b"\xff", "UTF-8")):
         if content is not None:
             file.path.write_bytes(content)
-        with pytest.raises(configuration_file.FileError, match=why):
-            file.look()
-        assert file.look() is None
+        with pytest.raises(configuration_file.ConfigurationFileError, match=why):
+            file.read_if_changed()
+        assert file.read_if_changed() is None

@@ -1,4 +1,4 @@
-"""The plugin deviceshare: parts of GPU cards, cards by number, divided cards, in trials too."""
+"""The plugin deviceshare: parts of GPU GPUs, GPUs by number, divided GPUs, in trials too."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions, usual
-from services.scheduler.tests.cell import Cell, draft
+from services.scheduler.tests.support import default_sessions, sessions
+from services.scheduler.tests.support.harness import SchedulerHarness, draft
 from stromboli.scheduler.core import policy, simulate
 from stromboli.scheduler.core import schedule as session_core
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins.deviceshare import deviceshare
 from stromboli.shared import topics
 from stromboli.shared.api import core, meta
@@ -41,31 +41,31 @@ GEOMETRIES = [
 def tier(kind: str = "VGPUEnable", **arguments: Any) -> sessions.Tier:
     written = {f"deviceshare.{name}": value for name, value in arguments.items()}
     written[f"deviceshare.{kind}"] = True
-    return [*usual.TIER, sessions.plugin("deviceshare", written)]
+    return [*default_sessions.TIER, sessions.plugin("deviceshare", written)]
 
 
 def vgpu_node(
     name: str,
-    *cards: str,
+    *gpus: str,
     annotations: Mapping[str, str] | None = None,
     cpu: str = "64",
 ) -> core.Node:
     """Cards as ``id,memory`` with further fields as the register has them: users 10, an A100."""
     written = []
-    for card in cards:
-        uuid, memory, *rest = card.split(",")
+    for gpu in gpus:
+        uuid, memory, *finish_session = gpu.split(",")
         users, kind, health, mode = [
-            *rest,
-            *("10", "NVIDIA-A100", "true", "hami-core")[len(rest) :],
+            *finish_session,
+            *("10", "NVIDIA-A100", "true", "hami-core")[len(finish_session) :],
         ]
         written.append(f"{uuid},{users},{memory},{kind},{health},{mode}:")
     node = builders.make_node(
         name,
         cpu=cpu,
         extra={
-            "volcano.sh/vgpu-number": 10 * len(cards),
+            "volcano.sh/vgpu-number": 10 * len(gpus),
             "volcano.sh/vgpu-memory": 10**6,
-            "volcano.sh/vgpu-cores": 100 * len(cards),
+            "volcano.sh/vgpu-cores": 100 * len(gpus),
         },
     )
     return noted(node, {"volcano.sh/node-vgpu-register": "".join(written), **(annotations or {})})
@@ -92,11 +92,11 @@ def wants(*, number: int = 0, memory: int = 0, cores: int = 0) -> core.Container
 
 
 def gang(name: str, *containers: core.Container, pods: int = 1, **pod: Any) -> list[meta.Object]:
-    return usual.gang(name, pods, containers=containers, **pod)
+    return default_sessions.gang(name, pods, containers=containers, **pod)
 
 
 def given_to(decided: session.Session) -> dict[str, str]:
-    """Pod -> its cards, as they stand on it."""
+    """Pod -> its GPUs, as they stand on it."""
     return {
         key.partition("/")[2]: told[IDS]
         for key, told in decided.decisions.annotations.items()
@@ -112,11 +112,11 @@ def why(decided: session.Session, group: str = "g") -> str:
 
 
 def test_a_pod_gets_memory_and_compute_of_one_card() -> None:
-    """What it gets stands on the pod, for the device plugin; memory alone means one card."""
-    decided = usual.closed(
+    """What it gets stands on the pod, for the device plugin; memory alone means one gpu."""
+    decided = default_sessions.closed(
         vgpu_node("n1", "A,8000"), *gang("g", wants(memory=3000, cores=30)), tier=tier()
     )
-    assert usual.binds(decided) == {"g-0": "n1"}
+    assert default_sessions.binds(decided) == {"g-0": "n1"}
     told = decided.decisions.annotations["default/g-0"]
     assert told == {
         "volcano.sh/vgpu-ids-new": "A,NVIDIA,3000,30:",
@@ -129,15 +129,15 @@ def test_a_pod_gets_memory_and_compute_of_one_card() -> None:
 
 
 def test_containers_are_told_apart_and_cards_of_one_container_differ() -> None:
-    """A container without cards stands empty between the others."""
-    decided = usual.closed(
+    """A container without GPUs stands empty between the others."""
+    decided = default_sessions.closed(
         vgpu_node("n1", "A,8000", "B,8000"),
         *gang("g", wants(number=2, memory=1000), wants(), wants(number=1, cores=50)),
         tier=tier(),
     )
     assert given_to(decided) == {}
-    assert "cards that have enough left" in why(decided)
-    decided = usual.closed(
+    assert "GPUs that have enough left" in why(decided)
+    decided = default_sessions.closed(
         vgpu_node("n1", "A,8000", "B,8000"),
         *gang("g", wants(number=2, memory=1000), wants(), wants(memory=500, cores=50)),
         tier=tier(),
@@ -146,7 +146,7 @@ def test_containers_are_told_apart_and_cards_of_one_container_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "want", "fits"),
+    ("gpu", "demand", "fits"),
     [
         ("A,8000", wants(memory=8000), True),
         ("A,8000", wants(memory=8001), False),
@@ -156,10 +156,10 @@ def test_containers_are_told_apart_and_cards_of_one_container_differ() -> None:
         ("A,8000", wants(number=2, memory=1), False),
     ],
 )
-def test_a_card_gives_no_more_than_it_has(card: str, want: core.Container, fits: bool) -> None:
-    """Memory, users and cards that are well; no memory named means all of the card."""
-    decided = usual.closed(vgpu_node("n1", card), *gang("g", want), tier=tier())
-    assert bool(usual.binds(decided)) == fits
+def test_a_card_gives_no_more_than_it_has(gpu: str, demand: core.Container, fits: bool) -> None:
+    """Memory, users and GPUs that are well; no memory named means all of the gpu."""
+    decided = default_sessions.closed(vgpu_node("n1", gpu), *gang("g", demand), tier=tier())
+    assert bool(default_sessions.binds(decided)) == fits
 
 
 def running(name: str, ids: str, *containers: core.Container, **pod: Any) -> list[meta.Object]:
@@ -167,7 +167,7 @@ def running(name: str, ids: str, *containers: core.Container, **pod: Any) -> lis
 
 
 @pytest.mark.parametrize(
-    ("there", "want", "fits"),
+    ("there", "demand", "fits"),
     [
         ("A,NVIDIA,5000,60:", wants(memory=3000, cores=40), True),
         ("A,NVIDIA,5000,60:", wants(memory=3001, cores=40), False),
@@ -179,16 +179,18 @@ def running(name: str, ids: str, *containers: core.Container, **pod: Any) -> lis
         ("A,NVIDIA", wants(memory=1), False),
     ],
 )
-def test_what_pods_have_is_read_from_them(there: str, want: core.Container, fits: bool) -> None:
+def test_what_pods_have_is_read_from_them(there: str, demand: core.Container, fits: bool) -> None:
     """All containers count, full compute shares with nobody, and what cannot be read blocks."""
     old = running("old", there, wants(memory=1), wants(memory=1))
-    decided = usual.closed(vgpu_node("n1", "A,8000"), *old, *gang("g", want), tier=tier())
-    assert bool(usual.binds(decided)) == fits
+    decided = default_sessions.closed(
+        vgpu_node("n1", "A,8000"), *old, *gang("g", demand), tier=tier()
+    )
+    assert bool(default_sessions.binds(decided)) == fits
     assert ("cannot be read" in why(decided)) == (there == "A,NVIDIA")
 
 
 @pytest.mark.parametrize(
-    ("annotations", "card"),
+    ("annotations", "gpu"),
     [
         ({"nvidia.com/use-gputype": "t4,a100"}, "A"),
         ({"nvidia.com/nouse-gputype": "A100"}, "V"),
@@ -197,53 +199,55 @@ def test_what_pods_have_is_read_from_them(there: str, want: core.Container, fits
         ({"volcano.sh/vgpu-mode": "mig"}, ""),
     ],
 )
-def test_annotations_choose_among_cards(annotations: dict[str, str], card: str) -> None:
-    """Types by a part of their name in any case, cards by their id, deny wins; the mode exactly."""
+def test_annotations_choose_among_cards(annotations: dict[str, str], gpu: str) -> None:
+    """Types by a part of their name in any case, GPUs by their id, deny wins; the mode exactly."""
     node = vgpu_node("n1", "A,8000,10,NVIDIA-A100", "V,8000,10,NVIDIA-V100")
     pods = gang("g", wants(memory=1000), annotations=annotations)
-    decided = usual.closed(node, *pods, tier=tier())
-    assert given_to(decided) == ({"g-0": f"{card},NVIDIA,1000,0:"} if card else {})
+    decided = default_sessions.closed(node, *pods, tier=tier())
+    assert given_to(decided) == ({"g-0": f"{gpu},NVIDIA,1000,0:"} if gpu else {})
 
 
 @pytest.mark.parametrize(
-    ("policy", "card"), [("binpack", "A"), ("spread", "B"), ("", "C"), ("fragmentation", "A")]
+    ("policy", "gpu"), [("binpack", "A"), ("spread", "B"), ("", "C"), ("fragmentation", "A")]
 )
-def test_the_policy_chooses_the_card(policy: str, card: str) -> None:
+def test_the_policy_chooses_the_card(policy: str, gpu: str) -> None:
     """The fullest, the one with fewest users, the last, or what leaves most to others."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     other = running("other", "C,NVIDIA,1000,0:", wants(memory=1000))
     node = vgpu_node("n1", "A,8000", "B,8000", "C,8000")
     pods = gang("g", wants(memory=4000))
-    decided = usual.closed(node, *old, *other, *pods, tier=tier(SchedulePolicy=policy))
-    assert given_to(decided) == {"g-0": f"{card},NVIDIA,4000,0:"}
+    decided = default_sessions.closed(node, *old, *other, *pods, tier=tier(SchedulePolicy=policy))
+    assert given_to(decided) == {"g-0": f"{gpu},NVIDIA,4000,0:"}
 
 
 @pytest.mark.parametrize(("policy", "node"), [("binpack", "n1"), ("spread", "n2")])
 def test_the_policy_chooses_the_node_with_a_weight(policy: str, node: str) -> None:
-    """Without a weight, cards do not count for nodes."""
+    """Without a weight, GPUs do not count for nodes."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     nodes = [vgpu_node("n1", "A,8000"), vgpu_node("n2", "B,8000")]
     how = tier(SchedulePolicy=policy, ScheduleWeight=100)
-    decided = usual.closed(*nodes, *old, *gang("g", wants(memory=1000)), tier=how)
-    assert usual.binds(decided) == {"g-0": node}
+    decided = default_sessions.closed(*nodes, *old, *gang("g", wants(memory=1000)), tier=how)
+    assert default_sessions.binds(decided) == {"g-0": node}
 
 
 def test_fragmentation_keeps_whole_cards_for_those_who_want_them() -> None:
-    """Of two nodes, a part of a card goes where a card is broken into already."""
+    """Of two nodes, a part of a gpu goes where a gpu is broken into already."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     nodes = [vgpu_node("n1", "A,8000", "B,8000"), vgpu_node("n2", "C,8000", "D,8000")]
     how = tier(SchedulePolicy="fragmentation", ScheduleWeight=100)
     part, whole = gang("g", wants(memory=4000)), gang("w", wants(number=2), pods=1)
-    decided = usual.closed(*nodes, *old, *part, *whole, tier=how)
-    assert usual.binds(decided) == {"g-0": "n1", "w-0": "n2"}
+    decided = default_sessions.closed(*nodes, *old, *part, *whole, tier=how)
+    assert default_sessions.binds(decided) == {"g-0": "n1", "w-0": "n2"}
     assert given_to(decided)["g-0"] == "A,NVIDIA,4000,0:"
 
 
 def test_pods_of_a_group_that_spreads_share_no_card() -> None:
-    """Two of three find a card of their own."""
+    """Two of three find a gpu of their own."""
     told = {"volcano.sh/vgpu-podgroup-policy": "spread"}
-    pods = usual.gang("g", 3, min_member=1, containers=[wants(memory=1)], annotations=told)
-    decided = usual.closed(vgpu_node("n1", "A,8000", "B,8000"), *pods, tier=tier())
+    pods = default_sessions.gang(
+        "g", 3, min_member=1, containers=[wants(memory=1)], annotations=told
+    )
+    decided = default_sessions.closed(vgpu_node("n1", "A,8000", "B,8000"), *pods, tier=tier())
     assert sorted(given_to(decided).values()) == ["A,NVIDIA,1,0:", "B,NVIDIA,1,0:"]
 
 
@@ -256,11 +260,11 @@ def test_pods_of_one_exclusive_rule_share_no_card() -> None:
         *gang("c", wants(memory=1), labels={"tier": "silver"}),
         *gang("d", wants(memory=1)),
     ]
-    decided = usual.closed(vgpu_node("n1", "A,8000"), *pods, tier=how)
-    assert sorted(usual.binds(decided)) == ["a-0", "c-0", "d-0"]
+    decided = default_sessions.closed(vgpu_node("n1", "A,8000"), *pods, tier=how)
+    assert sorted(default_sessions.binds(decided)) == ["a-0", "c-0", "d-0"]
 
 
-# Divided cards
+# Divided GPUs
 
 
 def mig_tier() -> sessions.Tier:
@@ -268,24 +272,24 @@ def mig_tier() -> sessions.Tier:
 
 
 def test_a_divided_card_gives_the_smallest_instance_that_will_do() -> None:
-    """Instances are counted through their group, and one group holds for the card."""
+    """Instances are counted through their group, and one group holds for the gpu."""
     node = vgpu_node("n1", "A,40000,10,NVIDIA-A100,true,mig")
     pods = [
         *gang("a", wants(memory=4000)),
         *gang("b", wants(memory=6000)),
         *gang("c", wants(memory=40000)),
     ]
-    decided = usual.closed(node, *pods, tier=mig_tier())
+    decided = default_sessions.closed(node, *pods, tier=mig_tier())
     assert given_to(decided) == {"a-0": "A[g1-0],NVIDIA,5000,0:", "b-0": "A[g1-2],NVIDIA,10000,0:"}
 
 
 def test_a_divided_card_that_is_empty_may_be_divided_anew() -> None:
     node = vgpu_node("n1", "A,40000,10,NVIDIA-A100,true,mig")
-    decided = usual.closed(node, *gang("c", wants(memory=40000)), tier=mig_tier())
+    decided = default_sessions.closed(node, *gang("c", wants(memory=40000)), tier=mig_tier())
     assert given_to(decided) == {"c-0": "A[g2-0],NVIDIA,40000,0:"}
     old = running("old", "A[g1-3],NVIDIA,10000,0:", wants(memory=10000))
-    pods = usual.gang("g", 2, min_member=1, containers=[wants(memory=9000)])
-    decided = usual.closed(node, *old, *pods, tier=mig_tier())
+    pods = default_sessions.gang("g", 2, min_member=1, containers=[wants(memory=9000)])
+    decided = default_sessions.closed(node, *old, *pods, tier=mig_tier())
     assert given_to(decided) == {"g-0": "A[g1-2],NVIDIA,10000,0:"}
 
 
@@ -294,8 +298,8 @@ def test_a_divided_card_that_is_empty_may_be_divided_anew() -> None:
 
 def test_memory_of_a_card_is_found_on_the_lowest_index() -> None:
     """Cards are equal parts of the node's memory; what is unwell is left out."""
-    pods = usual.gang("g", 4, min_member=1, cpu="1", extra={"volcano.sh/gpu-memory": 6})
-    decided = usual.closed(
+    pods = default_sessions.gang("g", 4, min_member=1, cpu="1", extra={"volcano.sh/gpu-memory": 6})
+    decided = default_sessions.closed(
         gpu_node("n1", 4, 40, unhealthy="1"), *pods, tier=tier("GPUSharingEnable")
     )
     told = decided.decisions.annotations
@@ -304,15 +308,17 @@ def test_memory_of_a_card_is_found_on_the_lowest_index() -> None:
 
 
 def test_cards_by_number_are_cards_that_nobody_has() -> None:
-    old = usual.gang(
+    old = default_sessions.gang(
         "old",
         1,
         node="n1",
         extra={"volcano.sh/gpu-number": 1},
         annotations={"volcano.sh/gpu-index": "0"},
     )
-    pods = usual.gang("g", 2, min_member=1, extra={"volcano.sh/gpu-number": 2})
-    decided = usual.closed(gpu_node("n1", 4, 40), *old, *pods, tier=tier("GPUNumberEnable"))
+    pods = default_sessions.gang("g", 2, min_member=1, extra={"volcano.sh/gpu-number": 2})
+    decided = default_sessions.closed(
+        gpu_node("n1", 4, 40), *old, *pods, tier=tier("GPUNumberEnable")
+    )
     told = decided.decisions.annotations
     assert {key: each["volcano.sh/gpu-index"] for key, each in told.items()} == {
         "default/g-0": "1,2"
@@ -326,34 +332,41 @@ def test_a_gang_that_goes_back_leaves_its_cards() -> None:
     """What a discarded trial was given, the next job may have."""
     big = gang("a", wants(memory=5000), pods=2)
     small = gang("b", wants(memory=5000))
-    decided = usual.closed(vgpu_node("n1", "A,8000"), *big, *small, tier=tier())
-    assert usual.binds(decided) == {"b-0": "n1"}
+    decided = default_sessions.closed(vgpu_node("n1", "A,8000"), *big, *small, tier=tier())
+    assert default_sessions.binds(decided) == {"b-0": "n1"}
 
 
 def test_a_victim_that_stays_keeps_its_card() -> None:
-    """Evicted in a trial and taken back: its card, and no other, is what it has."""
+    """Evicted in a trial and taken back: its gpu, and no other, is what it has."""
     old = running("old", "A,NVIDIA,8000,0:", wants(memory=8000))
-    within = usual.opened(
+    ssn = default_sessions.opened(
         vgpu_node("n1", "A,8000", "B,8000"), *old, *gang("g", wants(memory=8000)), tier=tier()
     )
-    victim = next(iter(within.jobs["default/old"].tasks.values()))
-    asker = next(iter(within.jobs["default/g"].tasks.values()))
-    trial = within.statement()
+    victim = next(iter(ssn.jobs["default/old"].tasks.values()))
+    asker = next(iter(ssn.jobs["default/g"].tasks.values()))
+    trial = ssn.statement()
     trial.evict(victim, "to try")
     trial.pipeline(asker, "n1")
     trial.discard()
-    again = within.statement()
+    again = ssn.statement()
     again.allocate(asker, "n1")
     again.commit()
-    assert given_to(within) == {"g-0": "B,NVIDIA,8000,0:"}
+    assert given_to(ssn) == {"g-0": "B,NVIDIA,8000,0:"}
 
 
 def test_a_node_whose_pod_is_set_up_waits_if_locks_are_on() -> None:
     """One pod at a time; what takes longer than five minutes has failed. Others' locks count."""
     now = int(builders.NOON.timestamp())
     how = tier(NodeLockEnable=True)
-    pods = usual.gang("g", 2, min_member=1, containers=[wants(memory=1)])
-    assert len(usual.binds(usual.closed(vgpu_node("n1", "A,8000"), *pods, tier=how))) == 1
+    pods = default_sessions.gang("g", 2, min_member=1, containers=[wants(memory=1)])
+    assert (
+        len(
+            default_sessions.binds(
+                default_sessions.closed(vgpu_node("n1", "A,8000"), *pods, tier=how)
+            )
+        )
+        == 1
+    )
     for begun, count in ((now - 60, 0), (now - 301, 1)):
         old = gang(
             "old",
@@ -365,34 +378,34 @@ def test_a_node_whose_pod_is_set_up_waits_if_locks_are_on() -> None:
                 "volcano.sh/bind-phase": "allocating",
             },
         )
-        decided = usual.closed(vgpu_node("n1", "A,8000"), *old, *pods, tier=how)
-        assert len(usual.binds(decided)) == count
+        decided = default_sessions.closed(vgpu_node("n1", "A,8000"), *old, *pods, tier=how)
+        assert len(default_sessions.binds(decided)) == count
     lock = vgpu_node("n1", "A,8000", annotations={"hamivgpu": builders.NOON.isoformat()})
-    assert usual.binds(usual.closed(lock, *pods, tier=how)) == {}
+    assert default_sessions.binds(default_sessions.closed(lock, *pods, tier=how)) == {}
 
 
 # In the running service
 
 
 def test_cards_that_are_decided_on_are_taken_before_their_pods_come_back() -> None:
-    """The bind says which cards on the pod; a second session counts them, and a refusal frees
+    """The bind says which GPUs on the pod; a second session counts them, and a refusal frees
     them."""
-    cell = Cell()
-    cell.see(builders.make_queue(), vgpu_node("n1", "A,8000"))
-    cell.see(*gang("a", wants(memory=5000)))
-    assert written(cell) == ["A,NVIDIA,5000,0:"]
-    cell.see(*gang("b", wants(memory=5000)))
-    assert written(cell) == []
-    cell.answer("refused", "a-0")
-    assert written(cell) == ["A,NVIDIA,5000,0:"]
+    harness = SchedulerHarness()
+    harness.see(builders.make_queue(), vgpu_node("n1", "A,8000"))
+    harness.see(*gang("a", wants(memory=5000)))
+    assert written(harness) == ["A,NVIDIA,5000,0:"]
+    harness.see(*gang("b", wants(memory=5000)))
+    assert written(harness) == []
+    harness.answer("refused", "a-0")
+    assert written(harness) == ["A,NVIDIA,5000,0:"]
 
 
-def written(cell: Cell) -> list[str]:
-    """The cards that the next session's binds write."""
+def written(harness: SchedulerHarness) -> list[str]:
+    """The GPUs that the next session's binds write."""
     how = policy.Policy(configured=sessions.configured(tier()))
-    decided = session_core.decide(cell.picture, builders.NOON, how)
+    decided = session_core.run_session(harness.cache, builders.NOON, how)
     for each in decided.decisions:
-        cell.apply(cell.log.append(draft(topics.DECISIONS, each.pod_group, each)))
+        harness.apply(harness.log.append(draft(topics.DECISIONS, each.pod_group, each)))
     return [bind.annotations[IDS] for each in decided.decisions for bind in each.binds]
 
 
@@ -413,12 +426,12 @@ def test_two_ways_of_counting_cards_exclude_each_other() -> None:
         ({"GPUExclusiveRules": "x"}, "'x' is not a list of labels"),
         ({"KnownGeometries": [{"models": 1}]}, "is not a list of geometries"),
         ({"KnownGeometriesCMName": "c"}, "ConfigMaps are not read"),
-        ({"AscendHAMiVNPUEnable": True}, "Ascend cards are not known yet"),
+        ({"AscendHAMiVNPUEnable": True}, "Ascend GPUs are not known yet"),
     ],
 )
 def test_an_argument_without_a_sense_is_told(arguments: dict[str, Any], complaint: str) -> None:
-    within = usual.opened(tier=tier(**arguments))
-    assert any(complaint in each for each in within.complaints)
+    ssn = default_sessions.opened(tier=tier(**arguments))
+    assert any(complaint in each for each in ssn.complaints)
 
 
 # Invariants
@@ -437,21 +450,23 @@ def test_an_argument_without_a_sense_is_told(arguments: dict[str, Any], complain
 def test_no_card_is_given_twice(
     memories: list[int], pods: list[tuple[int, int, int, int]], policy: str
 ) -> None:
-    """Whatever is placed, in runs or one by one, the sums on each card stay within it."""
+    """Whatever is placed, in runs or one by one, the sums on each gpu stay within it."""
     node = vgpu_node("n1", *(f"C{at},{memory},4" for at, memory in enumerate(memories)))
     jobs = [
         each
         for at, (size, number, memory, cores) in enumerate(pods)
         for each in gang(f"j{at}", wants(number=number, memory=memory, cores=cores), pods=size)
     ]
-    decided = usual.closed(node, *jobs, tier=tier(SchedulePolicy=policy, ScheduleWeight=1))
+    decided = default_sessions.closed(
+        node, *jobs, tier=tier(SchedulePolicy=policy, ScheduleWeight=1)
+    )
     shares = [
         part.split(",")
         for text in given_to(decided).values()
         for part in text.replace(";", "").split(":")
         if part
     ]
-    assert set(given_to(decided)) == set(usual.binds(decided))
+    assert set(given_to(decided)) == set(default_sessions.binds(decided))
     for at, memory in enumerate(memories):
         here = [share for share in shares if share[0] == f"C{at}"]
         assert sum(int(share[2]) for share in here) <= memory
@@ -461,40 +476,15 @@ def test_no_card_is_given_twice(
 
 
 def test_runs_are_placed_as_tasks_one_by_one_are() -> None:
-    """A gang of ten equal pods on cards for four, two and three of them."""
+    """A gang of ten equal pods on GPUs for four, two and three of them."""
     nodes = [vgpu_node("n1", "A,8000"), vgpu_node("n2", "B,4000"), vgpu_node("n3", "C,6000")]
-    pods = usual.gang("g", 10, min_member=1, containers=[wants(memory=2000)])
-    decided = usual.closed(*nodes, *pods, tier=tier(SchedulePolicy="binpack", ScheduleWeight=10))
-    counts = [list(usual.binds(decided).values()).count(name) for name in ("n1", "n2", "n3")]
-    assert counts == [4, 2, 3]
-    statuses = simulate.outcome("", decided).task_status_counts["default/g"]
-    assert statuses == {entities.Status.BINDING: 9, entities.Status.PENDING: 1}
-
-
-def test_an_answer_does_not_outlive_whose_the_cards_were() -> None:
-    """A pod of gold leaves and one of silver, as large, comes: gold may then go there."""
-    how = tier(GPUExclusiveRules=[{"tier": "gold"}, {"tier": "silver"}])
-    pods = {
-        name: gang(name, wants(memory=1), labels={"tier": label})
-        for name, label in (("a", "gold"), ("b", "silver"), ("c", "gold"))
-    }
-    within = usual.opened(vgpu_node("n1", "A,8000"), *pods["a"], *pods["b"], *pods["c"], tier=how)
-    tasks = {name: next(iter(within.jobs[f"default/{name}"].tasks.values())) for name in pods}
-    trial = within.statement()
-    trial.allocate(tasks["a"], "n1")
-    assert not fits(within, tasks["c"])
-    trial.discard()
-    other = within.statement()
-    other.allocate(tasks["b"], "n1")
-    assert fits(within, tasks["c"])
-
-
-def fits(within: session.Session, task: entities.Task) -> bool:
-    """Whether every predicate passes the only node."""
-    view = node_views.NodeView(within.nodes, task)
-    return all(
-        bool(check.passed.all())
-        for tests in within.functions("predicate", "enablePredicate")
-        for test in tests
-        for check in test(task, view)
+    pods = default_sessions.gang("g", 10, min_member=1, containers=[wants(memory=2000)])
+    decided = default_sessions.closed(
+        *nodes, *pods, tier=tier(SchedulePolicy="binpack", ScheduleWeight=10)
     )
+    counts = [
+        list(default_sessions.binds(decided).values()).count(name) for name in ("n1", "n2", "n3")
+    ]
+    assert counts == [4, 2, 3]
+    statuses = simulate.summarize("", decided).task_status_counts["default/g"]
+    assert statuses == {entities.Status.BINDING: 9, entities.Status.PENDING: 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import simulate
 from stromboli.testkit import builders
@@ -40,7 +40,7 @@ def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
     """Its code, its entry point and its configuration, installed as a distribution."""
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", block("toml").splitlines()[1].replace('"', ""))
-    registry = discovery.registry()
+    registry = discovery.discover_plugins()
     loaded = configuration_file.parse(block("yaml"), "c.yaml", registry)
     assert loaded.warnings == ()
     given = sessions.given(
@@ -48,11 +48,11 @@ def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
             builders.make_queue(),
             builders.make_node("free"),
             builders.make_node("taken", labels={"example.com/for": "others"}),
-            *usual.gang("g", 3),
+            *default_sessions.gang("g", 3),
         ]
     )
     closed = simulate.run(loaded.configuration, given, registry.find)
-    assert set(usual.binds(closed).values()) == {"free"}
+    assert set(default_sessions.binds(closed).values()) == {"free"}
     assert closed.failures == {}
 
 
@@ -60,7 +60,7 @@ def test_an_argument_that_the_plugin_never_asks_for_is_told(folder: Path) -> Non
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     text = block("yaml").replace("{label:", "{lable:")
-    (warning,) = configuration_file.parse(text, "c.yaml", discovery.registry()).warnings
+    (warning,) = configuration_file.parse(text, "c.yaml", discovery.discover_plugins()).warnings
     assert warning.startswith("c.yaml:7: ")
     assert warning.endswith("did you mean label?")
 
@@ -77,16 +77,16 @@ def test_a_name_that_is_taken_is_an_error(folder: Path, names: tuple[str, ...], 
     for distribution, name in zip(("first", "second"), names, strict=False):
         install(folder, distribution, f"{name} = own_nodes:Plugin")
     with pytest.raises(discovery.DiscoveryError, match=why):
-        discovery.registry(metadata.entry_points(group=discovery.ENTRY_POINTS))
+        discovery.discover_plugins(metadata.entry_points(group=discovery.ENTRY_POINTS))
 
 
 def test_a_plugin_that_cannot_be_imported_is_its_configurations_mistake(folder: Path) -> None:
     """Others are not held up by it."""
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
-    registry = discovery.registry()
-    with pytest.raises(configuration_file.FileError) as caught:
+    registry = discovery.discover_plugins()
+    with pytest.raises(configuration_file.ConfigurationFileError) as caught:
         configuration_file.parse(block("yaml"), "c.yaml", registry)
     (line,) = caught.value.lines
     assert line.startswith("c.yaml:6: tiers[0].plugins[2]: it cannot be used: own_nodes:Plugin of ")
     assert "ModuleNotFoundError" in line
-    assert configuration_file.default(registry).warnings == ()
+    assert configuration_file.load_default(registry).warnings == ()

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, test_deviceshare, usual
+from services.scheduler.tests import test_deviceshare
+from services.scheduler.tests.support import default_sessions, sessions
 from services.scheduler.tests.test_engine import batch, synced_engine
 from stromboli.scheduler import engine
 from stromboli.scheduler.core import actions, cluster_clock, schedule, simulate
@@ -79,7 +80,7 @@ def cooling() -> tuple[meta.Object, ...]:
 
 def zone(hours: str, period: str = "1m") -> list[sessions.Tier]:
     arguments = {"tdm.revocable-zone.z": hours, "tdm.evict.period": period}
-    return [[*usual.TIER, sessions.plugin("tdm", arguments)]]
+    return [[*default_sessions.TIER, sessions.plugin("tdm", arguments)]]
 
 
 def zoned(*, is_running: bool, pods: int = 1) -> tuple[meta.Object, ...]:
@@ -155,7 +156,7 @@ RULES = [
         "cdp: a pod has cooled down",
         timedelta(minutes=10),
         cooling(),
-        [[*usual.TIER, sessions.plugin("cdp")]],
+        [[*default_sessions.TIER, sessions.plugin("cdp")]],
         "preempt",
     ),
     Rule(
@@ -184,7 +185,7 @@ RULES = [
         "reservation: the pods of the owner do not come",
         timedelta(minutes=1),
         reserved()[1],
-        [[sessions.plugin("reservation"), *usual.TIER]],
+        [[sessions.plugin("reservation"), *default_sessions.TIER]],
         "allocate",
         reserved()[0],
     ),
@@ -192,7 +193,7 @@ RULES = [
         "queue-policy: the pods of the head do not come",
         timedelta(minutes=1),
         strict(),
-        [[sessions.plugin("queue-policy")], usual.TIER],
+        [[sessions.plugin("queue-policy")], default_sessions.TIER],
         "allocate",
         {
             "queue-policy": msgspec.json.encode(
@@ -243,7 +244,7 @@ def test_a_strict_queue_with_fair_share_looks_at_its_order_as_use_decays() -> No
     notes = {keys.QUEUE_POLICY: "fair-share", keys.SHARE_BY: "namespace"}
     queue = sessions.queue("q", dequeue="fifo", annotations=notes)
     objects = [queue, ONE, *sessions.gang("big", "q", 1, cpu="2")]
-    tiers = ([sessions.plugin("queue-policy")], usual.TIER)
+    tiers = ([sessions.plugin("queue-policy")], default_sessions.TIER)
     closed = simulate.run(sessions.configured(*tiers), sessions.given(objects))
     assert closed.wake_at == builders.NOON + timedelta(days=1) / 64
 
@@ -251,16 +252,20 @@ def test_a_strict_queue_with_fair_share_looks_at_its_order_as_use_decays() -> No
 def test_an_extender_that_refuses_is_asked_again() -> None:
     """Nothing tells of a change of its mind."""
 
-    def refuse(questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
-        return [external_calls.Answer('{"status": "not today", "code": 1}')] * len(questions)
+    def refuse(
+        questions: Sequence[external_calls.ExternalRequest],
+    ) -> list[external_calls.ExternalResponse]:
+        return [external_calls.ExternalResponse('{"status": "not today", "code": 1}')] * len(
+            questions
+        )
 
     arguments = {"extender.urlPrefix": "http://e", "extender.predicateVerb": "predicate"}
-    tier = [sessions.plugin("extender", arguments), *usual.TIER]
-    objects = [ONE, QUEUE, *usual.gang("g", 1, cpu="1")]
-    picture = seen(*objects)
+    tier = [sessions.plugin("extender", arguments), *default_sessions.TIER]
+    objects = [ONE, QUEUE, *default_sessions.gang("g", 1, cpu="1")]
+    cache = seen(*objects)
     by = policies.Policy(configured=sessions.configured(tier))
-    decided = schedule.decide(
-        picture, builders.NOON, by, given=session_inputs.SessionInputs(ask=refuse)
+    decided = schedule.run_session(
+        cache, builders.NOON, by, given=session_inputs.SessionInputs(ask=refuse)
     )
     assert decided.wake_at == builders.NOON + extender.RETRY
 
@@ -269,37 +274,39 @@ def test_measurements_are_used_until_they_are_too_old_and_no_longer() -> None:
     """The session that goes without them starts at that very moment."""
     by = policies.Policy(
         configured=msgspec.structs.replace(
-            sessions.configured([*usual.TIER, sessions.plugin("usage")]),
+            sessions.configured([*default_sessions.TIER, sessions.plugin("usage")]),
             metrics=configuration.Metrics(address="http://prometheus"),
         )
     )
     full = cluster_objects.NodeUsage(cpu={"10m": 99.0}, memory={"10m": 99.0})
     given = session_inputs.SessionInputs(
-        measured=cluster_objects.Measured(builders.NOON, {"n1": full})
+        measured=cluster_objects.MeasuredUsage(builders.NOON, {"n1": full})
     )
-    picture = seen(ONE, QUEUE, *usual.gang("g", 1, cpu="1"))
-    first = schedule.decide(picture, builders.NOON, by, given=given)
-    until = builders.NOON + schedule.MEASURED_FOR
+    cache = seen(ONE, QUEUE, *default_sessions.gang("g", 1, cpu="1"))
+    first = schedule.run_session(cache, builders.NOON, by, given=given)
+    until = builders.NOON + schedule.MEASUREMENT_MAX_AGE
     assert (first.decisions, first.wake_at) == ((), until)
-    assert schedule.decide(picture, until, by, given=given).decisions
+    assert schedule.run_session(cache, until, by, given=given).decisions
 
 
 def test_a_plugin_that_failed_is_tried_again_when_its_time_is_over() -> None:
-    picture = seen(ONE, QUEUE, *usual.gang("g", 1, cpu="1"))
-    troubles = plugin_isolation.Troubles()
-    until = builders.NOON + plugin_isolation.HELD_FOR
-    troubles.out["predicates"] = plugin_isolation.Trouble("predicates", "it failed", until, None)
+    cache = seen(ONE, QUEUE, *default_sessions.gang("g", 1, cpu="1"))
+    plugin_failures = plugin_isolation.FailureHistory()
+    until = builders.NOON + plugin_isolation.RETRY_AFTER
+    plugin_failures.out["predicates"] = plugin_isolation.PluginFailure(
+        "predicates", "it failed", until, None
+    )
     by = policies.Policy()
-    first = schedule.decide(picture, builders.NOON, by, troubles=troubles)
+    first = schedule.run_session(cache, builders.NOON, by, plugin_failures=plugin_failures)
     assert (first.decisions, first.wake_at) == ((), until)
-    assert schedule.decide(picture, until, by, troubles=troubles).decisions
+    assert schedule.run_session(cache, until, by, plugin_failures=plugin_failures).decisions
 
 
 def seen(*objects: meta.Object) -> cluster_cache.ClusterCache:
-    picture = cluster_cache.ClusterCache(policies.Policy().scheduler_names)
+    cache = cluster_cache.ClusterCache(policies.Policy().scheduler_names)
     for record in topic_log.TopicLog().see(*objects):
-        picture.apply(record)
-    return picture
+        cache.apply(record)
+    return cache
 
 
 class TestEngine:
@@ -309,7 +316,7 @@ class TestEngine:
         made = sla_engine(topic_log.TopicLog())
         first = made.step([], builders.NOON, may_decide=True)
         assert entered(first) == []
-        assert first.look_again_s == 3
+        assert first.next_step_s == 3
         early = made.step([], builders.NOON + timedelta(seconds=3) - TICK, may_decide=True)
         assert early.publication is None
         due = made.step([], builders.NOON + timedelta(seconds=3), may_decide=True)
@@ -370,7 +377,7 @@ def new_pod(name: str, second: int) -> core.Pod:
     )
 
 
-def entered(step: engine.Step) -> list[str]:
+def entered(step: engine.StepResult) -> list[str]:
     drafts = step.publication.decisions if step.publication else ()
     found = [draft.message for draft in drafts]
     return [

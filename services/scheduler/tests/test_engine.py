@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from services.scheduler.tests.cell import POLICY, draft
+from services.scheduler.tests.support.harness import POLICY, draft
 from stromboli.scheduler import engine
 from stromboli.scheduler.core import schedule
 from stromboli.scheduler.core.cache import cluster_cache
@@ -18,7 +18,7 @@ from stromboli.shared.messages.log import OPENED_KEY, Opened
 from stromboli.testkit import builders, topic_log
 
 EPOCH = 5
-LATER = builders.NOON + schedule.PATIENCE
+LATER = builders.NOON + schedule.CREATION_GRACE
 
 
 def synced_engine(
@@ -42,18 +42,18 @@ def synced_engine(
     return made
 
 
-def batch(*records: envelope.Record, unheard: tuple[envelope.Record, ...] = ()) -> port.Batch:
+def batch(*records: envelope.Record, fenced: tuple[envelope.Record, ...] = ()) -> port.Batch:
     positions = {record.topic.name: record.offset + 1 for record in records}
     return port.Batch(
         records,
         port.Position(positions),
         caught_up=True,
-        unheard=unheard,
+        fenced=fenced,
         at_end={topics.SYNC.name: 0.0},
     )
 
 
-def said(step: engine.Step) -> dict[str, object]:
+def said(step: engine.StepResult) -> dict[str, object]:
     assert step.publication is not None
     return {key: found.message for key, found in step.publication.explanations.items()}
 
@@ -82,7 +82,7 @@ def test_nothing_is_decided_until_the_own_decisions_came_back() -> None:
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     first = made.step([], builders.NOON, may_decide=True)
     assert first.publication is not None
-    made.wait_for(1)
+    made.require_offset(1)
     seen = batch(*log.see(builders.make_pod("p1", "g1")))
     assert made.step([seen], builders.NOON, may_decide=True).publication is None
     returned = [log.append(found, epoch=EPOCH) for found in first.publication.decisions]
@@ -123,8 +123,8 @@ def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decid
         (before,), port.Position({topics.DECISIONS.name: EPOCH + 1}), caught_up=True
     )
     assert made.step([opened], builders.NOON, may_decide=True).publication is None
-    rest = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
-    publication = made.step([rest], builders.NOON, may_decide=True).publication
+    finish_session = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
+    publication = made.step([finish_session], builders.NOON, may_decide=True).publication
     assert publication is not None
     assert publication.decisions == (), "the node is full"
 
@@ -144,12 +144,12 @@ def test_who_opens_the_log_behind_it_replaces_it() -> None:
 def test_under_a_name_that_another_system_claims_nothing_is_decided() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
-    rival = cluster.Rival(
+    rival = cluster.Competitor(
         lease="volcano-system/volcano", holder="vc", since="noon", scheduler_name="volcano"
     )
     for found, is_held_back in (((rival,), True), ((), False)):
-        message = cluster.RivalsSeen(rivals=found)
-        seen = batch(log.append(draft(topics.SYNC, cluster.RIVALS_KEY, message)))
+        message = cluster.CompetitorsObserved(competitors=found)
+        seen = batch(log.append(draft(topics.SYNC, cluster.COMPETITORS_KEY, message)))
         step = made.step([seen], builders.NOON, may_decide=True)
         assert (step.publication is None) == is_held_back
         assert bool(step.facts["rivals"]) == is_held_back
@@ -160,7 +160,7 @@ def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:
     made = synced_engine(log, builders.make_node(), builders.make_pod_group("g1", 2))
     first = made.step([], builders.NOON, may_decide=True)
     assert said(first) == {}
-    assert first.look_again_s == schedule.PATIENCE.total_seconds()
+    assert first.next_step_s == schedule.CREATION_GRACE.total_seconds()
     later = made.step([], LATER, may_decide=True)
     assert sorted(said(later)) == ["default/g1", "queue//default//0"]
 
@@ -173,7 +173,7 @@ def test_a_replaced_writers_explanation_is_said_anew() -> None:
     first = made.step([], builders.NOON, may_decide=True)
     assert first.publication is not None
     stale = log.append(draft(topics.EXPLANATIONS, "default/g1", _stale()), epoch=EPOCH - 1)
-    again = made.step([batch(unheard=(stale,))], builders.NOON, may_decide=True)
+    again = made.step([batch(fenced=(stale,))], builders.NOON, may_decide=True)
     repeated = said(again)["default/g1"]
     assert isinstance(repeated, messages.PodGroupExplained)
     assert repeated.tier == "resources"
@@ -188,7 +188,7 @@ def test_a_step_without_news_says_nothing() -> None:
 
 
 def _stale() -> messages.PodGroupExplained:
-    return builders.make_explained(
+    return builders.make_explanation(
         "default/g1",
         "podgroup-default-g1",
         phase="Inqueue",

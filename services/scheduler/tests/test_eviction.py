@@ -36,7 +36,7 @@ def decide(
             for each in action.split(", ")
         ],
     }
-    configured = config_reader.configured(document, actions.NAMES, plugins.NAMES)
+    configured = config_reader.read_configuration(document, actions.NAMES, plugins.NAMES)
     session = simulate.run(
         configured,
         cluster_objects.Cluster(
@@ -49,7 +49,7 @@ def decide(
             **given,
         ),
     )
-    return simulate.outcome("case", session)
+    return simulate.summarize("case", session)
 
 
 def low(name: str = "low", least: int = 0, **more: Any) -> scheduling.PodGroup:

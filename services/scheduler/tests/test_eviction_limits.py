@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins.eviction_guards import eviction_limits
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta
-from stromboli.testkit import builders, depth
+from stromboli.testkit import builders
+from stromboli.testkit.strategies import depth
 
 LOW, HIGH = builders.make_priority_class("low", 1), builders.make_priority_class("high", 9)
 NODE = builders.make_node("n1", cpu="4")
@@ -171,8 +172,8 @@ def test_who_was_evicted_for_a_job_does_not_evict_it_back_within_the_window() ->
     memory = {
         eviction_limits.NAME: msgspec.json.encode(
             [
-                eviction_limits.Edge("podgroup-default-old", "middle", builders.NOON),
-                eviction_limits.Edge("middle", "podgroup-default-new", builders.NOON),
+                eviction_limits.EvictionRecord("podgroup-default-old", "middle", builders.NOON),
+                eviction_limits.EvictionRecord("middle", "podgroup-default-new", builders.NOON),
             ]
         ).decode()
     }

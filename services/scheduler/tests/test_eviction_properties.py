@@ -9,7 +9,8 @@ from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import core
-from stromboli.testkit import builders, depth
+from stromboli.testkit import builders
+from stromboli.testkit.strategies import depth
 
 CAPACITY = 8
 CLASSES = (builders.make_priority_class("low", 10), builders.make_priority_class("high", 1000))
@@ -39,7 +40,7 @@ def simulated(
     if "reclaim" in action:
         names.append("proportion")
     tiers = [{"plugins": [{"name": name} for name in names]}]
-    configured = config_reader.configured(
+    configured = config_reader.read_configuration(
         {"actions": action, "tiers": tiers}, actions.NAMES, plugins.NAMES
     )
     pods: list[core.Pod] = [
@@ -62,7 +63,7 @@ def simulated(
         queues=(builders.make_queue("default"), builders.make_queue("other")),
         priority_classes=CLASSES,
     )
-    return simulate.outcome("case", simulate.run(configured, given_objects))
+    return simulate.summarize("case", simulate.run(configured, given_objects))
 
 
 @depth.examples(100)

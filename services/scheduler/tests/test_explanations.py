@@ -22,21 +22,19 @@ class Told:
 
     def __init__(self) -> None:
         self.log = topic_log.TopicLog()
-        self.picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
+        self.cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
 
     def see(self, *objects: meta.Object) -> None:
         for record in self.log.see(*objects):
-            self.picture.apply(record)
+            self.cache.apply(record)
 
-    def decide(self, after: timedelta = timedelta(minutes=1)) -> schedule.Session:
+    def decide(self, after: timedelta = timedelta(minutes=1)) -> schedule.SessionResult:
         """A session whose explanations come to stand on their topic."""
-        decided = schedule.decide(self.picture, builders.NOON + after, POLICY)
+        decided = schedule.run_session(self.cache, builders.NOON + after, POLICY)
         for key, message in decided.explanations.items():
-            self.picture.record_explanation(key, message)
+            self.cache.record_explanation(key, message)
         for order in decided.orders:
-            self.picture.record_explanation(
-                messages.queue_order_key(order.queue, order.chunk), order
-            )
+            self.cache.record_explanation(messages.queue_order_key(order.queue, order.chunk), order)
         return decided
 
     def explain(self) -> messages.PodGroupExplained:
@@ -91,7 +89,7 @@ def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
     told = Told()
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
     decided = told.decide(after=timedelta(seconds=1))
-    assert decided.wake_at == builders.NOON + schedule.PATIENCE
+    assert decided.wake_at == builders.NOON + schedule.CREATION_GRACE
     assert decided.explanations == {}
     assert decided.orders == ()
 
@@ -147,5 +145,5 @@ def test_what_stands_on_the_topic_after_a_restart_is_not_said_again() -> None:
         draft = envelope.Draft(
             topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
         )
-        later.picture.apply(later.log.append(draft))
+        later.cache.apply(later.log.append(draft))
     assert later.decide().explanations == {}

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.framework import external_calls, opening, plugin_isolation, session
@@ -27,17 +27,19 @@ class Extender:
         self._script = script
         self.asked: list[tuple[str, Any]] = []
 
-    def __call__(self, questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
+    def __call__(
+        self, questions: Sequence[external_calls.ExternalRequest]
+    ) -> list[external_calls.ExternalResponse]:
         return [self._answer(question) for question in questions]
 
-    def _answer(self, question: external_calls.Question) -> external_calls.Answer:
+    def _answer(self, question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
         verb, body = question.url.rpartition("/")[2], msgspec.json.decode(question.body)
         self.asked.append((verb, body))
         try:
             told = self._script[verb](body)
         except OSError as error:
-            return external_calls.Answer(error=str(error))
-        return external_calls.Answer(msgspec.json.encode(told).decode())
+            return external_calls.ExternalResponse(error=str(error))
+        return external_calls.ExternalResponse(msgspec.json.encode(told).decode())
 
     def count(self, verb: str) -> int:
         return sum(asked == verb for asked, _ in self.asked)
@@ -60,19 +62,21 @@ def held(
         **{f"extender.{verb}Verb": verb for verb in verbs},
         **{f"extender.{name}": value for name, value in arguments.items()},
     }
-    configured = sessions.configured([sessions.plugin("extender", given), *usual.TIER], run=run)
+    configured = sessions.configured(
+        [sessions.plugin("extender", given), *default_sessions.TIER], run=run
+    )
     seen = sessions.given([QUEUE, *NODES, *objects])
-    made, _ = opening.made_world(configured, seen)
+    made, _ = opening.build_model(configured, seen)
     moment = cluster_objects.Cluster(now=seen.now)
-    return plugin_isolation.held(
+    return plugin_isolation.run_isolated(
         configured,
-        lambda how, find: opening.open_on(
-            made, how, moment, find, conversation=external_calls.ExternalCalls(asks)
+        lambda how, find: opening.open_on_model(
+            made, how, moment, find, calls=external_calls.ExternalCalls(asks)
         ),
-        simulate.act,
+        simulate.run_actions,
         plugins.find,
         seen.now,
-        plugin_isolation.Troubles(),
+        plugin_isolation.FailureHistory(),
     )
 
 
@@ -83,30 +87,32 @@ def only(name: str) -> Callable[[Any], Any]:
 
 def test_a_predicate_refuses_nodes_and_its_words_are_the_explanation() -> None:
     extender = Extender({"predicate": lambda body: {"status": "no licence", "code": 3}})
-    closed = held(extender, ["predicate"], *usual.gang("g", 2))
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 2))
     assert closed.decisions.binds == {}
-    assert "3 no licence" in simulate.outcome("", closed).explanations["default/g"]
-    closed = held(Extender({"predicate": only("n2")}), ["predicate"], *usual.gang("g", 2))
-    assert usual.binds(closed) == {"g-0": "n2", "g-1": "n2"}
+    assert "3 no licence" in simulate.summarize("", closed).explanations["default/g"]
+    closed = held(
+        Extender({"predicate": only("n2")}), ["predicate"], *default_sessions.gang("g", 2)
+    )
+    assert default_sessions.binds(closed) == {"g-0": "n2", "g-1": "n2"}
 
 
 def test_equal_tasks_are_asked_about_once_and_nodes_again_once_they_changed() -> None:
     """Three nodes for the role, and one more question for each placement but the last."""
     extender = Extender({"predicate": lambda body: {}})
-    closed = held(extender, ["predicate"], *usual.gang("g", 4, min_member=1))
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 4, min_member=1))
     assert len(closed.decisions.binds) == 4
     assert extender.count("predicate") <= 3 + 4
 
 
 def test_a_node_that_could_never_take_the_task_is_not_asked_about() -> None:
     extender = Extender({"predicate": lambda body: {}})
-    held(extender, ["predicate"], *usual.gang("g", 1, cpu="9"))
+    held(extender, ["predicate"], *default_sessions.gang("g", 1, cpu="9"))
     assert extender.asked == []
 
 
 def test_it_is_sent_the_fields_names() -> None:
     extender = Extender({"predicate": lambda body: {}})
-    held(extender, ["predicate"], *usual.gang("g", 1, cpu="2"))
+    held(extender, ["predicate"], *default_sessions.gang("g", 1, cpu="2"))
     _, body = extender.asked[0]
     assert body["task"]["Name"] == "g-0"
     assert body["task"]["Resreq"]["MilliCPU"] == 2000
@@ -119,8 +125,8 @@ def test_it_is_sent_the_fields_names() -> None:
 def test_the_best_score_decides_among_nodes_that_fit() -> None:
     scores = {"n1": 0.0, "n2": 5.5, "n3": 90.25}
     extender = Extender({"prioritize": lambda body: {"nodeScore": scores}})
-    closed = held(extender, ["prioritize"], *usual.gang("g", 1))
-    assert usual.binds(closed) == {"g-0": "n3"}
+    closed = held(extender, ["prioritize"], *default_sessions.gang("g", 1))
+    assert default_sessions.binds(closed) == {"g-0": "n3"}
     assert [node["Name"] for node in extender.asked[0][1]["nodes"]] == ["n1", "n2", "n3"]
 
 
@@ -129,7 +135,7 @@ FULL = [
     *(
         each
         for node in ("n1", "n2", "n3")
-        for each in usual.gang(f"low-{node}", 4, node=node, min_member=1, cpu="1")
+        for each in default_sessions.gang(f"low-{node}", 4, node=node, min_member=1, cpu="1")
     ),
     builders.make_pod_group("high", 1, priority_class="urgent"),
     builders.make_pod("high-0", "high", cpu="1"),
@@ -151,7 +157,7 @@ def test_only_victims_it_names_go_and_an_abstention_is_not_heard(status: int, go
 
 def test_a_queue_it_calls_overused_gets_nothing() -> None:
     extender = Extender({"queueOverused": lambda body: {"overused": bool(body["queue"]["Name"])}})
-    assert held(extender, ["queueOverused"], *usual.gang("g", 1)).decisions.binds == {}
+    assert held(extender, ["queueOverused"], *default_sessions.gang("g", 1)).decisions.binds == {}
 
 
 @pytest.mark.parametrize(("status", "enters"), [(1, True), (0, True), (-1, False)])
@@ -166,7 +172,7 @@ def test_its_vote_opens_the_queues_door(status: int, enters: bool) -> None:
 
 def test_a_job_it_calls_unready_is_not_bound() -> None:
     extender = Extender({"jobReady": lambda body: {"status": False}})
-    assert held(extender, ["jobReady"], *usual.gang("g", 1)).decisions.binds == {}
+    assert held(extender, ["jobReady"], *default_sessions.gang("g", 1)).decisions.binds == {}
 
 
 def test_placements_are_told_and_one_that_is_not_taken_in_binds_nothing() -> None:
@@ -177,11 +183,13 @@ def test_placements_are_told_and_one_that_is_not_taken_in_binds_nothing() -> Non
 
     verbs = ["allocateFunc", "deallocateFunc"]
     extender = Extender({"allocateFunc": take, "deallocateFunc": lambda body: {}})
-    closed = held(extender, verbs, *usual.gang("g", 2))
+    closed = held(extender, verbs, *default_sessions.gang("g", 2))
     assert closed.decisions.binds == {}
     assert extender.count("deallocateFunc") == extender.count("allocateFunc") > 0
     assert any("g-1" in text and "full" in text for text in closed.complaints)
-    ignored = held(Extender({"allocateFunc": take}), verbs[:1], *usual.gang("g", 2), ignorable=True)
+    ignored = held(
+        Extender({"allocateFunc": take}), verbs[:1], *default_sessions.gang("g", 2), ignorable=True
+    )
     assert len(ignored.decisions.binds) == 2
 
 
@@ -190,11 +198,11 @@ def test_tasks_that_ask_for_none_of_its_resources_are_not_its_business() -> None
     closed = held(
         extender,
         ["predicate", "allocateFunc"],
-        *usual.gang("plain", 1),
-        *usual.gang("wants", 1, extra=ONE),
+        *default_sessions.gang("plain", 1),
+        *default_sessions.gang("wants", 1, extra=ONE),
         managedResources=[{"name": "nvidia.com/gpu"}],
     )
-    assert list(usual.binds(closed)) == ["plain-0"]
+    assert list(default_sessions.binds(closed)) == ["plain-0"]
     assert {body["task"]["Name"] for _, body in extender.asked} == {"wants-0"}
 
 
@@ -210,7 +218,12 @@ def test_without_an_answer_it_refuses_unless_it_may_be_ignored(
     """And it is asked no more in this session: a dead extender costs one timeout."""
     extender = Extender({verb: silent})
     closed = held(
-        extender, [verb], WAITING, *usual.gang("g", 2), *usual.gang("h", 2), ignorable=is_ignorable
+        extender,
+        [verb],
+        WAITING,
+        *default_sessions.gang("g", 2),
+        *default_sessions.gang("h", 2),
+        ignorable=is_ignorable,
     )
     decided = closed.decisions
     assert bool(decided.admitted if verb == "jobEnqueueable" else decided.binds) is is_ignorable
@@ -233,7 +246,7 @@ def test_without_an_answer_nobody_is_evicted(is_ignorable: bool) -> None:
 
 def test_an_answer_that_makes_no_sense_is_none() -> None:
     extender = Extender({"predicate": lambda body: ["what"]})
-    closed = held(extender, ["predicate"], *usual.gang("g", 1))
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 1))
     assert closed.decisions.binds == {}
     assert any("cannot be read" in text for text in closed.complaints)
 
@@ -242,11 +255,11 @@ def test_an_opening_that_is_not_heard_ends_its_part_in_the_session() -> None:
     """Nothing of it is registered then; one that may be ignored is asked on."""
     verbs = ["onSessionOpen", "predicate", "onSessionClose"]
     deaf = Extender({"onSessionOpen": silent})
-    closed = held(deaf, verbs, *usual.gang("g", 1))
+    closed = held(deaf, verbs, *default_sessions.gang("g", 1))
     assert len(closed.decisions.binds) == 1
     assert [verb for verb, _ in deaf.asked] == ["onSessionOpen"]
     hears = Extender({"onSessionOpen": dict, "predicate": lambda body: {}, "onSessionClose": dict})
-    held(hears, verbs, *usual.gang("g", 1))
+    held(hears, verbs, *default_sessions.gang("g", 1))
     told = dict(hears.asked)
     assert sorted(told["onSessionOpen"]["Jobs"]) == ["default/g"]
     assert told["onSessionOpen"]["NodeList"] == ["n1", "n2", "n3"]
@@ -257,14 +270,14 @@ def test_what_was_answered_decides_the_same_again() -> None:
     """In the order of asking; nobody needs to be there."""
     extender = Extender({"predicate": only("n3"), "prioritize": lambda body: {"nodeScore": {}}})
     verbs = ["predicate", "prioritize"]
-    first = held(extender, verbs, *usual.gang("g", 3))
+    first = held(extender, verbs, *default_sessions.gang("g", 3))
     record = msgspec.json.decode(
         msgspec.json.encode(first.outside.record), type=list[external_calls.Run]
     )
-    again = held(external_calls.recorded(record), verbs, *usual.gang("g", 3))
+    again = held(external_calls.replay_responses(record), verbs, *default_sessions.gang("g", 3))
     assert again.decisions == first.decisions
-    with pytest.raises(external_calls.AnswersDifferError, match="was not asked then"):
-        held(external_calls.recorded(record[:1]), verbs, *usual.gang("g", 3))
+    with pytest.raises(external_calls.ReplayMismatchError, match="was not asked then"):
+        held(external_calls.replay_responses(record[:1]), verbs, *default_sessions.gang("g", 3))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +292,7 @@ def test_what_was_answered_decides_the_same_again() -> None:
 )
 def test_an_argument_that_makes_no_sense_is_told(arguments: dict[str, Any], complaint: str) -> None:
     extender = Extender({"predicate": lambda body: {}})
-    closed = held(extender, ["predicate"], *usual.gang("g", 1), **arguments)
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 1), **arguments)
     assert any(complaint in text for text in closed.complaints)
     assert len(closed.decisions.binds) == 1
 
@@ -287,16 +300,16 @@ def test_an_argument_that_makes_no_sense_is_told(arguments: dict[str, Any], comp
 def test_what_is_told_after_the_session_asks_nobody_and_blames_nobody() -> None:
     """A gang that was not tried is explained without the extender."""
     extender = Extender({"predicate": only("n2")})
-    closed = held(extender, ["predicate"], *usual.gang("g", 1), run="enqueue")
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 1), run="enqueue")
     (task,) = closed.jobs["default/g"].pending
-    assert closed.finder.verdict(task).passed.all()
+    assert closed.finder.filter_result(task).passed.all()
     assert extender.asked == []
 
 
 def test_what_was_asked_stands_after_the_session() -> None:
     extender = Extender({"predicate": only("n2")})
-    closed = held(extender, ["predicate"], *usual.gang("g", 2, cpu="3"))
+    closed = held(extender, ["predicate"], *default_sessions.gang("g", 2, cpu="3"))
     asked = len(extender.asked)
     (task,) = closed.jobs["default/g"].pending[:1]
-    assert closed.finder.verdict(task).passed.tolist() == [False, True, False]
+    assert closed.finder.filter_result(task).passed.tolist() == [False, True, False]
     assert len(extender.asked) == asked

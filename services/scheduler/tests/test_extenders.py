@@ -7,11 +7,11 @@ import pytest
 
 from stromboli.scheduler import extenders
 from stromboli.scheduler.core.framework import external_calls
-from stromboli.testkit import http_server
+from stromboli.testkit.doubles import http_server
 
 
-def asked(*questions: external_calls.Question) -> list[external_calls.Answer]:
-    with extenders.Caller() as caller:
+def asked(*questions: external_calls.ExternalRequest) -> list[external_calls.ExternalResponse]:
+    with extenders.ExtenderClient() as caller:
         return list(caller(questions))
 
 
@@ -23,7 +23,7 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
     """However many go out side by side."""
     with http_server.Server(echo) as server:
         questions = [
-            external_calls.Question(f"{server.url}/verb", str(at).encode(), timeout_s=60.0)
+            external_calls.ExternalRequest(f"{server.url}/verb", str(at).encode(), timeout_s=60.0)
             for at in range(50)
         ]
         answers = asked(*questions)
@@ -37,13 +37,13 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
         (http_server.Reply(b"no", 500), "it answers 500"),
         (http_server.Reply(b"", 204), "it answers 204"),
         (http_server.Reply(b"\xff"), "its answer is not UTF-8"),
-        (http_server.Reply(b"0" * (extenders.MOST_BYTES + 1)), "its answer has more than"),
+        (http_server.Reply(b"0" * (extenders.MAX_RESPONSE_BYTES + 1)), "its answer has more than"),
     ],
     ids=["500", "204", "bytes", "endless"],
 )
 def test_what_is_no_answer_is_told_with_its_reason(reply: http_server.Reply, error: str) -> None:
     with http_server.Server(lambda request: reply) as server:
-        (answer,) = asked(external_calls.Question(server.url, b"{}"))
+        (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}"))
     assert answer.body == ""
     assert error in answer.error
 
@@ -56,7 +56,7 @@ def test_who_is_slow_has_not_answered() -> None:
         return http_server.Reply()
 
     with http_server.Server(slow) as server:
-        (answer,) = asked(external_calls.Question(server.url, b"{}", timeout_s=0.05))
+        (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}", timeout_s=0.05))
         done.set()
     assert answer.error == "no answer within 0.05 s"
 
@@ -65,11 +65,11 @@ def test_behind_one_without_an_answer_the_rest_is_not_sent() -> None:
     """A dead extender costs one timeout, not one for each node."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    answers = asked(*[external_calls.Question(f"http://127.0.0.1:{port}", b"{}")] * 500)
+    answers = asked(*[external_calls.ExternalRequest(f"http://127.0.0.1:{port}", b"{}")] * 500)
     assert all(answer.error for answer in answers)
     assert sum("not asked" in answer.error for answer in answers) > 400
 
 
 def test_a_url_that_is_none_is_told() -> None:
-    (answer,) = asked(external_calls.Question("http://[", b"{}"))
+    (answer,) = asked(external_calls.ExternalRequest("http://[", b"{}"))
     assert answer.error

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import extensions, session
@@ -33,8 +33,8 @@ def answer(votes: Sequence[Sequence[int]]) -> bool:
         for place, vote in enumerate(given):
             with points_of.opening(tier, place):
                 points_of.add_job_enqueueable(always(vote))
-    within = usual.opened(builders.make_pod_group())
-    return points_of.job_enqueueable(within.jobs["default/g1"])
+    ssn = default_sessions.opened(builders.make_pod_group())
+    return points_of.job_enqueueable(ssn.jobs["default/g1"])
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_tier_with_a_permit_ends_the_vote_and_a_reject_ends_it_at_once(
 
 def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
     """Victims that come of choices by tiers, among tasks named a, b and c. None abstains."""
-    within = usual.opened(*usual.gang("x", 3))
-    tasks = list(within.jobs["default/x"].tasks.values())
+    ssn = default_sessions.opened(*default_sessions.gang("x", 3))
+    tasks = list(ssn.jobs["default/x"].tasks.values())
     points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
 
     def choose(names: Sequence[str] | None) -> extension_points.VictimChoice:
@@ -85,77 +85,77 @@ def test_victims_are_those_on_which_a_tier_agrees() -> None:
     assert chosen([[]], [[]]) == []
 
 
-def sums(within: session.Session) -> list[Any]:
+def sums(ssn: session.Session) -> list[Any]:
     """All that a statement may change."""
-    table = within.nodes
+    table = ssn.nodes
     return [
         *(each.tolist() for each in (table.idle, table.used, table.releasing, table.pipelined)),
         [sorted(tasks) for tasks in table.tasks],
         [
             (job.allocated.tolist(), {task.key: task.status for task in job.tasks.values()})
-            for job in within.jobs.values()
+            for job in ssn.jobs.values()
         ],
     ]
 
 
 def test_a_discarded_statement_leaves_no_trace_but_the_tasks_memory() -> None:
     """Idle, used, releasing, promised and statuses are as before."""
-    within = usual.opened(
+    ssn = default_sessions.opened(
         builders.make_node("n1", cpu="4"),
-        *usual.gang("new", 2),
+        *default_sessions.gang("new", 2),
         builders.make_pod_group("old"),
         builders.make_pod("victim", "old", node="n1", phase="Running"),
     )
-    before = sums(within)
-    new, old = within.jobs["default/new"], within.jobs["default/old"]
+    before = sums(ssn)
+    new, old = ssn.jobs["default/new"], ssn.jobs["default/old"]
     first, second = new.tasks.values()
     (victim,) = old.tasks.values()
-    trial = within.statement()
+    trial = ssn.statement()
     trial.evict(victim, "preempt")
     trial.pipeline(first, "n1", eviction_occurred=True)
     trial.allocate(second, "n1")
     assert (victim.status, first.status) == (entities.Status.RELEASING, entities.Status.PIPELINED)
-    assert sums(within) != before
+    assert sums(ssn) != before
     trial.discard()
-    assert sums(within) == before
+    assert sums(ssn) == before
     assert (first.last_status, first.node) == (entities.Status.PIPELINED, "")
-    assert within.decisions == session.Decisions()
+    assert ssn.decisions == session.Decisions()
 
 
 def test_a_saved_statement_can_be_done_again() -> None:
     """Discard and recover give what was there."""
-    within = usual.opened(builders.make_node("n1"), *usual.gang("g", 2))
-    trial = within.statement()
-    for task in within.jobs["default/g"].tasks.values():
+    ssn = default_sessions.opened(builders.make_node("n1"), *default_sessions.gang("g", 2))
+    trial = ssn.statement()
+    for task in ssn.jobs["default/g"].tasks.values():
         trial.allocate(task, "n1")
-    done, operations = sums(within), trial.save()
+    done, operations = sums(ssn), trial.save()
     trial.discard()
-    again = within.statement()
+    again = ssn.statement()
     again.recover(operations)
-    assert sums(within) == done
+    assert sums(ssn) == done
     again.commit()
-    assert usual.binds(within) == {"g-0": "n1", "g-1": "n1"}
+    assert default_sessions.binds(ssn) == {"g-0": "n1", "g-1": "n1"}
 
 
 def test_answers_for_a_class_follow_every_change() -> None:
     """Fits, verdicts and scores that were kept are those of a session asked for the first time."""
     objects = [
         *(builders.make_node(f"n{at}", cpu="4") for at in range(9)),
-        *usual.gang("g", 6),
+        *default_sessions.gang("g", 6),
     ]
-    within = usual.opened(*objects)
-    tasks = within.ordered_tasks(within.jobs["default/g"].tasks.values())
+    ssn = default_sessions.opened(*objects)
+    tasks = ssn.ordered_tasks(ssn.jobs["default/g"].tasks.values())
     for task, node in zip(tasks, ("n1", "n1", "n7", "n1", "n1"), strict=False):
-        within.finder.fits_idle(tasks[-1])
-        within.statement().allocate(task, node)
-    fresh = usual.opened(*objects)
+        ssn.finder.fits_idle(tasks[-1])
+        ssn.statement().allocate(task, node)
+    fresh = default_sessions.opened(*objects)
     for task, node in zip(tasks, ("n1", "n1", "n7", "n1", "n1"), strict=False):
         fresh.statement().allocate(fresh.jobs["default/g"].tasks[task.uid], node)
     rows = np.arange(9)
-    assert within.finder.fits_idle(tasks[-1]).tolist() == fresh.finder.fits_idle(tasks[-1]).tolist()
-    kept, asked_anew = (each.finder.scores(tasks[-1], rows).tolist() for each in (within, fresh))
+    assert ssn.finder.fits_idle(tasks[-1]).tolist() == fresh.finder.fits_idle(tasks[-1]).tolist()
+    kept, asked_anew = (each.finder.scores(tasks[-1], rows).tolist() for each in (ssn, fresh))
     assert kept == asked_anew
-    assert within.finder.fits_idle(tasks[-1]).tolist() == [at != 1 for at in range(9)]
+    assert ssn.finder.fits_idle(tasks[-1]).tolist() == [at != 1 for at in range(9)]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_is_unknown_or_wrong_in_a_configuration_is_named(
 ) -> None:
     """The error says where and what."""
     with pytest.raises(config_reader.ConfigurationError) as caught:
-        config_reader.configured(document, actions.NAMES, plugins.NAMES)
+        config_reader.read_configuration(document, actions.NAMES, plugins.NAMES)
     assert caught.value.place.startswith(place)
 
 
@@ -197,16 +197,16 @@ def test_an_argument_of_another_type_leaves_the_default_and_is_complained_of() -
 
 def test_what_cannot_be_read_stops_only_itself() -> None:
     """A bad pod blocks its node, a bad queue or group is left out; the rest is scheduled."""
-    closed = usual.closed(
+    closed = default_sessions.closed(
         builders.make_node("bad", cpu="8"),
         builders.make_node("good", cpu="8"),
         builders.make_node("odd", cpu="eight"),
         builders.make_pod_group("broken", min_resources={"cpu": "-1"}),
         builders.make_pod("broken-0", "broken"),
         builders.make_pod("foreign", node="bad", phase="Running", cpu="1 core"),
-        *usual.gang("fine", 3),
+        *default_sessions.gang("fine", 3),
     )
-    assert usual.binds(closed) == dict.fromkeys(("fine-0", "fine-1", "fine-2"), "good")
+    assert default_sessions.binds(closed) == dict.fromkeys(("fine-0", "fine-1", "fine-2"), "good")
     complaints = "\n".join(closed.complaints)
     for name in ("default/foreign", "default/broken", "node odd"):
         assert name in complaints
@@ -214,7 +214,7 @@ def test_what_cannot_be_read_stops_only_itself() -> None:
 
 def test_only_one_plugin_shares_out_the_cluster() -> None:
     """The first of proportion and capacity is heard, and the other one's absence is said."""
-    within = usual.opened(tier=[sessions.plugin("proportion"), sessions.plugin("capacity")])
-    assert within.complaints == [
+    ssn = default_sessions.opened(tier=[sessions.plugin("proportion"), sessions.plugin("capacity")])
+    assert ssn.complaints == [
         "plugin capacity: proportion comes first and shares out queues already"
     ]

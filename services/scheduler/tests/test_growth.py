@@ -88,13 +88,13 @@ def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> 
     costs = []
     for number in (SMALL, SMALL, 2 * SMALL):  # the first time is for what is done once
         found = records(topic_log.TopicLog(), number)
-        picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
+        cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
 
         def fold(
-            picture: cluster_cache.ClusterCache = picture, found: list[envelope.Record] = found
+            cache: cluster_cache.ClusterCache = cache, found: list[envelope.Record] = found
         ) -> None:
             for record in found:
-                picture.apply(record)
+                cache.apply(record)
 
         costs.append(instructions(fold))
     assert costs[2] < MOST_GROWTH * costs[1], costs

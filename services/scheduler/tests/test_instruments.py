@@ -10,8 +10,8 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from services.scheduler.tests import sessions, usual
-from services.scheduler.tests.cell import draft
+from services.scheduler.tests.support import default_sessions, sessions
+from services.scheduler.tests.support.harness import draft
 from stromboli.scheduler import engine, instruments
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core.cache import cluster_cache
@@ -34,9 +34,9 @@ EVERYTHING = [
     sessions.queue("default", capability={"cpu": "9", "memory": "9Gi", **GPU}),
     builders.make_node("n1", cpu="8", extra=GPU),
     builders.make_priority_class("urgent", 100),
-    *usual.gang("low", 6, node="n1", min_member=1, extra={"nvidia.com/gpu": 0}),
-    *usual.gang("wide", 2, cpu="99"),
-    *usual.gang("small", 1, cpu="1", extra={"nvidia.com/gpu": 1}),
+    *default_sessions.gang("low", 6, node="n1", min_member=1, extra={"nvidia.com/gpu": 0}),
+    *default_sessions.gang("wide", 2, cpu="99"),
+    *default_sessions.gang("small", 1, cpu="1", extra={"nvidia.com/gpu": 1}),
     builders.make_pod_group("high", 1, priority_class="urgent"),
     builders.make_pod("high-0", "high", cpu="3"),
 ]
@@ -146,16 +146,16 @@ def test_queues_and_jobs_have_the_labels_that_dashboards_know(metrics: Metrics) 
 
 
 def test_a_series_goes_with_its_queue_and_comes_again(metrics: Metrics) -> None:
-    def tell(*queues: str) -> list[str]:
-        metrics.instruments.tell(
+    def set_gauges(*queues: str) -> list[str]:
+        metrics.instruments.set_gauges(
             extension_points.Gauge("queue_weight", 1, (("queue_name", name),)) for name in queues
         )
         return sorted(line for line in metrics.lines if "queue_weight" in line)
 
-    assert len(tell("a", "b")) == 2
-    assert tell("b") == ['volcano_queue_weight{queue_name="b"}']
-    assert tell() == []
-    assert tell("a") == ['volcano_queue_weight{queue_name="a"}']
+    assert len(set_gauges("a", "b")) == 2
+    assert set_gauges("b") == ['volcano_queue_weight{queue_name="b"}']
+    assert set_gauges() == []
+    assert set_gauges("a") == ['volcano_queue_weight{queue_name="a"}']
 
 
 def test_gauges_are_told_once_a_second_and_what_was_passed_over_is_told_soon(
@@ -164,11 +164,11 @@ def test_gauges_are_told_once_a_second_and_what_was_passed_over_is_told_soon(
     """Of a burst of sessions the first tells; when it is over, one more does."""
     made = run(metrics, *EVERYTHING)
     before = metrics.lines
-    made.picture.wake("news")
+    made.cache.request_session("news")
     quick = made.step([], builders.NOON + timedelta(milliseconds=10), may_decide=True)
-    assert 0 < quick.look_again_s <= engine.GAUGE_EVERY.total_seconds()
-    later = made.step([], builders.NOON + engine.GAUGE_EVERY, may_decide=True)
-    assert later.look_again_s > engine.GAUGE_EVERY.total_seconds()
+    assert 0 < quick.next_step_s <= engine.GAUGE_INTERVAL.total_seconds()
+    later = made.step([], builders.NOON + engine.GAUGE_INTERVAL, may_decide=True)
+    assert later.next_step_s > engine.GAUGE_INTERVAL.total_seconds()
     assert before.keys() == metrics.lines.keys()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import policy, schedule, simulate
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.cluster import cluster_model
@@ -54,7 +54,7 @@ def filled(group: str, queue: str, count: int) -> list[meta.Object]:
 @pytest.mark.parametrize("held", [140, 150, 200, MANY])
 def test_a_queue_that_holds_endlessly_much_may_not_have_more(limiting: str, held: int) -> None:
     """Wrapped around it would hold less than nothing, and its limit would let everybody in."""
-    within = usual.closed(
+    ssn = default_sessions.closed(
         sessions.queue("full", capability={"memory": "1Ti"}),
         *endless_nodes(held),
         builders.make_node("n1"),
@@ -62,7 +62,7 @@ def test_a_queue_that_holds_endlessly_much_may_not_have_more(limiting: str, held
         *sessions.gang("more", "full", 1),
         tier=tier(*USUAL, limiting),
     )
-    assert "more-0" not in usual.binds(within)
+    assert "more-0" not in default_sessions.binds(ssn)
 
 
 @pytest.mark.parametrize("limiting", ["proportion", "capacity"])
@@ -70,13 +70,13 @@ def test_a_queue_that_holds_endlessly_much_may_not_have_more(limiting: str, held
 def test_pods_that_ask_endlessly_much_keep_no_others_of_their_queue_out(
     limiting: str, waiting: int
 ) -> None:
-    within = usual.closed(
+    ssn = default_sessions.closed(
         builders.make_node("n1"),
-        *usual.gang("g", waiting, memory=ENDLESS),
-        *usual.gang("small", 2),
+        *default_sessions.gang("g", waiting, memory=ENDLESS),
+        *default_sessions.gang("small", 2),
         tier=tier(*USUAL, limiting),
     )
-    assert usual.binds(within) == {"small-0": "n1", "small-1": "n1"}
+    assert default_sessions.binds(ssn) == {"small-0": "n1", "small-1": "n1"}
 
 
 @pytest.mark.parametrize("limiting", ["overcommit", "proportion", "capacity"])
@@ -85,7 +85,7 @@ def test_jobs_that_were_promised_endlessly_much_let_no_other_in(
     limiting: str, admitted: int
 ) -> None:
     most = {"memory": ENDLESS}
-    within = usual.closed(
+    ssn = default_sessions.closed(
         sessions.queue("full", capability={"memory": "1Ti"}),
         builders.make_node("n1"),
         *(
@@ -98,7 +98,7 @@ def test_jobs_that_were_promised_endlessly_much_let_no_other_in(
         tier=tier("gang", limiting),
         run="enqueue, allocate",
     )
-    assert within.jobs["default/one"].phase == "Pending"
+    assert ssn.jobs["default/one"].phase == "Pending"
 
 
 @given(
@@ -145,14 +145,14 @@ def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
     for pod in pods:
         of.remove_pod(pod.metadata.key)
     of.settle()
-    books = of.books.queues.get("default", queue_usage.Holdings(3))
+    books = of.books.queues.get("default", queue_usage.UsageTotals(3))
     assert not any(map(any, (books.request.tolist(), books.allocated.tolist())))
 
 
 def test_a_gang_may_need_a_hundred_tebibytes_of_disks() -> None:
     """Disks count in thousandths of bytes: together that is more than one pod may ask for."""
     each = {"ephemeral-storage": "100Gi"}
-    within = usual.closed(
+    ssn = default_sessions.closed(
         sessions.queue("wide", capability={"ephemeral-storage": "1Pi"}),
         *(
             builders.make_node(f"n{at:03}", extra={"ephemeral-storage": "1200Gi"})
@@ -175,9 +175,9 @@ def test_a_gang_may_need_a_hundred_tebibytes_of_disks() -> None:
         tier=tier(*USUAL, "capacity"),
         run="enqueue, allocate",
     )
-    assert within.world.complaints() == []
-    assert len(usual.binds(within)) == 1000
-    assert within.jobs["default/more"].phase == "Pending"
+    assert ssn.world.complaints() == []
+    assert len(default_sessions.binds(ssn)) == 1000
+    assert ssn.jobs["default/more"].phase == "Pending"
 
 
 @pytest.mark.parametrize("said", ["100Ti", "1Pi", "4Pi"])
@@ -187,13 +187,13 @@ def test_a_node_with_more_than_counts_has_as_much_as_counts(said: str) -> None:
         f"g-{at}": builders.make_pod(f"g-{at}", "g", extra={"ephemeral-storage": f"{size}Ti"})
         for at, size in enumerate([most - 1, 1, 1])
     }
-    within = usual.closed(
+    ssn = default_sessions.closed(
         builders.make_node("n1", extra={"ephemeral-storage": said}),
         builders.make_pod_group("g", 1),
         *pods.values(),
     )
-    assert within.world.complaints() == []
-    assert len(usual.binds(within)) == 2
+    assert ssn.world.complaints() == []
+    assert len(default_sessions.binds(ssn)) == 2
 
 
 # Pods ----------------------------------------------------------------------------------------
@@ -225,21 +225,23 @@ def crowd(node: str, count: int) -> list[core.Pod]:
 @pytest.mark.parametrize("count", [1, 2, 100, 130, 150, 200, MANY])
 def test_nothing_is_placed_on_a_node_that_was_given_endlessly_much(count: int) -> None:
     """Wrapped around it would have room that nobody has."""
-    within = usual.closed(builders.make_node("n1"), *crowd("n1", count), *usual.gang("g", 1))
-    assert not usual.binds(within)
+    ssn = default_sessions.closed(
+        builders.make_node("n1"), *crowd("n1", count), *default_sessions.gang("g", 1)
+    )
+    assert not default_sessions.binds(ssn)
 
 
 @pytest.mark.parametrize("count", [130, 150, 200, MANY])
 def test_what_a_node_was_given_too_much_lets_nobody_through_a_door(count: int) -> None:
     waits = builders.make_pod_group("g", 1, phase="Pending", min_resources={"memory": "64Gi"})
-    within = usual.closed(
+    ssn = default_sessions.closed(
         builders.make_node("n1", memory="32Gi"),
         *crowd("n1", count),
         waits,
         tier=tier("gang", "overcommit"),
         run="enqueue",
     )
-    assert within.jobs["default/g"].phase == "Pending"
+    assert ssn.jobs["default/g"].phase == "Pending"
 
 
 @given(
@@ -335,7 +337,7 @@ def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: st
         builders.make_node("n1"),
         *endless_nodes(200),
         *filled("held", "full", 200),
-        *usual.gang("asks", MANY, memory=ENDLESS),
+        *default_sessions.gang("asks", MANY, memory=ENDLESS),
         *(
             builders.make_pod_group(f"due{at}", 1, queue="full", min_resources=least)
             for at in range(150)
@@ -343,12 +345,12 @@ def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: st
         builders.make_pod_group("door", 1, phase="Pending", min_resources=least),
         *sessions.gang("more", "full", 1),
     )
-    picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
+    cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
     for record in log.records:
-        picture.apply(record)
+        cache.apply(record)
     by = policy.Policy(configured=sessions.configured(*tiers, run=run))
     now = builders.NOON + timedelta(minutes=5)
-    decided = schedule.decide(picture, now, by, with_gauges=True)
+    decided = schedule.run_session(cache, now, by, with_gauges=True)
     assert not decided.failures
     assert decided.explanations.keys() >= {"default/asks", "default/more", "default/door"}
     for told in decided.explanations.values():
@@ -361,7 +363,7 @@ def test_what_is_written_of_an_absurd_simulation_can_be_read() -> None:
     outcome = sessions.decided(
         builders.make_queue(),
         builders.make_node("n1"),
-        *usual.gang("g", MANY, memory=ENDLESS),
+        *default_sessions.gang("g", MANY, memory=ENDLESS),
         tiers=[tier(*USUAL, "proportion")],
     )
     assert isinstance(outcome, simulate.Outcome)

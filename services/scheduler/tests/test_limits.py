@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from services.scheduler.tests import usual
-from services.scheduler.tests.cell import Cell
+from services.scheduler.tests.support import default_sessions
+from services.scheduler.tests.support.harness import SchedulerHarness
 from stromboli.scheduler.core import cluster_clock
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.model import requirements, task_classes
@@ -20,10 +20,10 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def placed(*objects: meta.Object) -> set[str]:
-    cell = Cell()
-    cell.see(QUEUE, NODE, *objects, *usual.gang("fine", 1))
-    decided = cell.session()
-    assert cell.picture.quarantine.complaints() == []
+    harness = SchedulerHarness()
+    harness.see(QUEUE, NODE, *objects, *default_sessions.gang("fine", 1))
+    decided = harness.session()
+    assert harness.cache.quarantine.complaints() == []
     assert decided.failures == {}
     return {bind.pod for each in decided.decisions for bind in each.binds}
 
@@ -46,7 +46,7 @@ def test_an_object_of_any_age_stops_no_session(created: datetime) -> None:
 def test_a_quantity_of_more_than_64_bits_is_named() -> None:
     pod = builders.make_pod(cpu=10**30)
     with pytest.raises(ValueError, match="requests cpu: "):
-        task_classes.Classes(requirements.Resources()).of(pod)
+        task_classes.TaskClassIndex(requirements.Resources()).of(pod)
     assert placed(pod) == {"fine-0"}
 
 

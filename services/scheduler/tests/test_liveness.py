@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions
 from services.scheduler.tests.oracle import entitlement
+from services.scheduler.tests.support import sessions
 from services.scheduler.tests.support.closed_loop import PRIORITIES, Gang, Loop, Queue
 from stromboli.scheduler.core.config import configuration
-from stromboli.testkit import depth
+from stromboli.testkit.strategies import depth
 
 EXAMPLES = 40
 LATER = timedelta(days=2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions, usual, virtual
+from services.scheduler.tests.support import default_sessions, sessions, virtual_cluster
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins import maintenance
@@ -15,7 +15,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
-TIER = [*usual.TIER, sessions.plugin("maintenance")]
+TIER = [*default_sessions.TIER, sessions.plugin("maintenance")]
 
 
 def node(text: str, name: str = "n1") -> core.Node:
@@ -37,7 +37,7 @@ def job(
 
 
 def run(*objects: meta.Object, actions: str = "allocate") -> session.Session:
-    return usual.closed(*objects, tier=TIER, run=actions)
+    return default_sessions.closed(*objects, tier=TIER, run=actions)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_other_nodes_are_as_before_and_what_runs_stays() -> None:
     other = builders.make_node("n2", cpu="1")
     running = sessions.gang("old", "default", 1, node="n1")
     decided = run(window, other, *running, *job(), actions="allocate, preempt")
-    assert usual.binds(decided) == {"a-0": "n2"}
+    assert default_sessions.binds(decided) == {"a-0": "n2"}
     assert decided.decisions.evictions == []
 
 
@@ -104,14 +104,16 @@ def test_a_reservation_starts_when_the_job_can_also_end() -> None:
     window = (builders.NOON + timedelta(seconds=120)).isoformat()
     nodes = [node(f"{window}/1h"), builders.make_node("n2", cpu="4")]
     jobs = [
-        virtual.Job("one", 1, 4, 100),
-        virtual.Job("two", 1, 4, 110),
-        virtual.Job("head", 1, 4, 50, at=1),
+        virtual_cluster.Job("one", 1, 4, 100),
+        virtual_cluster.Job("two", 1, 4, 110),
+        virtual_cluster.Job("head", 1, 4, 50, at=1),
     ]
     queue = sessions.queue("q")
     tiers = ([sessions.plugin("reservation"), *TIER],)
-    decided = virtual.simulated(nodes, (queue,), jobs, tiers)
-    assert decided.sessions[1][1].jobs["default/head"].prospect.endswith("12:01:50+00:00")
+    decided = virtual_cluster.simulated(nodes, (queue,), jobs, tiers)
+    assert (
+        decided.sessions[1][1].jobs["default/head"].start_estimate_text.endswith("12:01:50+00:00")
+    )
     assert decided.started == {"one": 0, "two": 0, "head": 110}
 
 
@@ -156,4 +158,4 @@ def test_of_estimates_that_are_none_nobody_knows() -> None:
         decided = run(node("2026-01-01T13:00:00Z/4h"), *job(estimate))
         assert decided.decisions.binds == {}
         assert all("running-estimate" in complaint for complaint in decided.complaints)
-    assert simulate.outcome("", run(node(""), *job("soon"))).binds
+    assert simulate.summarize("", run(node(""), *job("soon"))).binds

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import packing_reference as reference
+from services.scheduler.tests.oracle import packing as reference
 from stromboli.scheduler.core.packing import arrivals, policies, simulation, trace
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def placed(
     nodes: trace.Nodes, pods: trace.Pods, policy: str, sequence: list[int]
 ) -> list[tuple[int, int]]:
     """Node and GPUs (bits) of each arrival; of equal nodes the first wins."""
-    luck = simulation.Luck(np.arange(len(nodes.cpu_milli)), np.zeros((len(sequence), 2)))
+    luck = simulation.RandomDraws(np.arange(len(nodes.cpu_milli)), np.zeros((len(sequence), 2)))
     run = simulation.place(
         nodes, pods, policies.POLICIES[policy], np.array(sequence, np.int64), luck
     )
@@ -109,7 +109,7 @@ def test_arrivals_ask_for_all_that_may_be_asked_for(
     ]
     pods = pods_of(*rows)
     total = total_gpus * 1000
-    sequence = arrivals.arrive(pods, total, np.random.default_rng(seed))
+    sequence = arrivals.arrival_sequence(pods, total, np.random.default_rng(seed))
     asked = int(pods.gpu_milli[sequence].sum())
     assert asked * 100 <= total * arrivals.ARRIVED_PERCENT
     assert (asked + 100 * len(counts)) * 100 > total * arrivals.ARRIVED_PERCENT
@@ -123,7 +123,8 @@ def test_arrivals_ask_for_all_that_may_be_asked_for(
 def test_a_seed_means_one_sequence() -> None:
     pods = pods_of(*(f"{cpu},1,1,500," for cpu in range(20)))
     first, again, other = (
-        arrivals.arrive(pods, 20_000, np.random.default_rng(seed)).tolist() for seed in (1, 1, 2)
+        arrivals.arrival_sequence(pods, 20_000, np.random.default_rng(seed)).tolist()
+        for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -207,7 +208,7 @@ def test_kernels_place_as_the_plain_rules_say(data: st.DataObject) -> None:
     policy = policies.POLICIES[data.draw(st.sampled_from(sorted(policies.POLICIES)))]
     chance = np.random.default_rng(data.draw(st.integers(0, 99)))
     sequence = chance.integers(0, len(pods.shapes), data.draw(st.integers(1, 25)))
-    luck = simulation.Luck(
+    luck = simulation.RandomDraws(
         chance.permutation(len(nodes.cpu_milli)), chance.random((len(sequence), 2))
     )
     run = simulation.place(nodes, pods, policy, sequence, luck)
@@ -229,7 +230,7 @@ def test_fragmentation_is_what_the_usual_pods_cannot_use() -> None:
     """Half the GPU is given; of what is left, half the pods can use nothing."""
     nodes, pods = nodes_of("9000,9,1,A"), pods_of("1000,1,1,500,", "1000,1,1,800,")
     sequence = np.array([0], np.int64)
-    run = simulation.Run(np.array([0]), np.array([1]))
+    run = simulation.PlacementResult(np.array([0]), np.array([1]))
     assert simulation.measure(nodes, pods, sequence, run) == (50.0, 25.0)
     assert simulation.measure(nodes, pods, sequence, run, 10) == (0.0, 0.0)
 
@@ -266,8 +267,8 @@ def ratio(nodes: trace.Nodes, pods: trace.Pods, policy: str) -> float:
     found = []
     for seed in (42, 43):
         chance = np.random.default_rng(seed)
-        sequence = arrivals.arrive(pods, nodes.total_milli, chance)
-        luck = simulation.Luck(
+        sequence = arrivals.arrival_sequence(pods, nodes.total_milli, chance)
+        luck = simulation.RandomDraws(
             chance.permutation(len(nodes.cpu_milli)), chance.random((len(sequence), 2))
         )
         run = simulation.place(nodes, pods, policies.POLICIES[policy], sequence, luck)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import queue_usage
 from stromboli.shared.api import core, meta
@@ -23,12 +23,12 @@ def waiting(name: str, cpu: str, **annotations: str) -> meta.Object:
     )
 
 
-def enters(within: session.Session, name: str) -> bool:
+def enters(ssn: session.Session, name: str) -> bool:
     """Ask, and note it if the job may enter, as the action does."""
-    job = within.jobs[f"default/{name}"]
-    if not within.job_enqueueable(job):
+    job = ssn.jobs[f"default/{name}"]
+    if not ssn.job_enqueueable(job):
         return False
-    within.job_enqueued(job)
+    ssn.job_enqueued(job)
     return True
 
 
@@ -47,13 +47,13 @@ def test_jobs_enter_up_to_a_little_more_than_the_cluster(
     arguments: dict[str, object], cpu: str, *, expected: bool
 ) -> None:
     tier = [sessions.plugin("overcommit", arguments)]
-    within = sessions.opened(NODE, QUEUE, waiting("g1", cpu), tier=tier)
-    assert enters(within, "g1") is expected
+    ssn = sessions.opened(NODE, QUEUE, waiting("g1", cpu), tier=tier)
+    assert enters(ssn, "g1") is expected
 
 
 def test_what_entered_and_what_runs_leaves_less_for_the_next() -> None:
     """Twelve, less four that run and five that entered: three."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         NODE,
         QUEUE,
         *sessions.gang("g1", "a", 4, node="n1"),
@@ -62,20 +62,20 @@ def test_what_entered_and_what_runs_leaves_less_for_the_next() -> None:
         waiting("g4", "3"),
         tier=[sessions.plugin("overcommit")],
     )
-    assert [enters(within, name) for name in ("g2", "g3", "g4")] == [True, False, True]
-    assert within.events == {"default/g3": ["resource in cluster is overused: overused cpu"]}
+    assert [enters(ssn, name) for name in ("g2", "g3", "g4")] == [True, False, True]
+    assert ssn.events == {"default/g3": ["resource in cluster is overused: overused cpu"]}
 
 
 @pytest.mark.parametrize(
     ("gates", "expected"),
-    [((), False), (("example.com/wait",), True), ((queue_usage.OWN_GATE,), False)],
+    [((), False), (("example.com/wait",), True), ((queue_usage.QUEUE_ALLOCATION_GATE,), False)],
     ids=["not gated", "waits for others", "waits for its queue only"],
 )
 def test_what_is_gated_by_others_is_not_yet_to_come(
     gates: tuple[str, ...], *, expected: bool
 ) -> None:
     """A job inside needs eight of twelve, five of them for a pod that may be gated."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         NODE,
         QUEUE,
         builders.make_pod_group("g1", 2, queue="a", min_resources={"cpu": "8"}),
@@ -84,37 +84,37 @@ def test_what_is_gated_by_others_is_not_yet_to_come(
         waiting("g2", "9"),
         tier=[sessions.plugin("overcommit")],
     )
-    assert enters(within, "g2") is expected
+    assert enters(ssn, "g2") is expected
 
 
 def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
     sla, full = sessions.plugin("sla", {"sla-waiting-time": "1h"}), sessions.plugin("overcommit")
     late = sessions.given([NODE, QUEUE, waiting("g1", "99")], builders.NOON + timedelta(hours=1))
     for tiers, expected in (([[sla], [full]], True), ([[sla, full]], False)):
-        within = sessions.open_given(sessions.configured(*tiers), late)
-        assert enters(within, "g1") is expected
+        ssn = sessions.open_given(sessions.configured(*tiers), late)
+        assert enters(ssn, "g1") is expected
 
 
 def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
     """A job's own limit goes before the plugin's; a job without any comes last."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         QUEUE,
         waiting("g1", "1"),
         waiting("g2", "1", sla_waiting_time="2h"),
         waiting("g3", "1", sla_waiting_time="30m"),
         tier=[sessions.plugin("sla")],
     )
-    assert [job.name for job in within.ordered_jobs(within.jobs.values())] == ["g3", "g2", "g1"]
+    assert [job.name for job in ssn.ordered_jobs(ssn.jobs.values())] == ["g3", "g2", "g1"]
 
 
 def test_a_waiting_time_that_makes_no_sense_is_complained_of_and_ignored() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         QUEUE,
         waiting("g1", "99", sla_waiting_time="soon"),
         tier=[sessions.plugin("sla"), sessions.plugin("overcommit")],
     )
-    assert not enters(within, "g1")
-    assert any("'soon' is not a duration" in text for text in within.complaints)
+    assert not enters(ssn, "g1")
+    assert any("'soon' is not a duration" in text for text in ssn.complaints)
 
 
 def quota(hard: core.Quantity, used: core.Quantity, name: str = "cpu") -> core.ResourceQuota:
@@ -125,9 +125,9 @@ def quota(hard: core.Quantity, used: core.Quantity, name: str = "cpu") -> core.R
 def test_a_quota_lets_in_what_it_has_room_for_counting_this_session() -> None:
     tier = [sessions.plugin("resourcequota")]
     jobs = [waiting("g1", "3"), waiting("g2", "2"), waiting("g3", "1")]
-    within = sessions.opened(QUEUE, quota("6", "2"), *jobs, tier=tier)
-    assert [enters(within, name) for name in ("g1", "g2", "g3")] == [True, False, True]
-    assert within.events == {
+    ssn = sessions.opened(QUEUE, quota("6", "2"), *jobs, tier=tier)
+    assert [enters(ssn, name) for name in ("g1", "g2", "g3")] == [True, False, True]
+    assert ssn.events == {
         "default/g2": ["resource quota insufficient, requested: cpu=2, used: cpu=2, limited: cpu=6"]
     }
 
@@ -149,6 +149,6 @@ def test_a_quota_for_some_pods_only_is_left_to_the_api_server() -> None:
 
 def test_a_limit_that_cannot_be_read_lets_nobody_in() -> None:
     tier = [sessions.plugin("resourcequota")]
-    within = sessions.opened(QUEUE, quota("many", "0"), waiting("g1", "1"), tier=tier)
-    assert not enters(within, "g1")
-    assert any(text.startswith("ResourceQuota default/q: cpu: ") for text in within.complaints)
+    ssn = sessions.opened(QUEUE, quota("many", "0"), waiting("g1", "1"), tier=tier)
+    assert not enters(ssn, "g1")
+    assert any(text.startswith("ResourceQuota default/q: cpu: ") for text in ssn.complaints)

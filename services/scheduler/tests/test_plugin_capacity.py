@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import meta
@@ -17,20 +17,20 @@ def levels(number: int) -> list[dict[str, object]]:
     return [sessions.plugin("capacity", {"ancestorReclaimLevel": number}, enableHierarchy=True)]
 
 
-def reclaimed(within: session.Session, reclaimer: str, *victims: str) -> list[str]:
+def reclaimed(ssn: session.Session, reclaimer: str, *victims: str) -> list[str]:
     """Which running tasks of these groups may go for a pending one of the reclaimer's."""
-    task = within.jobs[f"default/{reclaimer}"].pending[0]
+    task = ssn.jobs[f"default/{reclaimer}"].pending[0]
     candidates = [
         each
         for victim in victims
-        for each in within.jobs[f"default/{victim}"].with_status(entities.Status.RUNNING)
+        for each in ssn.jobs[f"default/{victim}"].with_status(entities.Status.RUNNING)
     ]
-    return sorted(each.name for each in within.reclaimable(task, candidates))
+    return sorted(each.name for each in ssn.reclaimable(task, candidates))
 
 
-def allocates(within: session.Session, group: str) -> bool:
-    job = within.jobs[f"default/{group}"]
-    return within.allocatable(within.queue_of(job), job.pending[0])
+def allocates(ssn: session.Session, group: str) -> bool:
+    job = ssn.jobs[f"default/{group}"]
+    return ssn.allocatable(ssn.queue_of(job), job.pending[0])
 
 
 def test_a_queue_reaches_what_is_guaranteed_to_no_other() -> None:
@@ -116,12 +116,12 @@ def test_a_queue_in_no_tree_stops_only_itself(queues: list[meta.Object]) -> None
     ]
     outcome = sessions.decided(*objects, tiers=[TREE])
     assert list(outcome.binds) == ["default/g1-0"]
-    within = sessions.opened(*objects, tier=TREE)
-    assert [text for text in within.complaints if text.startswith("plugin capacity: ")]
+    ssn = sessions.opened(*objects, tier=TREE)
+    assert [text for text in ssn.complaints if text.startswith("plugin capacity: ")]
 
 
 def test_whoever_deserves_something_comes_before_best_effort_queues_of_its_share() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1"),
         sessions.queue("a"),
         sessions.queue("b", deserved=TWO_CORES),
@@ -129,11 +129,11 @@ def test_whoever_deserves_something_comes_before_best_effort_queues_of_its_share
         *sessions.gang("g2", "b", 2, node="n1"),
         tier=FLAT,
     )
-    assert within.compare_queues(within.queues["b"], within.queues["a"]) < 0
+    assert ssn.compare_queues(ssn.queues["b"], ssn.queues["a"]) < 0
 
 
 def test_a_queue_that_deserves_nothing_gives_all_and_one_within_its_desert_gives_nothing() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a", deserved={"cpu": "4"}),
         sessions.queue("b", deserved=TWO_CORES),
@@ -143,11 +143,11 @@ def test_a_queue_that_deserves_nothing_gives_all_and_one_within_its_desert_gives
         *sessions.gang("g3", "c", 2, node="n1"),
         tier=FLAT,
     )
-    assert reclaimed(within, "g1", "g2", "g3") == ["g3-0", "g3-1"]
+    assert reclaimed(ssn, "g1", "g2", "g3") == ["g3-0", "g3-1"]
 
 
 def test_victims_leave_their_queue_what_it_deserves_and_its_guarantee() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="16"),
         sessions.queue("a", deserved={"cpu": "8"}),
         sessions.queue("b", deserved=TWO_CORES),
@@ -157,13 +157,13 @@ def test_victims_leave_their_queue_what_it_deserves_and_its_guarantee() -> None:
         *sessions.gang("g3", "c", 4, node="n1"),
         tier=FLAT,
     )
-    assert len(reclaimed(within, "g1", "g2")) == 2
-    assert len(reclaimed(within, "g1", "g3")) == 1
+    assert len(reclaimed(ssn, "g1", "g2")) == 2
+    assert len(reclaimed(ssn, "g1", "g3")) == 1
 
 
 def test_a_guarantee_of_what_a_queue_does_not_have_keeps_nothing_else() -> None:
     """Its victims ask for no GPU: without them it lacks as many guaranteed ones as before."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8", extra={"example.com/gpu": "4"}),
         sessions.queue("a", deserved={"cpu": "8"}),
         sessions.queue("b", guarantee={"example.com/gpu": "2"}),
@@ -171,11 +171,11 @@ def test_a_guarantee_of_what_a_queue_does_not_have_keeps_nothing_else() -> None:
         *sessions.gang("g2", "b", 2, node="n1"),
         tier=FLAT,
     )
-    assert reclaimed(within, "g1", "g2") == ["g2-0", "g2-1"]
+    assert reclaimed(ssn, "g1", "g2") == ["g2-0", "g2-1"]
 
 
 def test_nobody_is_reclaimed_who_holds_nothing_of_what_is_asked_for() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", extra={"example.com/gpu": "4"}),
         sessions.queue("a", deserved={"example.com/gpu": "4"}),
         sessions.queue("b"),
@@ -183,7 +183,7 @@ def test_nobody_is_reclaimed_who_holds_nothing_of_what_is_asked_for() -> None:
         *sessions.gang("g2", "b", 2, node="n1"),
         tier=FLAT,
     )
-    assert reclaimed(within, "g1", "g2") == []
+    assert reclaimed(ssn, "g1", "g2") == []
 
 
 @pytest.mark.parametrize(("level", "victims"), [(0, 2), (1, 0)])
@@ -191,7 +191,7 @@ def test_with_a_reclaim_level_the_queue_above_the_victim_keeps_its_desert(
     level: int, victims: int
 ) -> None:
     """The victim's queue is beyond its desert, the one above it is not."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("root"),
         sessions.queue("x", parent="root", deserved={"cpu": "4"}),
@@ -202,14 +202,14 @@ def test_with_a_reclaim_level_the_queue_above_the_victim_keeps_its_desert(
         *sessions.gang("g2", "y1", 3, node="n1"),
         tier=levels(level),
     )
-    assert len(reclaimed(within, "g1", "g2")) == victims
+    assert len(reclaimed(ssn, "g1", "g2")) == victims
 
 
 @pytest.mark.parametrize(("level", "may"), [(0, False), (1, True)])
 def test_with_a_reclaim_level_a_queue_may_claim_what_the_one_above_deserves(
     level: int, may: bool
 ) -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("root"),
         sessions.queue("x", parent="root", deserved={"cpu": "4"}),
@@ -217,12 +217,12 @@ def test_with_a_reclaim_level_a_queue_may_claim_what_the_one_above_deserves(
         *sessions.gang("g1", "x1", 1),
         tier=levels(level),
     )
-    job = within.jobs["default/g1"]
-    assert within.preemptive(within.queue_of(job), job.pending) is may
+    job = ssn.jobs["default/g1"]
+    assert ssn.preemptive(ssn.queue_of(job), job.pending) is may
 
 
 def test_relatives_of_the_preemptor_give_first() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1"),
         sessions.queue("root"),
         sessions.queue("x", parent="root"),
@@ -231,12 +231,12 @@ def test_relatives_of_the_preemptor_give_first() -> None:
         sessions.queue("y", parent="root"),
         tier=TREE,
     )
-    mine, near, far = (within.queues[name] for name in ("x1", "x2", "y"))
-    assert within.compare_victim_queues(near, far, mine) < 0
+    mine, near, far = (ssn.queues[name] for name in ("x1", "x2", "y"))
+    assert ssn.compare_victim_queues(near, far, mine) < 0
 
 
 def test_a_job_enters_only_if_every_queue_above_has_room_for_its_minimum() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("root"),
         sessions.queue("x", parent="root", capability={"cpu": "4"}),
@@ -246,21 +246,21 @@ def test_a_job_enters_only_if_every_queue_above_has_room_for_its_minimum() -> No
         builders.make_pod_group("g2", queue="x2", phase="Pending", min_resources={"cpu": "2"}),
         tier=TREE,
     )
-    first, second = within.jobs["default/g1"], within.jobs["default/g2"]
-    assert within.job_enqueueable(first)
-    within.job_enqueued(first)
-    assert not within.job_enqueueable(second)
+    first, second = ssn.jobs["default/g1"], ssn.jobs["default/g2"]
+    assert ssn.job_enqueueable(first)
+    ssn.job_enqueued(first)
+    assert not ssn.job_enqueueable(second)
 
 
 def test_what_is_taken_back_is_free_again() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a", capability={"cpu": "1"}),
         *sessions.gang("g1", "a", 2),
         tier=FLAT,
     )
-    trial = within.statement()
-    trial.allocate(within.jobs["default/g1"].pending[0], "n1")
-    assert not allocates(within, "g1")
+    trial = ssn.statement()
+    trial.allocate(ssn.jobs["default/g1"].pending[0], "n1")
+    assert not allocates(ssn, "g1")
     trial.discard()
-    assert allocates(within, "g1")
+    assert allocates(ssn, "g1")

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.tests import machines, sessions, usual
-from services.scheduler.tests.cell import Cell, draft
-from services.scheduler.tests.machines import GPU, aligning, container, holding, node, observed
+from services.scheduler.tests.support import default_sessions, numa_machines, sessions
+from services.scheduler.tests.support.harness import SchedulerHarness, draft
+from services.scheduler.tests.support.numa_machines import (
+    GPU,
+    aligning,
+    container,
+    holding,
+    node,
+    observed,
+)
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core import schedule as session_core
 from stromboli.scheduler.core.framework import session
@@ -27,11 +34,11 @@ TIER: sessions.Tier = [
 
 
 def pods(name: str, *containers: core.Container, count: int = 1, **more: Any) -> list[meta.Object]:
-    return usual.gang(name, count, containers=list(containers), **more)
+    return default_sessions.gang(name, count, containers=list(containers), **more)
 
 
 def closed(*objects: msgspec.Struct, run: str = "allocate") -> session.Session:
-    return usual.closed(*objects, tier=TIER, run=run)
+    return default_sessions.closed(*objects, tier=TIER, run=run)
 
 
 def devices(decided: session.Session, resource: str = GPU) -> dict[str, list[str]]:
@@ -51,7 +58,7 @@ def devices(decided: session.Session, resource: str = GPU) -> dict[str, list[str
 
 def test_gpus_of_a_quad_go_together() -> None:
     """On a cube mesh four GPUs are a quad, and a pair of the other quad has two links."""
-    cube = observed(nvlinks=machines.CUBE_MESH)
+    cube = observed(nvlinks=numa_machines.CUBE_MESH)
     decided = closed(node(), cube, *pods("a", container(gpus=4)), *pods("b", container(gpus=2)))
     assert devices(decided) == {"a-0": ["0", "1", "2", "3"], "b-0": ["4", "7"]}
 
@@ -60,7 +67,7 @@ def test_a_single_gpu_is_the_one_that_the_others_miss_least() -> None:
     """A pair is broken already: its other half goes first."""
     decided = closed(
         node(gpus=4),
-        observed(gpus=4, nvlinks={(0, 1): 4, (2, 3): 4}, holdings=[holding("x-0", 2)]),
+        observed(gpus=4, nvlinks={(0, 1): 4, (2, 3): 4}, exclusive_allocations=[holding("x-0", 2)]),
         *pods("x", container(gpus=1), node="n1"),
         *pods("a", container(gpus=1)),
     )
@@ -73,20 +80,22 @@ def test_a_machine_with_a_whole_clique_left_is_better_for_two() -> None:
     decided = closed(
         node("n1", 4),
         node("n2", 4),
-        observed("n1", gpus=4, nvlinks=pairs, holdings=[holding("x-0", 0, 2)]),
-        observed("n2", gpus=4, nvlinks=pairs, holdings=[holding("y-0", 2, 3, node="n2")]),
+        observed("n1", gpus=4, nvlinks=pairs, exclusive_allocations=[holding("x-0", 0, 2)]),
+        observed(
+            "n2", gpus=4, nvlinks=pairs, exclusive_allocations=[holding("y-0", 2, 3, node="n2")]
+        ),
         *pods("x", container(gpus=2), node="n1"),
         *pods("y", container(gpus=2), node="n2"),
         *pods("a", container(gpus=2)),
     )
-    assert usual.binds(decided) == {"a-0": "n2"}
+    assert default_sessions.binds(decided) == {"a-0": "n2"}
     assert devices(decided) == {"a-0": ["0", "1"]}
 
 
 def test_cpus_gpus_memory_and_cards_come_from_one_numa_node() -> None:
     """NUMA node 0 has the CPUs but only one GPU left; all of it comes from 1."""
     kubelet = aligning("single-numa-node", memory_policy="Static")
-    there = observed(gpus=4, nics=4, kubelet=kubelet, holdings=[holding("x-0", 0)])
+    there = observed(gpus=4, nics=4, kubelet=kubelet, exclusive_allocations=[holding("x-0", 0)])
     wants = container(gpus=2, cpu=3, memory="4Gi", rdma__hca=2)
     decided = closed(
         node(gpus=4, rdma__hca=4),
@@ -109,17 +118,22 @@ def test_gpus_that_lie_apart_are_a_misfit_where_one_numa_node_is_insisted_on() -
     held = holding("x-0", 0, 2)
     running = pods("x", container(gpus=2), node="n1")
     wants = pods("a", container(gpus=2))
-    there = observed(gpus=4, kubelet=kubelet, holdings=[held])
+    there = observed(gpus=4, kubelet=kubelet, exclusive_allocations=[held])
     decided = closed(node(gpus=4), there, *running, *wants)
     assert refusals(decided) == {numa_aware.MISFIT: 1}
-    easy = observed(gpus=4, kubelet=aligning("best-effort"), holdings=[held])
+    easy = observed(gpus=4, kubelet=aligning("best-effort"), exclusive_allocations=[held])
     assert devices(closed(node(gpus=4), easy, *running, *wants)) == {"a-0": ["1", "3"]}
 
 
 def test_a_card_is_the_one_beside_the_gpu() -> None:
     decided = closed(
         node(gpus=4, rdma__hca=4),
-        observed(gpus=4, nics=4, nvlinks={(0, 1): 4, (2, 3): 4}, holdings=[holding("x-0", 0)]),
+        observed(
+            gpus=4,
+            nics=4,
+            nvlinks={(0, 1): 4, (2, 3): 4},
+            exclusive_allocations=[holding("x-0", 0)],
+        ),
         *pods("x", container(gpus=1), node="n1"),
         *pods("a", container(gpus=1, rdma__hca=1)),
     )
@@ -145,12 +159,14 @@ def test_slices_of_one_gpu_are_taken_before_those_of_another() -> None:
         observed(
             gpus=2,
             slices={0: ["1g.10gb"] * 2, 1: ["1g.10gb"] * 2},
-            holdings=[
-                told.Holding(
+            exclusive_allocations=[
+                told.ExclusiveAllocation(
                     namespace="default",
                     pod="x-0",
                     devices=(
-                        told.HeldDevices(resource="nvidia.com/mig-1g.10gb", ids=("MIG-n1-1-0",)),
+                        told.AllocatedDevices(
+                            resource="nvidia.com/mig-1g.10gb", ids=("MIG-n1-1-0",)
+                        ),
                     ),
                 )
             ],
@@ -169,7 +185,7 @@ def test_a_pod_as_a_whole_lies_on_one_numa_node_where_its_kubelet_aligns_pods() 
     for scope, count in (("container", 1), ("pod", 0)):
         kubelet = aligning("single-numa-node", topology_scope=scope)
         decided = closed(node(gpus=0), observed(gpus=0, kubelet=kubelet), *pods("a", *two))
-        assert len(usual.binds(decided)) == count
+        assert len(default_sessions.binds(decided)) == count
 
 
 def test_a_container_that_runs_before_the_others_is_asked_for_too() -> None:
@@ -185,7 +201,7 @@ def test_a_container_that_runs_before_the_others_is_asked_for_too() -> None:
         group,
         msgspec.structs.replace(pod, spec=spec),
     )
-    assert usual.binds(decided) == {}
+    assert default_sessions.binds(decided) == {}
 
 
 # What cannot be had
@@ -207,7 +223,7 @@ def test_a_gpu_that_vanishes_is_nobodys() -> None:
     """What a pod had of it is no trouble for the others."""
     decided = closed(
         node(gpus=1),
-        observed(gpus=1, holdings=[holding("x-0", 3)]),
+        observed(gpus=1, exclusive_allocations=[holding("x-0", 3)]),
         *pods("x", container(), node="n1"),
         *pods("a", container(gpus=1)),
     )
@@ -217,7 +233,7 @@ def test_a_gpu_that_vanishes_is_nobodys() -> None:
 def test_gpus_that_are_counted_in_parts_are_not_told_apart() -> None:
     """Its plugin gives each to several in turns: the pod is placed, and nothing is claimed."""
     decided = closed(node(gpus=16), observed(gpus=4), *pods("a", container(gpus=1)))
-    assert usual.binds(decided) == {"a-0": "n1"}
+    assert default_sessions.binds(decided) == {"a-0": "n1"}
     assert devices(decided) == {}
 
 
@@ -229,7 +245,7 @@ def test_nothing_is_chosen_beside_a_pod_whose_gpus_nobody_knows() -> None:
         *pods("x", container(gpus=1), node="n1"),
         *pods("a", container(gpus=1)),
     )
-    assert usual.binds(decided) == {"a-0": "n1"}
+    assert default_sessions.binds(decided) == {"a-0": "n1"}
     assert devices(decided) == {}
 
 
@@ -240,13 +256,13 @@ def test_a_node_whose_agent_is_silent_takes_nobody_who_insists() -> None:
     insists = {keys.NUMA_TOPOLOGY_POLICY: "single-numa-node"}
     decided = closed(node(gpus=0), there, *pods("a", wants, annotations=insists))
     assert refusals(decided) == {numa_aware.SILENT: 1}
-    assert usual.binds(closed(node(gpus=0), there, *pods("a", wants))) == {"a-0": "n1"}
+    assert default_sessions.binds(closed(node(gpus=0), there, *pods("a", wants))) == {"a-0": "n1"}
 
 
 def test_ways_that_nobody_knows_are_said_and_the_report_does_not_count() -> None:
     there = observed(gpus=4, near="XYZ")
     decided = closed(node(gpus=4), there, *pods("a", container(gpus=1)))
-    assert usual.binds(decided) == {"a-0": "n1"}
+    assert default_sessions.binds(decided) == {"a-0": "n1"}
     assert any("hardware of node n1: 'XYZ' is none of" in each for each in decided.complaints)
 
 
@@ -266,36 +282,36 @@ def test_what_a_trial_took_is_free_again() -> None:
 
 def test_a_victims_gpus_are_free_for_whom_it_goes_for() -> None:
     """Evicted in a trial and taken back, it has what it had."""
-    within = usual.opened(
+    ssn = default_sessions.opened(
         node(gpus=4),
-        observed(gpus=4, holdings=[holding("x-0", 0, 1)]),
+        observed(gpus=4, exclusive_allocations=[holding("x-0", 0, 1)]),
         *pods("x", container(gpus=2), node="n1"),
         *pods("a", container(gpus=3)),
         *pods("b", container(gpus=2)),
         tier=TIER,
     )
     victim, asker, other = (
-        next(iter(within.jobs[f"default/{name}"].tasks.values())) for name in ("x", "a", "b")
+        next(iter(ssn.jobs[f"default/{name}"].tasks.values())) for name in ("x", "a", "b")
     )
-    assert not fits(within, asker)
-    trial = within.statement()
+    assert not fits(ssn, asker)
+    trial = ssn.statement()
     trial.evict(victim, "to try")
-    assert fits(within, asker)
+    assert fits(ssn, asker)
     trial.pipeline(asker, "n1")
     trial.discard()
-    assert not fits(within, asker)
-    again = within.statement()
+    assert not fits(ssn, asker)
+    again = ssn.statement()
     again.allocate(other, "n1")
     again.commit()
-    assert devices(within) == {"b-0": ["2", "3"]}
+    assert devices(ssn) == {"b-0": ["2", "3"]}
 
 
-def fits(within: session.Session, task: entities.Task) -> bool:
+def fits(ssn: session.Session, task: entities.Task) -> bool:
     """Whether the plugin finds devices for the task on the only node."""
-    view = node_views.NodeView(within.nodes, task)
+    view = node_views.NodeView(ssn.nodes, task)
     found = [
         check
-        for tests in within.functions("predicate", "enablePredicate")
+        for tests in ssn.functions("predicate", "enablePredicate")
         for test in tests
         for check in test(task, view)
         if check.reason == numa_aware.TOO_FEW
@@ -305,16 +321,16 @@ def fits(within: session.Session, task: entities.Task) -> bool:
 
 def test_what_was_decided_is_taken_before_the_node_tells_of_it_and_after_a_restart() -> None:
     """A decision in flight, a bound pod, a report that lags behind: each GPU is given once."""
-    cell = Cell()
-    cell.see(builders.make_queue(), node(gpus=4))
-    cell.apply(cell.log.append(told_draft(observed(gpus=4))))
-    cell.see(*pods("a", container(gpus=2)))
-    first = written(cell)
+    numa_node = SchedulerHarness()
+    numa_node.see(builders.make_queue(), node(gpus=4))
+    numa_node.apply(numa_node.log.append(told_draft(observed(gpus=4))))
+    numa_node.see(*pods("a", container(gpus=2)))
+    first = written(numa_node)
     assert first == {"a-0": ["GPU-n1-0", "GPU-n1-1"]}
-    cell.see(*pods("b", container(gpus=2)))
-    assert written(cell) == {"b-0": ["GPU-n1-2", "GPU-n1-3"]}
-    cell.answer("refused", "a-0", decision=0)
-    assert written(cell) == first
+    numa_node.see(*pods("b", container(gpus=2)))
+    assert written(numa_node) == {"b-0": ["GPU-n1-2", "GPU-n1-3"]}
+    numa_node.answer("refused", "a-0", decision=0)
+    assert written(numa_node) == first
 
 
 def told_draft(message: told.TopologyObserved) -> envelope.Draft:
@@ -323,12 +339,12 @@ def told_draft(message: told.TopologyObserved) -> envelope.Draft:
     )
 
 
-def written(cell: Cell) -> dict[str, list[str]]:
+def written(numa_node: SchedulerHarness) -> dict[str, list[str]]:
     """The GPUs that the next session's binds write."""
     how = policy.Policy(configured=sessions.configured(TIER))
-    decided = session_core.decide(cell.picture, builders.NOON, how)
+    decided = session_core.run_session(numa_node.cache, builders.NOON, how)
     for each in decided.decisions:
-        cell.apply(cell.log.append(draft(topics.DECISIONS, each.pod_group, each)))
+        numa_node.apply(numa_node.log.append(draft(topics.DECISIONS, each.pod_group, each)))
     return {
         bind.pod: msgspec.json.decode(bind.annotations[keys.DEVICES])["main"][GPU]
         for each in decided.decisions
@@ -352,7 +368,7 @@ def test_no_gpu_and_no_cpu_is_given_twice(steps: list[tuple[str, int]], kubelets
     """Whatever comes, goes and is reported when: each session is a restart, it knows objects only.
     What is released is given again: who does not fit in finds it taken."""
     running: dict[str, core.Pod] = {}
-    reported: dict[str, told.Holding] = {}
+    reported: dict[str, told.ExclusiveAllocation] = {}
     for at, (what, number) in enumerate(steps):
         if what == "go" and running:
             gone = sorted(running)[number % len(running)]
@@ -362,14 +378,16 @@ def test_no_gpu_and_no_cpu_is_given_twice(steps: list[tuple[str, int]], kubelets
             seen = sorted(running)[number % len(running)]
             reported[seen] = held(running[seen])
         elif what == "come":
-            there = observed(gpus=4, holdings=list(reported.values()), kubelet=aligning(kubelets))
+            there = observed(
+                gpus=4, exclusive_allocations=list(reported.values()), kubelet=aligning(kubelets)
+            )
             wants = pods(f"g{at}", container(gpus=number, cpu=number, memory="1Gi"))
             decided = closed(node(gpus=4), there, *running.values(), *wants)
             taken = sum(len(held(pod).devices[0].ids) for pod in running.values())
-            for name in usual.binds(decided):
+            for name in default_sessions.binds(decided):
                 running[name] = bound(wants[1], decided.decisions.annotations[f"default/{name}"])
             if kubelets in ("none", "best-effort"):
-                assert len(usual.binds(decided)) == (number <= 4 - taken)
+                assert len(default_sessions.binds(decided)) == (number <= 4 - taken)
         gpus = [each for pod in running.values() for each in held(pod).devices[0].ids]
         assert len(gpus) == len(set(gpus))
         if kubelets != "none":
@@ -388,15 +406,15 @@ def bound(pod: meta.Object, notes: Mapping[str, str]) -> core.Pod:
     )
 
 
-def held(pod: core.Pod) -> told.Holding:
+def held(pod: core.Pod) -> told.ExclusiveAllocation:
     notes = pod.metadata.annotations or {}
     ids = msgspec.json.decode(notes[keys.DEVICES])["main"][GPU]
     cpus = msgspec.json.decode(notes.get(keys.CPUS, "{}")).get("main", "")
-    return told.Holding(
+    return told.ExclusiveAllocation(
         namespace="default",
         pod=pod.metadata.name,
         cpus=cpus,
-        devices=(told.HeldDevices(resource=GPU, ids=tuple(ids)),),
+        devices=(told.AllocatedDevices(resource=GPU, ids=tuple(ids)),),
     )
 
 
@@ -409,12 +427,12 @@ def own_cpus(pod: core.Pod) -> frozenset[int]:
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_report_that_is_gone_or_cannot_be_read_is_none(gone: bool) -> None:
     """The pod is placed as if there had never been one; what was known is not gone by."""
-    cell = Cell()
-    cell.see(builders.make_queue(), node(gpus=4))
-    cell.apply(cell.log.append(told_draft(observed(gpus=4))))
+    numa_node = SchedulerHarness()
+    numa_node.see(builders.make_queue(), node(gpus=4))
+    numa_node.apply(numa_node.log.append(told_draft(observed(gpus=4))))
     if gone:
         empty = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=None, time=builders.NOON)
-        cell.apply(cell.log.append(empty))
+        numa_node.apply(numa_node.log.append(empty))
     else:
-        cell.apply(cell.log.garble(topics.TOPOLOGY, "n1"))
-    assert cell.picture.world.surroundings.hardware == {}
+        numa_node.apply(numa_node.log.garble(topics.TOPOLOGY, "n1"))
+    assert numa_node.cache.world.auxiliary.hardware == {}

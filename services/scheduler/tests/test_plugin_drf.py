@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.model import entities
 from stromboli.shared import keys
 from stromboli.shared.api import scheduling
@@ -25,15 +25,15 @@ def placed(*objects: object, tier: sessions.Tier) -> Counter[str]:
 
 def test_the_job_whose_largest_part_of_anything_is_smaller_goes_first() -> None:
     """A quarter of the cpu is more than an eighth of the memory."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8", memory="8Gi"),
         sessions.queue("a"),
         *sessions.gang("g1", "a", 1, node="n1", cpu="2", memory=None),
         *sessions.gang("g2", "a", 1, node="n1", cpu=None, memory="1Gi"),
         tier=TIER,
     )
-    cpu, memory = within.jobs["default/g1"], within.jobs["default/g2"]
-    assert within.compare_jobs(memory, cpu) < 0
+    cpu, memory = ssn.jobs["default/g1"], ssn.jobs["default/g2"]
+    assert ssn.compare_jobs(memory, cpu) < 0
 
 
 def test_jobs_take_turns_as_their_shares_grow() -> None:
@@ -49,7 +49,7 @@ def test_jobs_take_turns_as_their_shares_grow() -> None:
 
 def test_a_job_may_preempt_those_that_hold_as_much_even_after_they_gave() -> None:
     """Four against one: once two have gone the shares are equal, and the third stays."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
         *sessions.gang("g1", "a", 4, node="n1"),
@@ -57,12 +57,12 @@ def test_a_job_may_preempt_those_that_hold_as_much_even_after_they_gave() -> Non
         *sessions.gang("g3", "a", 2),
         tier=TIER,
     )
-    preemptor = within.jobs["default/g3"].pending[0]
-    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
-    assert len(within.preemptable(preemptor, candidates)) == 3
-    within.statement().pipeline(preemptor, "n1")
-    second = within.jobs["default/g3"].pending[0]
-    assert len(within.preemptable(second, candidates)) == 2
+    preemptor = ssn.jobs["default/g3"].pending[0]
+    candidates = list(ssn.jobs["default/g1"].with_status(entities.Status.RUNNING))
+    assert len(ssn.preemptable(preemptor, candidates)) == 3
+    ssn.statement().pipeline(preemptor, "n1")
+    second = ssn.jobs["default/g3"].pending[0]
+    assert len(ssn.preemptable(second, candidates)) == 2
 
 
 def test_branches_share_by_weight_at_each_level() -> None:
@@ -105,7 +105,7 @@ def test_a_branch_that_has_all_it_asks_for_leaves_the_rest_to_others() -> None:
 
 
 def test_queues_reclaim_only_while_they_stay_behind_the_victims() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         path("a", "root/a", "1/1"),
         path("b", "root/b", "1/1"),
@@ -114,16 +114,16 @@ def test_queues_reclaim_only_while_they_stay_behind_the_victims() -> None:
         *sessions.gang("g3", "b", 4),
         tier=TREE,
     )
-    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
-    mine = within.jobs["default/g3"].pending[0]
-    assert within.reclaimable(mine, candidates) == candidates
-    theirs = list(within.jobs["default/g2"].with_status(entities.Status.RUNNING))
-    ahead = within.jobs["default/g1"].with_status(entities.Status.RUNNING)
-    assert within.reclaimable(next(ahead), theirs) == []
+    candidates = list(ssn.jobs["default/g1"].with_status(entities.Status.RUNNING))
+    mine = ssn.jobs["default/g3"].pending[0]
+    assert ssn.reclaimable(mine, candidates) == candidates
+    theirs = list(ssn.jobs["default/g2"].with_status(entities.Status.RUNNING))
+    ahead = ssn.jobs["default/g1"].with_status(entities.Status.RUNNING)
+    assert ssn.reclaimable(next(ahead), theirs) == []
 
 
 def test_a_queue_without_a_path_equals_all_others_and_missing_weights_are_one() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1"),
         sessions.queue("flat"),
         path("a", "root/a/b", "1"),
@@ -131,5 +131,5 @@ def test_a_queue_without_a_path_equals_all_others_and_missing_weights_are_one() 
         *sessions.gang("g2", "flat", 1),
         tier=TREE,
     )
-    flat, deep = within.queues["flat"], within.queues["a"]
-    assert within.compare_queues(deep, flat) < 0, "equal, so that names decide"
+    flat, deep = ssn.queues["flat"], ssn.queues["a"]
+    assert ssn.compare_queues(deep, flat) < 0, "equal, so that names decide"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
@@ -17,28 +17,29 @@ GPU = "example.com/gpu"
 QUEUE = sessions.queue("a")
 
 
-def scored(within: session.Session, group: str = "g1") -> list[float]:
+def scored(ssn: session.Session, group: str = "g1") -> list[float]:
     """Points of all nodes, in the order of names, for a pending task of the group."""
-    task = within.jobs[f"default/{group}"].pending[0]
-    rows = np.arange(len(within.nodes))
-    found: list[float] = (within.finder.scores(task, rows) / extension_points.SCORE_UNIT).tolist()
+    task = ssn.jobs[f"default/{group}"].pending[0]
+    rows = np.arange(len(ssn.nodes))
+    found: list[float] = (ssn.finder.scores(task, rows) / extension_points.SCORE_UNIT).tolist()
     return found
 
 
-def refused(within: session.Session, group: str = "g1") -> list[str]:
+def refused(ssn: session.Session, group: str = "g1") -> list[str]:
     """The first reason against each node, empty where there is none."""
-    task = within.jobs[f"default/{group}"].pending[0]
-    verdict = within.finder.verdict(task)
-    masks = np.eye(len(within.nodes), dtype=np.bool_)
+    task = ssn.jobs[f"default/{group}"].pending[0]
+    filter_result = ssn.finder.filter_result(task)
+    masks = np.eye(len(ssn.nodes), dtype=np.bool_)
     return [
-        next((reason for reason, count in verdict.refusals(mask) if count), "") for mask in masks
+        next((reason for reason, count in filter_result.refusals(mask) if count), "")
+        for mask in masks
     ]
 
 
 def test_binpack_likes_the_node_that_is_fuller_afterwards() -> None:
     """Two of four cores and a quarter of the memory, weighed two to one; an empty node less."""
     arguments = {"binpack.weight": 10, "binpack.cpu": 2, "binpack.memory": 1}
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="4", memory="8Gi"),
         builders.make_node("n2", cpu="4", memory="8Gi"),
         QUEUE,
@@ -47,30 +48,30 @@ def test_binpack_likes_the_node_that_is_fuller_afterwards() -> None:
         tier=[sessions.plugin("binpack", arguments)],
     )
     expected = [(0.5 * 2 + 0.25) / 3 * 1000, (0.25 * 2 + 0.125) / 3 * 1000]
-    assert scored(within) == pytest.approx(expected)
+    assert scored(ssn) == pytest.approx(expected)
 
 
 def test_binpack_gives_nothing_to_a_node_that_would_overflow() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="1"),
         QUEUE,
         *sessions.gang("g0", "a", 1, node="n1"),
         *sessions.gang("g1", "a", 1),
         tier=[sessions.plugin("binpack")],
     )
-    assert scored(within) == [0]
+    assert scored(ssn) == [0]
 
 
 def test_binpack_follows_what_is_placed() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="4", memory="4Gi"),
         QUEUE,
         *sessions.gang("g1", "a", 2),
         tier=[sessions.plugin("binpack")],
     )
-    assert scored(within) == [25]
-    within.statement().allocate(within.jobs["default/g1"].pending[0], "n1")
-    assert scored(within) == [50]
+    assert scored(ssn) == [25]
+    ssn.statement().allocate(ssn.jobs["default/g1"].pending[0], "n1")
+    assert scored(ssn) == [50]
 
 
 def test_strategies_fill_or_spread_by_resource_and_the_longest_pattern_counts() -> None:
@@ -80,20 +81,20 @@ def test_strategies_fill_or_spread_by_resource_and_the_longest_pattern_counts() 
         "example.com/g*": {"type": "MostAllocated", "weight": 3},
     }
     arguments = {"resourceStrategyFitWeight": 1, "resources": kinds}
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="4", extra={GPU: "4"}),
         QUEUE,
         *sessions.gang("g1", "a", 1, extra={GPU: "3"}),
         tier=[sessions.plugin("resource-strategy-fit", arguments)],
     )
-    assert scored(within) == pytest.approx([(0.75 * 1 + 0.75 * 3) / 4 * 100])
+    assert scored(ssn) == pytest.approx([(0.75 * 1 + 0.75 * 3) / 4 * 100])
 
 
 def test_a_pod_brings_its_own_strategy() -> None:
     """One that names a type without weights wants no resource to count."""
     kind = "volcano.sh/resource-strategy-scoring-type"
     weights = {"volcano.sh/resource-strategy-weight": json.dumps({"cpu": 1})}
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="4"),
         QUEUE,
         *sessions.gang("g1", "a", 1),
@@ -101,7 +102,7 @@ def test_a_pod_brings_its_own_strategy() -> None:
         *sessions.gang("g3", "a", 1, annotations={kind: "MostAllocated"}),
         tier=[sessions.plugin("resource-strategy-fit", {"resources": {"cpu": {}}})],
     )
-    assert [scored(within, name)[0] for name in ("g1", "g2", "g3")] == [750, 250, 0]
+    assert [scored(ssn, name)[0] for name in ("g1", "g2", "g3")] == [750, 250, 0]
 
 
 def test_plain_pods_are_kept_off_rare_hardware() -> None:
@@ -109,14 +110,14 @@ def test_plain_pods_are_kept_off_rare_hardware() -> None:
         "resourceStrategyFitWeight": 0,
         "sra": {"enable": True, "resources": GPU, "weight": 2},
     }
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1"),
         builders.make_node("n2", extra={GPU: "1"}),
         QUEUE,
         *sessions.gang("g1", "a", 1),
         tier=[sessions.plugin("resource-strategy-fit", arguments)],
     )
-    assert scored(within) == [200, 0]
+    assert scored(ssn) == [200, 0]
 
 
 @pytest.mark.parametrize(("cpu", "passes"), [("4", True), ("5", False)])
@@ -128,7 +129,7 @@ def test_cpu_is_kept_for_idle_accelerators(cpu: str, *, passes: bool) -> None:
         "resourceProportion": {f"{GPU}.cpu": 4, f"{GPU}.memory": 1},
     }
     tier = [sessions.plugin("resource-strategy-fit", {"proportional": proportional})]
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8", extra={GPU: "1"}),
         QUEUE,
         *sessions.gang("g1", "a", 1, cpu=cpu),
@@ -136,8 +137,8 @@ def test_cpu_is_kept_for_idle_accelerators(cpu: str, *, passes: bool) -> None:
         tier=tier,
     )
     reason = f"proportional of resource {GPU} check failed"
-    assert refused(within) == ["" if passes else reason]
-    assert refused(within, "g2") == [""], "who takes the accelerator takes what is kept for it"
+    assert refused(ssn) == ["" if passes else reason]
+    assert refused(ssn, "g2") == [""], "who takes the accelerator takes what is kept for it"
 
 
 def groups(*names: str) -> list[core.Node]:
@@ -157,7 +158,7 @@ WANTED = scheduling.QueueAffinity(
 
 
 def test_a_queue_goes_to_its_groups_and_stays_off_others() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         *groups("n1", "n2", "n3", "n4", "n5"),
         builders.make_node("n6"),
         sessions.queue("a", affinity=WANTED),
@@ -165,15 +166,15 @@ def test_a_queue_goes_to_its_groups_and_stays_off_others() -> None:
         tier=[sessions.plugin("nodegroup", {"enablePreferredOrder": True})],
     )
     off = "node does not satisfy the node group affinity"
-    assert refused(within) == ["", "", off, "", off, "node group label not found"]
-    assert scored(within) == [100, 50, 25, -1, 0, 0]
+    assert refused(ssn) == ["", "", off, "", off, "node group label not found"]
+    assert scored(ssn) == [100, 50, 25, -1, 0, 0]
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_queue_without_groups_has_unlabelled_nodes_only_if_that_is_allowed(
     *, is_strict: bool
 ) -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         *groups("n1"),
         builders.make_node("n2"),
         QUEUE,
@@ -181,11 +182,11 @@ def test_a_queue_without_groups_has_unlabelled_nodes_only_if_that_is_allowed(
         tier=[sessions.plugin("nodegroup", {"strict": is_strict})],
     )
     unlabelled = "node group label not found" if is_strict else ""
-    assert refused(within) == ["node group affinity not specified", unlabelled]
+    assert refused(ssn) == ["node group affinity not specified", unlabelled]
 
 
 def test_in_a_tree_the_affinity_of_the_queue_above_counts_and_queues_are_told_apart() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         *groups("n1", "n5"),
         sessions.queue("x", affinity=WANTED),
         sessions.queue("a", parent="x"),
@@ -194,33 +195,33 @@ def test_in_a_tree_the_affinity_of_the_queue_above_counts_and_queues_are_told_ap
         *sessions.gang("g2", "b", 1),
         tier=[sessions.plugin("nodegroup", enableHierarchy=True)],
     )
-    assert refused(within)[0] == ""
-    assert refused(within, "g2")[0] == "node group affinity not specified"
+    assert refused(ssn)[0] == ""
+    assert refused(ssn, "g2")[0] == "node group affinity not specified"
 
 
 def test_a_queue_has_a_limit_in_a_group_that_follows_what_is_placed() -> None:
     limits = {"volcano.sh/nodegroup-resource-limits": json.dumps({"n1": {"cpu": "2"}})}
-    within = sessions.opened(
+    ssn = sessions.opened(
         *groups("n1"),
         sessions.queue("a", affinity=WANTED, annotations=limits),
         *sessions.gang("g0", "a", 1, node="n1"),
         *sessions.gang("g1", "a", 2),
         tier=[sessions.plugin("nodegroup")],
     )
-    assert refused(within) == [""]
-    within.statement().allocate(within.jobs["default/g1"].pending[0], "n1")
-    assert refused(within) == ["node group resource limit exceeded"]
+    assert refused(ssn) == [""]
+    ssn.statement().allocate(ssn.jobs["default/g1"].pending[0], "n1")
+    assert refused(ssn) == ["node group resource limit exceeded"]
 
 
 def test_limits_that_cannot_be_read_keep_the_queue_off_all_nodes() -> None:
     limits = {"volcano.sh/nodegroup-resource-limits": "{"}
-    within = sessions.opened(
+    ssn = sessions.opened(
         *groups("n1"),
         sessions.queue("a", affinity=WANTED, annotations=limits),
         *sessions.gang("g1", "a", 1),
         tier=[sessions.plugin("nodegroup")],
     )
-    assert refused(within) == ["node group resource limit annotation invalid"]
+    assert refused(ssn) == ["node group resource limit annotation invalid"]
 
 
 NIGHT = {"tdm.revocable-zone.night": "22:00-06:00", "tdm.evict.period": "5m"}
@@ -241,7 +242,7 @@ def at(hour: int, minute: int = 0) -> datetime:
 )
 def test_a_zone_takes_revocable_pods_during_its_hours(now: datetime, *, is_open: bool) -> None:
     """Past midnight, too."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1"),
         zoned("n2", "night"),
         zoned("n3", "nowhere"),
@@ -252,10 +253,10 @@ def test_a_zone_takes_revocable_pods_during_its_hours(now: datetime, *, is_open:
         now=now,
     )
     closed = "" if is_open else "current time beyond revocable zone night:22:00-06:00"
-    assert refused(within) == ["", closed, "revocable zone nowhere not support"]
-    assert scored(within) == [0, 100 if is_open else 0, 0]
+    assert refused(ssn) == ["", closed, "revocable zone nowhere not support"]
+    assert scored(ssn) == [0, 100 if is_open else 0, 0]
     not_allowed = "not allow to dispatch to revocable node"
-    assert refused(within, "g2")[1] == (closed or not_allowed)
+    assert refused(ssn, "g2")[1] == (closed or not_allowed)
 
 
 def lingering(**annotations: str) -> list[meta.Object]:
@@ -292,9 +293,9 @@ def lingering(**annotations: str) -> list[meta.Object]:
 def test_outside_the_hours_each_job_loses_what_it_can_spare(
     objects: list[meta.Object], number: int
 ) -> None:
-    within = sessions.opened(*objects, tier=TDM)
-    tasks = list(within.jobs["default/g1"].tasks.values())
-    assert len(within.victim_tasks(tasks)) == number
+    ssn = sessions.opened(*objects, tier=TDM)
+    tasks = list(ssn.jobs["default/g1"].tasks.values())
+    assert len(ssn.victim_tasks(tasks)) == number
 
 
 def test_victims_are_chosen_once_a_period_whatever_session_did_it() -> None:
@@ -311,6 +312,6 @@ def test_victims_are_chosen_once_a_period_whatever_session_did_it() -> None:
 
 def test_hours_that_make_no_sense_are_complained_of() -> None:
     tier = [sessions.plugin("tdm", {"tdm.revocable-zone.z": "always", "tdm.evict.period": 60})]
-    within = sessions.opened(zoned("n1", "z"), QUEUE, *sessions.gang("g1", "a", 1), tier=tier)
-    assert refused(within) == ["revocable zone z not support"]
-    assert sum("tdm" in text for text in within.complaints) == 2
+    ssn = sessions.opened(zoned("n1", "z"), QUEUE, *sessions.gang("g1", "a", 1), tier=tier)
+    assert refused(ssn) == ["revocable zone z not support"]
+    assert sum("tdm" in text for text in ssn.complaints) == 2

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins.numa_aware import numa_aware
 from stromboli.shared import keys
@@ -67,7 +67,7 @@ def group(least: int = 1) -> scheduling.PodGroup:
 
 
 def closed(*objects: meta.Object) -> session.Session:
-    return usual.closed(*objects, tier=TIER)
+    return default_sessions.closed(*objects, tier=TIER)
 
 
 def meant(decided: session.Session) -> dict[str, dict[str, str]]:
@@ -87,7 +87,7 @@ def test_a_pod_goes_where_one_numa_node_has_its_cpus() -> None:
     """Eight CPUs are free on both nodes, but on n1 they are scattered."""
     nodes = [builders.make_node(f"n{at}", cpu=8) for at in (1, 2)]
     decided = closed(*nodes, report("n1", "2-5"), report("n2", "1-3,5-7"), group(), pod("g-0", 3))
-    assert usual.binds(decided) == {"g-0": "n2"}
+    assert default_sessions.binds(decided) == {"g-0": "n2"}
     assert meant(decided) == {"g-0": {"c0": "1-3"}}
 
 
@@ -147,7 +147,7 @@ def test_a_pod_that_insists_is_told_what_its_nodes_lack(
     made: Sequence[meta.Object], reason: str
 ) -> None:
     decided = closed(builders.make_node("n1", cpu=16), *made, group(), pod("g-0", 3))
-    assert usual.binds(decided) == {}
+    assert default_sessions.binds(decided) == {}
     assert refusals(decided) == {reason: 1}
 
 
@@ -155,10 +155,10 @@ def test_a_node_that_aligns_does_so_for_pods_that_say_nothing() -> None:
     """Its kubelet would refuse them, too; others take them."""
     node = builders.make_node("n1", cpu=16)
     silent = pod("g-0", 5, policy="")
-    assert usual.binds(closed(node, report("n1"), group(), silent)) == {}
+    assert default_sessions.binds(closed(node, report("n1"), group(), silent)) == {}
     for easy in (report("n1", policy="none"), report("n1", manager="none")):
-        assert usual.binds(closed(node, easy, group(), silent)) == {"g-0": "n1"}
-    assert usual.binds(closed(node, group(), silent)) == {"g-0": "n1"}
+        assert default_sessions.binds(closed(node, easy, group(), silent)) == {"g-0": "n1"}
+    assert default_sessions.binds(closed(node, group(), silent)) == {"g-0": "n1"}
 
 
 def test_a_pod_that_is_not_guaranteed_is_let_be() -> None:
@@ -170,7 +170,7 @@ def test_a_pod_that_is_not_guaranteed_is_let_be() -> None:
         annotations={keys.NUMA_TOPOLOGY_POLICY: "single-numa-node"},
     )
     decided = closed(builders.make_node("n1", cpu=16), report("n1"), group(), burst)
-    assert usual.binds(decided) == {"g-0": "n1"}
+    assert default_sessions.binds(decided) == {"g-0": "n1"}
     assert meant(decided) == {}
 
 
@@ -199,7 +199,7 @@ def test_fewer_numa_nodes_are_better() -> None:
     nodes = [builders.make_node(f"n{at}", cpu=8) for at in (1, 2)]
     reports = [report("n1", "2-5", "best-effort"), report("n2", "1-3,5-7", "best-effort")]
     decided = closed(*nodes, *reports, group(), pod("g-0", 3, policy="best-effort"))
-    assert usual.binds(decided) == {"g-0": "n2"}
+    assert default_sessions.binds(decided) == {"g-0": "n2"}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins import proportion
 from stromboli.testkit import builders
@@ -21,12 +21,12 @@ def filled(
     limits: list[int] | None = None,
     guarantees: list[int] | None = None,
 ) -> list[float]:
-    """What queues deserve of cpu, with memory and pods out of the picture."""
+    """What queues deserve of cpu, with memory and pods out of the cache."""
 
     def table(values: list[int] | None, otherwise: int) -> list[list[int]]:
         return [[each, 0, 0] for each in values or [otherwise] * len(weights)]
 
-    deserved = proportion.fill(
+    deserved = proportion.fair_shares(
         weights, [total, 0, 0], table(limits, BIG), table(wanted, BIG), table(guarantees, 0)
     )
     return [row[0] for row in deserved]
@@ -132,7 +132,7 @@ def test_a_closed_queue_places_nothing() -> None:
 
 
 def test_the_queue_of_higher_priority_goes_first_then_the_smaller_share() -> None:
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a", priority=1),
         sessions.queue("b"),
@@ -143,14 +143,14 @@ def test_the_queue_of_higher_priority_goes_first_then_the_smaller_share() -> Non
         *sessions.gang("g4", "c", 1),
         tier=TIER,
     )
-    a, b, c = (within.queues[name] for name in "abc")
-    assert within.compare_queues(a, c) < 0
-    assert within.compare_queues(c, b) < 0
+    a, b, c = (ssn.queues[name] for name in "abc")
+    assert ssn.compare_queues(a, c) < 0
+    assert ssn.compare_queues(c, b) < 0
 
 
 def test_victims_go_until_their_queue_has_no_more_than_it_deserves() -> None:
     """Six of eight cores where four are deserved: two may go."""
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
         sessions.queue("b"),
@@ -158,9 +158,9 @@ def test_victims_go_until_their_queue_has_no_more_than_it_deserves() -> None:
         *sessions.gang("g2", "b", 8),
         tier=TIER,
     )
-    reclaimer = within.jobs["default/g2"].pending[0]
-    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
-    assert len(within.reclaimable(reclaimer, candidates)) == 2
+    reclaimer = ssn.jobs["default/g2"].pending[0]
+    candidates = list(ssn.jobs["default/g1"].with_status(entities.Status.RUNNING))
+    assert len(ssn.reclaimable(reclaimer, candidates)) == 2
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
@@ -174,11 +174,11 @@ def test_a_queue_keeps_its_guarantee_whatever_tier_chooses_the_victims(plugin: s
         *sessions.gang("g2", "b", 8),
     )
     tiers = [[sessions.plugin("gang")], [sessions.plugin(plugin)]]
-    within = sessions.open_given(sessions.configured(*tiers), sessions.given(objects))
-    starving = within.jobs["default/g2"]
-    running = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
-    assert len(within.unified_evictable("gangreclaim", starving, running)) == 1
-    assert len(within.unified_evictable("gangpreempt", starving, running)) == 6
+    ssn = sessions.open_given(sessions.configured(*tiers), sessions.given(objects))
+    starving = ssn.jobs["default/g2"]
+    running = list(ssn.jobs["default/g1"].with_status(entities.Status.RUNNING))
+    assert len(ssn.unified_evictable("gangreclaim", starving, running)) == 1
+    assert len(ssn.unified_evictable("gangpreempt", starving, running)) == 6
 
 
 @pytest.mark.parametrize(("cpu", "enters"), [("5", True), ("6", False)])
@@ -186,7 +186,7 @@ def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enter
     """Three of eight cores are held, and needed: five more may come."""
     held = builders.make_pod_group("g1", 3, queue="a", phase="Running", min_resources={"cpu": "3"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(3)]
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
         held,
@@ -194,8 +194,8 @@ def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enter
         builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": cpu}),
         tier=TIER,
     )
-    assert within.job_enqueueable(within.jobs["default/g2"]) is enters
-    refusals = within.events.get("default/g2", [])
+    assert ssn.job_enqueueable(ssn.jobs["default/g2"]) is enters
+    refusals = ssn.events.get("default/g2", [])
     assert refusals == ([] if enters else ["queue resource quota insufficient: insufficient cpu"])
 
 
@@ -203,7 +203,7 @@ def test_what_a_job_holds_beyond_its_minimum_keeps_nobody_out() -> None:
     """Seven cores are held, of which one is the minimum: a job of seven may enter."""
     held = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(7)]
-    within = sessions.opened(
+    ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
         held,
@@ -211,4 +211,4 @@ def test_what_a_job_holds_beyond_its_minimum_keeps_nobody_out() -> None:
         builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": "7"}),
         tier=TIER,
     )
-    assert within.job_enqueueable(within.jobs["default/g2"])
+    assert ssn.job_enqueueable(ssn.jobs["default/g2"])

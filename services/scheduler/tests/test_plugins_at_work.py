@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests.running import (
+from services.scheduler.tests.support.service_driver import (
     DEADLINE_S,
     NODE,
     SETTINGS,
-    Outside,
+    OtherServices,
     at_least,
     bound,
     gang,
     serving,
 )
-from services.scheduler.tests.test_isolation import Odd
+from services.scheduler.tests.test_plugin_isolation import Odd
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.placement import extension_points
@@ -68,44 +68,48 @@ def explained(record: envelope.Record) -> messages.PodGroupExplained:
     return message
 
 
-async def test_a_plugin_of_another_distribution_decides(outside: Outside, tmp_path: Path) -> None:
-    def register(within: session.Session) -> None:
-        allowed = [name == "n2" for name in within.nodes.names]
+async def test_a_plugin_of_another_distribution_decides(
+    other_services: OtherServices, tmp_path: Path
+) -> None:
+    def register(ssn: session.Session) -> None:
+        allowed = [name == "n2" for name in ssn.nodes.names]
 
         def check(task: Any, view: Any) -> list[extension_points.Check]:
-            mask = within.nodes.labelled.usable & allowed
+            mask = ssn.nodes.labelled.usable & allowed
             return [
                 extension_points.Check(
                     "not n2", extension_points.Code.UNRESOLVABLE, mask[view.rows]
                 )
             ]
 
-        within.add_predicate(check, extension_points.Scope.STATIC)
+        ssn.add_predicate(check, extension_points.Scope.STATIC)
 
-    await outside.see(builders.make_queue(), NODE, builders.make_node("n2", cpu="4"), *gang(2))
-    await outside.sync()
-    async with serving(outside.bus, **with_odd(tmp_path, register)):
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    await other_services.see(
+        builders.make_queue(), NODE, builders.make_node("n2", cpu="4"), *gang(2)
+    )
+    await other_services.sync()
+    async with serving(other_services.bus, **with_odd(tmp_path, register)):
+        decisions = await other_services.until(topics.DECISIONS, at_least(1))
     statement = envelope.decode(decisions[0])
     assert isinstance(statement, messages.StatementDecided)
     assert [bind.node for bind in statement.binds] == ["n2", "n2"]
 
 
 async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
     """It stays ready, and others go on."""
 
-    def register(within: session.Session) -> None:
-        within.add_job_order(lambda left, right: 0)
-        within.add_job_ready(lambda job: failing() if job.name == "g1" else True)
+    def register(ssn: session.Session) -> None:
+        ssn.add_job_order(lambda left, right: 0)
+        ssn.add_job_ready(lambda job: failing() if job.name == "g1" else True)
 
-    await outside.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
-    await outside.sync()
-    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
-        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+    await other_services.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
+    await other_services.sync()
+    async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
+        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
         warning = await warned(health, "plugins")
-        assert bound(await outside.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
+        assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
         assert health.is_ready
     assert warning == "odd: default/g1 is held back: RuntimeError: odd"
     assert explained(told[0]).tier == "unknown"
@@ -114,18 +118,18 @@ async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
 
 @pytest.mark.parametrize("point", ["add_allocatable", "add_predicate", "add_job_enqueueable"])
 async def test_a_plugin_that_never_answers_is_left_out_and_explanations_say_so(
-    outside: Outside, tmp_path: Path, point: str
+    other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
     """What it would have restricted waits, at the door or behind it."""
 
-    def register(within: session.Session) -> None:
-        getattr(within, point)(endless)
+    def register(ssn: session.Session) -> None:
+        getattr(ssn, point)(endless)
 
     at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
-    await outside.see(builders.make_queue(), NODE, *gang(1), at_the_door)
-    await outside.sync()
-    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
-        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+    await other_services.see(builders.make_queue(), NODE, *gang(1), at_the_door)
+    await other_services.sync()
+    async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
+        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
         assert health.is_ready
     assert "odd" in explained(told[0]).message
@@ -133,34 +137,34 @@ async def test_a_plugin_that_never_answers_is_left_out_and_explanations_say_so(
 
 
 async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
-    def register(within: session.Session) -> None:
-        within.add_node_order(endless)
+    def register(ssn: session.Session) -> None:
+        ssn.add_node_order(endless)
 
-    await outside.see(builders.make_queue(), NODE, *gang(2))
-    await outside.sync()
-    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    await other_services.see(builders.make_queue(), NODE, *gang(2))
+    await other_services.sync()
+    async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
         assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
 
 
 @pytest.mark.parametrize("point", ["add_standing", "add_gauges"])
 async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
-    outside: Outside, tmp_path: Path, point: str
+    other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
     """Explanations and dashboards ask plugins as well: the service goes on without them."""
 
-    def register(within: session.Session) -> None:
-        within.add_job_enqueueable(lambda job: extension_points.REJECT)
-        getattr(within, point)(failing)
+    def register(ssn: session.Session) -> None:
+        ssn.add_job_enqueueable(lambda job: extension_points.REJECT)
+        getattr(ssn, point)(failing)
 
     at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
-    await outside.see(builders.make_queue(), NODE, at_the_door)
-    await outside.sync()
-    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
+    await other_services.see(builders.make_queue(), NODE, at_the_door)
+    await other_services.sync()
+    async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
         assert await warned(health, "plugins") == "odd: left out: RuntimeError: odd"
-        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert health.is_ready
     assert explained(told[0]).pod_group == "default/g2"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import simulate
 from stromboli.shared.api import core, meta, scheduling, storage
 from stromboli.shared.messages import scheduling as messages
@@ -22,7 +22,7 @@ def with_spec(pod: core.Pod, **fields: Any) -> core.Pod:
 
 def refused(*objects: meta.Object) -> dict[str, int]:
     """Why nodes refuse the only pod of the group ``g``."""
-    decided = usual.closed(builders.make_pod_group("g", 1), *objects)
+    decided = default_sessions.closed(builders.make_pod_group("g", 1), *objects)
     (error,) = decided.jobs["default/g"].fit_errors.values()
     return dict(error.refusals) or {error.message: 0}
 
@@ -50,23 +50,23 @@ def test_a_check_can_be_switched_off() -> None:
         sessions.plugin("gang"),
         sessions.plugin("predicates", {"predicate.TaintTolerationEnable": False}),
     ]
-    decided = usual.closed(
-        builders.make_node("n1", taints=(TAINT,)), *usual.gang("g", 1), tier=tier
+    decided = default_sessions.closed(
+        builders.make_node("n1", taints=(TAINT,)), *default_sessions.gang("g", 1), tier=tier
     )
-    assert usual.binds(decided) == {"g-0": "n1"}
+    assert default_sessions.binds(decided) == {"g-0": "n1"}
 
 
 def test_two_pods_of_one_host_port_do_not_share_a_node() -> None:
     """Also not when both are placed by the same session."""
     port = core.Container(ports=(core.ContainerPort(host_port=80),))
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("n1"),
         builders.make_pod_group("g", 1),
         builders.make_pod("g-0", "g", containers=[port], cpu=None),
         builders.make_pod("g-1", "g", containers=[port], cpu=None),
         run="backfill",
     )
-    assert usual.binds(decided) == {"g-0": "n1"}
+    assert default_sessions.binds(decided) == {"g-0": "n1"}
 
 
 def claim(name: str, **spec: Any) -> storage.PersistentVolumeClaim:
@@ -105,7 +105,7 @@ def with_claims(
 
 
 def decide(cluster: Any) -> Any:
-    return simulate.run(sessions.configured(usual.TIER), cluster)
+    return simulate.run(sessions.configured(default_sessions.TIER), cluster)
 
 
 def test_a_pod_goes_where_its_volume_can_be_reached() -> None:
@@ -122,7 +122,7 @@ def test_a_pod_goes_where_its_volume_can_be_reached() -> None:
         ),
     )
     decided = decide(with_claims([claim("data", volume_name="v")], [volume]))
-    assert usual.binds(decided) == {"g-0": "b"}
+    assert default_sessions.binds(decided) == {"g-0": "b"}
     assert decided.decisions.preparations == {}
 
 
@@ -191,7 +191,7 @@ def test_each_part_of_the_node_order_prefers_its_own(part: str, best: str) -> No
             msgspec.structs.replace(builders.make_container("1", "1Gi"), image="example.com/big:1")
         ],
     )
-    decided = usual.closed(
+    decided = default_sessions.closed(
         builders.make_node("busy", cpu="4", memory="16Gi"),
         builders.make_pod("other", node="busy", phase="Running", cpu="2", memory="8Gi"),
         builders.make_node("empty", cpu="64", memory="256Gi", taints=(WISH,)),
@@ -205,29 +205,29 @@ def test_each_part_of_the_node_order_prefers_its_own(part: str, best: str) -> No
             sessions.plugin("nodeorder", ONLY | {f"{part}.weight": 1}),
         ],
     )
-    assert usual.binds(decided) == {"g-0": best}
+    assert default_sessions.binds(decided) == {"g-0": best}
 
 
 def conditions(*objects: meta.Object) -> list[scheduling.PodGroupCondition]:
-    return usual.closed(*objects).jobs["default/g"].conditions
+    return default_sessions.closed(*objects).jobs["default/g"].conditions
 
 
 def test_a_gang_says_whether_it_can_be_scheduled() -> None:
     """The condition has the known type, reason and numbers."""
-    (waits,) = conditions(builders.make_node("n1", cpu="2"), *usual.gang("g", 3))
+    (waits,) = conditions(builders.make_node("n1", cpu="2"), *default_sessions.gang("g", 3))
     assert (waits.type, waits.status, waits.reason) == (
         "Unschedulable",
         "True",
         "NotEnoughResources",
     )
     assert waits.message.startswith("1/3 tasks in gang unschedulable: pod group is not ready, ")
-    (goes,) = conditions(builders.make_node("n1", cpu="4"), *usual.gang("g", 3))
+    (goes,) = conditions(builders.make_node("n1", cpu="4"), *default_sessions.gang("g", 3))
     assert (goes.type, goes.reason) == ("Scheduled", "tasks in gang are ready to be scheduled")
 
 
 def test_critical_pods_and_a_gangs_minimum_are_never_victims() -> None:
     """Gang, conformance and priority agree on who may go."""
-    within = usual.opened(
+    ssn = default_sessions.opened(
         builders.make_node("n1"),
         builders.make_priority_class("high", 10),
         builders.make_pod_group("old", 1),
@@ -240,14 +240,14 @@ def test_critical_pods_and_a_gangs_minimum_are_never_victims() -> None:
         builders.make_pod("new-0", "new"),
         tier=[sessions.plugin(name) for name in ("gang", "conformance", "priority")],
     )
-    (task,) = within.jobs["default/new"].tasks.values()
-    candidates = list(within.jobs["default/old"].tasks.values())
-    assert [each.name for each in within.preemptable(task, candidates)] == [
+    (task,) = ssn.jobs["default/new"].tasks.values()
+    candidates = list(ssn.jobs["default/old"].tasks.values())
+    assert [each.name for each in ssn.preemptable(task, candidates)] == [
         "old-0",
         "old-1",
         "old-2",
     ]
-    assert [each.name for each in within.reclaimable(task, candidates[:3])] == [
+    assert [each.name for each in ssn.reclaimable(task, candidates[:3])] == [
         "old-0",
         "old-1",
         "old-2",

@@ -8,16 +8,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests.cell import POLICY, fold
+from services.scheduler.tests.support.harness import POLICY, fold
 from stromboli.scheduler.core import schedule
 from stromboli.shared.api import core, meta
 from stromboli.shared.formats import units
-from stromboli.testkit import builders, depth, reference_scheduler, topic_log, worlds
+from stromboli.testkit import builders, topic_log
+from stromboli.testkit.oracle import scheduler
+from stromboli.testkit.strategies import depth, scarce_clusters
 
 thorough = depth.examples(100)
 
 
-def objects(world: reference_scheduler.World) -> list[meta.Object]:
+def objects(world: scheduler.ClusterObjects) -> list[meta.Object]:
     return [
         *world.queues,
         *world.priority_classes,
@@ -27,20 +29,20 @@ def objects(world: reference_scheduler.World) -> list[meta.Object]:
     ]
 
 
-def decide(seen: Sequence[meta.Object]) -> schedule.Session:
+def decide(seen: Sequence[meta.Object]) -> schedule.SessionResult:
     log = topic_log.TopicLog()
     log.see(*seen)
-    return schedule.decide(fold(log.records), builders.NOON + timedelta(minutes=1), POLICY)
+    return schedule.run_session(fold(log.records), builders.NOON + timedelta(minutes=1), POLICY)
 
 
 def used(pods: Sequence[core.Pod]) -> units.Amounts:
     total: units.Amounts = {}
     for pod in pods:
-        total = units.add(total, reference_scheduler.request(pod))
+        total = units.add(total, scheduler.request(pod))
     return total
 
 
-def found(decided: schedule.Session) -> dict[str, dict[str, str]]:
+def found(decided: schedule.SessionResult) -> dict[str, dict[str, str]]:
     """PodGroup -> pod -> node."""
     return {
         known.pod_group: {bind.pod: bind.node for bind in known.binds}
@@ -49,9 +51,9 @@ def found(decided: schedule.Session) -> dict[str, dict[str, str]]:
 
 
 @thorough
-@given(worlds.worlds(), st.randoms(use_true_random=False))
+@given(scarce_clusters.scarce_clusters(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_decides_nothing(
-    world: reference_scheduler.World, chance: random.Random
+    world: scheduler.ClusterObjects, chance: random.Random
 ) -> None:
     seen = objects(world)
     mixed = list(seen)
@@ -61,8 +63,8 @@ def test_the_order_of_arrival_decides_nothing(
 
 
 @thorough
-@given(worlds.worlds())
-def test_no_node_gives_more_than_it_has(world: reference_scheduler.World) -> None:
+@given(scarce_clusters.scarce_clusters())
+def test_no_node_gives_more_than_it_has(world: scheduler.ClusterObjects) -> None:
     decided = decide(objects(world))
     placed = {bind.pod: bind.node for known in decided.decisions for bind in known.binds}
     for node in world.nodes:
@@ -83,8 +85,8 @@ def test_no_node_gives_more_than_it_has(world: reference_scheduler.World) -> Non
 
 
 @thorough
-@given(worlds.worlds())
-def test_a_gang_is_whole_or_absent(world: reference_scheduler.World) -> None:
+@given(scarce_clusters.scarce_clusters())
+def test_a_gang_is_whole_or_absent(world: scheduler.ClusterObjects) -> None:
     """Members that ask for nothing but a place among a node's pods count wherever they are, as in
     the field: backfill finds them one."""
     decided = found(decide(objects(world)))
@@ -107,8 +109,8 @@ def test_a_gang_is_whole_or_absent(world: reference_scheduler.World) -> None:
 
 
 @thorough
-@given(worlds.worlds())
-def test_every_gang_that_waits_is_explained(world: reference_scheduler.World) -> None:
+@given(scarce_clusters.scarce_clusters())
+def test_every_gang_that_waits_is_explained(world: scheduler.ClusterObjects) -> None:
     decided = decide(objects(world))
     placed = {bind.pod for known in decided.decisions for bind in known.binds}
     entering = {known.pod_group for known in decided.decisions if known.enqueue}

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import usual
-from services.scheduler.tests.cell import POLICY, Cell, draft
+from services.scheduler.tests.support import default_sessions
+from services.scheduler.tests.support.harness import POLICY, SchedulerHarness, draft
 from stromboli.scheduler.core import schedule
 from stromboli.scheduler.core.cache import cluster_cache, quarantine
 from stromboli.scheduler.core.cluster import cluster_model
@@ -49,7 +49,7 @@ class FragileWorld(cluster_model.ClusterModel):
         super().put_pod_group(group, is_enqueued=is_enqueued)
         job = self.job(group.metadata.key)
         if job is not None and group.metadata.annotation("odd"):
-            job.prospect = OddText()
+            job.start_estimate_text = OddText()
 
     def settle(self) -> None:
         super().settle()
@@ -61,12 +61,12 @@ class FragileWorld(cluster_model.ClusterModel):
             raise OverflowError("Python int too large to convert to C long")
 
 
-def fragile(*objects: meta.Object) -> Cell:
-    cell = Cell()
-    cell.picture = cluster_cache.ClusterCache(POLICY.scheduler_names, make_world=FragileWorld)
-    cell.see(*objects)
-    cell.picture.world.settle()
-    return cell
+def fragile(*objects: meta.Object) -> SchedulerHarness:
+    harness = SchedulerHarness()
+    harness.cache = cluster_cache.ClusterCache(POLICY.scheduler_names, make_world=FragileWorld)
+    harness.see(*objects)
+    harness.cache.world.settle()
+    return harness
 
 
 def odd(found: Any, annotations: Mapping[str, str] = ODD, version: int = 1) -> Any:
@@ -77,7 +77,7 @@ def odd(found: Any, annotations: Mapping[str, str] = ODD, version: int = 1) -> A
     return msgspec.structs.replace(found, metadata=metadata)
 
 
-def placed(decided: schedule.Session) -> dict[str, str]:
+def placed(decided: schedule.SessionResult) -> dict[str, str]:
     return {bind.pod: bind.node for each in decided.decisions for bind in each.binds}
 
 
@@ -87,44 +87,48 @@ def running(name: str, node: str) -> core.Pod:
 
 def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_left_out() -> None:
     """The node is closed, since nobody knows what the pod takes there; nothing stays of it."""
-    cell = fragile(QUEUE, NODE, OTHER, odd(running("bad", "n1")), *usual.gang("fine", 2))
-    assert placed(cell.session()) == {"fine-0": "n2", "fine-1": "n2"}
-    assert list(cell.picture.world.nodes.excluded) == ["n1"]
-    assert cell.used_cpu("n1") == 0
+    harness = fragile(
+        QUEUE, NODE, OTHER, odd(running("bad", "n1")), *default_sessions.gang("fine", 2)
+    )
+    assert placed(harness.session()) == {"fine-0": "n2", "fine-1": "n2"}
+    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+    assert harness.used_cpu("n1") == 0
     assert "Pod default/bad is left out: internal error: OverflowError" in "".join(
-        cell.picture.quarantine.complaints()
+        harness.cache.quarantine.complaints()
     )
 
 
 def test_what_is_rebuilt_is_what_was_there() -> None:
     """Pods, decisions in flight among them, count as before."""
-    cell = fragile(QUEUE, NODE, OTHER, running("other", "n2"), *usual.gang("fine", 2, cpu="2"))
-    first = placed(cell.session())
-    before = {name: cell.used_cpu(name) for name in ("n1", "n2")}
-    cell.see(odd(running("bad", "n1")))
-    assert {name: cell.used_cpu(name) for name in ("n1", "n2")} == before
+    harness = fragile(
+        QUEUE, NODE, OTHER, running("other", "n2"), *default_sessions.gang("fine", 2, cpu="2")
+    )
+    first = placed(harness.session())
+    before = {name: harness.used_cpu(name) for name in ("n1", "n2")}
+    harness.see(odd(running("bad", "n1")))
+    assert {name: harness.used_cpu(name) for name in ("n1", "n2")} == before
     assert len(first) == 2
-    assert placed(cell.session()) == {}
+    assert placed(harness.session()) == {}
 
 
 @pytest.mark.parametrize("kind", ["node", "queue"])
 def test_a_node_or_queue_that_cannot_be_applied_takes_nothing(kind: str) -> None:
     bad = odd(builders.make_node("n0", cpu="64") if kind == "node" else builders.make_queue("bad"))
-    objects = [QUEUE, NODE, bad, *usual.gang("fine", 2)]
-    gang = usual.gang("waits", 1)
+    objects = [QUEUE, NODE, bad, *default_sessions.gang("fine", 2)]
+    gang = default_sessions.gang("waits", 1)
     if kind == "queue":
         group = builders.make_pod_group("waits", 1, queue="bad", phase="Inqueue")
         gang = [group, *gang[1:]]
-    cell = fragile(*objects, *gang)
-    found = placed(cell.session())
+    harness = fragile(*objects, *gang)
+    found = placed(harness.session())
     assert set(found.values()) == {"n1"}
     assert ("waits-0" in found) is (kind == "node")
 
 
 def test_a_job_that_a_session_fails_on_is_held_and_its_pods_still_count() -> None:
-    (group, pod) = usual.gang("bad", 1, cpu="64")
-    cell = fragile(QUEUE, NODE, odd(group), pod, *usual.gang("fine", 2))
-    decided = cell.session()
+    (group, pod) = default_sessions.gang("bad", 1, cpu="64")
+    harness = fragile(QUEUE, NODE, odd(group), pod, *default_sessions.gang("fine", 2))
+    decided = harness.session()
     assert placed(decided) == {"fine-0": "n1", "fine-1": "n1"}
     explained = decided.explanations["default/bad"]
     assert explained is not None
@@ -132,56 +136,56 @@ def test_a_job_that_a_session_fails_on_is_held_and_its_pods_still_count() -> Non
 
 
 def test_an_object_is_tried_again_when_it_changes() -> None:
-    cell = fragile(QUEUE, NODE, odd(running("bad", "n1")))
-    assert cell.picture.world.nodes.excluded
-    cell.see(odd(running("bad", "n1"), {"odd": ""}, version=2))
-    assert not cell.picture.world.nodes.excluded
-    assert cell.used_cpu("n1") == 1000
-    assert len(cell.picture.quarantine) == 0
+    harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
+    assert harness.cache.world.nodes.excluded
+    harness.see(odd(running("bad", "n1"), {"odd": ""}, version=2))
+    assert not harness.cache.world.nodes.excluded
+    assert harness.used_cpu("n1") == 1000
+    assert len(harness.cache.quarantine) == 0
 
 
 def test_an_object_that_fails_again_and_again_is_not_tried_for_ever() -> None:
     """Each failure costs a world; another object under the name is tried."""
-    cell = fragile(QUEUE, NODE, odd(running("bad", "n1")))
+    harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
     for version in range(2, 10):
-        cell.see(odd(running("bad", "n1"), version=version))
-    assert len(cell.picture.quarantine.news) == quarantine.MOST_FAILURES
-    cell.see(odd(running("bad", "n1"), {"odd": ""}, version=10))
-    assert len(cell.picture.quarantine) == 1
+        harness.see(odd(running("bad", "n1"), version=version))
+    assert len(harness.cache.quarantine.news) == quarantine.MAX_FAILURES
+    harness.see(odd(running("bad", "n1"), {"odd": ""}, version=10))
+    assert len(harness.cache.quarantine) == 1
     another = builders.make_pod("bad", cpu="1", node="n1", phase="Running", generation=2)
-    cell.see(odd(another, {"odd": ""}, version=11))
-    assert len(cell.picture.quarantine) == 0
+    harness.see(odd(another, {"odd": ""}, version=11))
+    assert len(harness.cache.quarantine) == 0
 
 
 def test_a_pod_that_is_gone_is_left_out_no_more() -> None:
     bad = odd(running("bad", "n1"))
-    cell = fragile(QUEUE, NODE, bad)
-    cell.apply(*cell.log.lose(bad))
-    assert len(cell.picture.quarantine) == 0
-    assert not cell.picture.world.nodes.excluded
+    harness = fragile(QUEUE, NODE, bad)
+    harness.apply(*harness.log.lose(bad))
+    assert len(harness.cache.quarantine) == 0
+    assert not harness.cache.world.nodes.excluded
 
 
 def test_a_broken_rule_across_objects_ends_the_process_and_says_what_came_before() -> None:
-    cell = fragile(QUEUE, NODE, *usual.gang("fine", 2))
-    cell.see(odd(OTHER, {"broken": "yes"}))
+    harness = fragile(QUEUE, NODE, *default_sessions.gang("fine", 2))
+    harness.see(odd(OTHER, {"broken": "yes"}))
     with pytest.raises(errors.InvariantError, match="sums differ"):
-        cell.session()
+        harness.session()
 
 
 def test_an_error_that_no_object_can_be_blamed_for_ends_the_process() -> None:
     def fail(what: str, of: str) -> Any:
         raise OverflowError("no session can be opened")
 
-    cell = fragile(QUEUE, NODE, *usual.gang("fine", 2))
+    harness = fragile(QUEUE, NODE, *default_sessions.gang("fine", 2))
     with pytest.raises(
         errors.InvariantError, match=r"no session can be opened.*last changes: .*n1"
     ):
-        schedule.decide(cell.picture, builders.NOON, POLICY, timed=fail)
+        schedule.run_session(harness.cache, builders.NOON, POLICY, timed=fail)
 
 
 def test_a_pod_that_was_never_readable_closes_its_node() -> None:
     """What it takes there is unknown, and no snapshot of it was seen before."""
-    cell = fragile(QUEUE, NODE, OTHER, *usual.gang("fine", 2))
+    harness = fragile(QUEUE, NODE, OTHER, *default_sessions.gang("fine", 2))
     stub = cluster.Unreadable(uid="u", resource_version="1", reason="too large", node="n1")
-    cell.apply(cell.log.append(draft(topics.PODS, "default/bad", stub)))
-    assert set(placed(cell.session()).values()) == {"n2"}
+    harness.apply(harness.log.append(draft(topics.PODS, "default/bad", stub)))
+    assert set(placed(harness.session()).values()) == {"n2"}

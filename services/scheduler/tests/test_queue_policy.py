@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins.queue_policy import fair_shares, queue_policy
@@ -204,16 +204,18 @@ class TestFairShare:
         self, steps: list[tuple[int, float]], half_life: int
     ) -> None:
         """However often sessions come."""
-        terms = fair_shares.Terms("namespace", half_life=timedelta(seconds=half_life))
-        within = sessions.opened(builders.make_node("n1", cpu="1000000m"), tier=[])
-        page = fair_shares.Page(
-            "namespace", {"a": fair_shares.Remembered(steps[0][1], steps[0][1])}
+        fair_share = fair_shares.FairShareSettings(
+            "namespace", half_life=timedelta(seconds=half_life)
+        )
+        ssn = sessions.opened(builders.make_node("n1", cpu="1000000m"), tier=[])
+        page = fair_shares.QueueHistory(
+            "namespace", {"a": fair_shares.OwnerUsage(steps[0][1], steps[0][1])}
         )
         groups = sessions.opened(queue(), *job("a", namespace="a"), tier=[]).jobs["a/a"]
         for passed, held in steps:
-            groups.allocated = within.total * 0
-            groups.allocated[0] = round(int(within.total[0]) * held)
-            book = fair_shares.Book(within, terms, page, timedelta(seconds=passed))
+            groups.allocated = ssn.total * 0
+            groups.allocated[0] = round(int(ssn.total[0]) * held)
+            book = fair_shares.OwnerShares(ssn, fair_share, page, timedelta(seconds=passed))
             book.enter(groups)
             closed = book.opened().closed()
             assert closed is not None

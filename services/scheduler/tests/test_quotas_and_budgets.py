@@ -6,8 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import usual
-from services.scheduler.tests.running import SETTINGS, Outside, at_least, serving
+from services.scheduler.tests.support import default_sessions
+from services.scheduler.tests.support.service_driver import (
+    SETTINGS,
+    OtherServices,
+    at_least,
+    serving,
+)
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import scheduling as messages
@@ -49,8 +54,8 @@ def configured(tmp_path: Path, actions: str) -> Any:
     return msgspec.structs.replace(SETTINGS, configuration=str(path))
 
 
-async def explained(outside: Outside, number: int = 1) -> messages.PodGroupExplained:
-    told = await outside.until(
+async def explained(other_services: OtherServices, number: int = 1) -> messages.PodGroupExplained:
+    told = await other_services.until(
         topics.EXPLANATIONS,
         lambda found: sum(record.key == "default/door" for record in found) >= number,
     )
@@ -60,55 +65,55 @@ async def explained(outside: Outside, number: int = 1) -> messages.PodGroupExpla
 
 
 async def test_a_full_quota_keeps_a_job_outside_until_it_has_room(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
-    await outside.see(builders.make_queue(), *NODES, quota("4", used="3"), DOOR)
-    await outside.sync()
-    async with serving(outside.bus, configured(tmp_path, "enqueue, allocate")):
-        why = await explained(outside)
+    await other_services.see(builders.make_queue(), *NODES, quota("4", used="3"), DOOR)
+    await other_services.sync()
+    async with serving(other_services.bus, configured(tmp_path, "enqueue, allocate")):
+        why = await explained(other_services)
         assert (why.tier, "resource quota insufficient" in why.message) == ("enqueue", True)
-        await outside.see(quota("4", used="1", version=2))
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
+        await other_services.see(quota("4", used="1", version=2))
+        decisions = await other_services.until(topics.DECISIONS, at_least(1))
     statement = envelope.decode(decisions[0])
     assert isinstance(statement, messages.StatementDecided)
     assert statement.enqueue
 
 
 async def test_a_quota_that_cannot_be_read_lets_nobody_of_its_namespace_in(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
     """Another namespace goes on."""
     other = builders.make_pod_group(
         "free", 1, namespace="other", phase="Pending", min_resources={"cpu": "1"}
     )
-    await outside.see(builders.make_queue(), *NODES, DOOR, other)
-    await outside.garble(topics.RESOURCE_QUOTAS, "default/team")
-    await outside.sync()
-    async with serving(outside.bus, configured(tmp_path, "enqueue, allocate")):
-        why = await explained(outside)
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    await other_services.see(builders.make_queue(), *NODES, DOOR, other)
+    await other_services.append_undecodable(topics.RESOURCE_QUOTAS, "default/team")
+    await other_services.sync()
+    async with serving(other_services.bus, configured(tmp_path, "enqueue, allocate")):
+        why = await explained(other_services)
+        decisions = await other_services.until(topics.DECISIONS, at_least(1))
     assert "ResourceQuota default/team cannot be read" in why.message
     assert decisions[0].key == "other/free"
 
 
 @pytest.mark.parametrize(("allowed", "goes"), [(0, 0), (1, 1)])
 async def test_a_budget_protects_pods_from_eviction(
-    outside: Outside, tmp_path: Path, allowed: int, goes: int
+    other_services: OtherServices, tmp_path: Path, allowed: int, goes: int
 ) -> None:
-    await outside.see(*preempting(), budget(allowed))
-    await outside.sync()
-    async with serving(outside.bus, configured(tmp_path, "allocate, preempt")):
-        assert len(await evicted(outside, goes)) == goes
+    await other_services.see(*preempting(), budget(allowed))
+    await other_services.sync()
+    async with serving(other_services.bus, configured(tmp_path, "allocate, preempt")):
+        assert len(await evicted(other_services, goes)) == goes
 
 
 async def test_a_budget_that_cannot_be_read_protects_all_of_its_namespace(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
-    await outside.see(*preempting())
-    await outside.garble(topics.DISRUPTION_BUDGETS, "default/keep")
-    await outside.sync()
-    async with serving(outside.bus, configured(tmp_path, "allocate, preempt")):
-        assert await evicted(outside, 0) == []
+    await other_services.see(*preempting())
+    await other_services.append_undecodable(topics.DISRUPTION_BUDGETS, "default/keep")
+    await other_services.sync()
+    async with serving(other_services.bus, configured(tmp_path, "allocate, preempt")):
+        assert await evicted(other_services, 0) == []
 
 
 def preempting() -> list[meta.Object]:
@@ -117,18 +122,18 @@ def preempting() -> list[meta.Object]:
         builders.make_queue(),
         *NODES,
         builders.make_priority_class("urgent", 100),
-        *usual.gang("low", 4, node="n1", min_member=1, labels={"app": "low"}),
+        *default_sessions.gang("low", 4, node="n1", min_member=1, labels={"app": "low"}),
         builders.make_pod_group("door", 1, priority_class="urgent"),
         builders.make_pod("door-0", "door", cpu="1"),
     ]
 
 
-async def evicted(outside: Outside, number: int) -> list[str]:
+async def evicted(other_services: OtherServices, number: int) -> list[str]:
     """Pods that the first session evicts; where it evicts none, it has explained why it waits."""
     if not number:
-        await explained(outside)
+        await explained(other_services)
         return []
-    (first, *_) = await outside.until(topics.DECISIONS, at_least(1))
+    (first, *_) = await other_services.until(topics.DECISIONS, at_least(1))
     statement = envelope.decode(first)
     assert isinstance(statement, messages.StatementDecided)
     return [eviction.pod for eviction in statement.evictions]

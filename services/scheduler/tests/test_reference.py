@@ -2,10 +2,11 @@
 
 from hypothesis import given
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.shared.api import meta
-from stromboli.testkit import clusters, depth, reference_session
+from stromboli.testkit.oracle import session
+from stromboli.testkit.strategies import depth, session_clusters
 
 TIERS = [
     [sessions.plugin(name) for name in ("priority", "gang", "conformance")],
@@ -17,12 +18,12 @@ TIERS = [
 
 
 @depth.examples(100)
-@given(clusters.clusters())
+@given(session_clusters.clusters())
 def test_a_session_decides_as_the_obvious_one_does(objects: list[meta.Object]) -> None:
     """Who passes the doors, who gets which node, and in which order."""
     configured = sessions.configured(*TIERS, run="enqueue, allocate, backfill")
     closed = simulate.run(configured, sessions.given(objects))
-    expected = reference_session.decide(objects)
+    expected = session.decide(objects)
     inside = {key for key, job in closed.jobs.items() if not job.is_pending}
     assert inside == expected.inside
     assert list(closed.decisions.binds.items()) == list(expected.binds.items())

@@ -11,10 +11,16 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.tests import sessions, usual
-from services.scheduler.tests.cell import draft
-from services.scheduler.tests.running import SETTINGS, Outside, at_least, gang, serving
-from services.scheduler.tests.test_isolation import Odd
+from services.scheduler.tests.support import default_sessions, sessions
+from services.scheduler.tests.support.harness import draft
+from services.scheduler.tests.support.service_driver import (
+    SETTINGS,
+    OtherServices,
+    at_least,
+    gang,
+    serving,
+)
+from services.scheduler.tests.test_plugin_isolation import Odd
 from stromboli.scheduler import configuration_file
 from stromboli.scheduler.core import plugins, policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
@@ -26,11 +32,16 @@ from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import builders, http_server, topic_log
+from stromboli.testkit import builders, topic_log
+from stromboli.testkit.doubles import http_server
 
 NODES = [builders.make_node(name, cpu="4") for name in ("n1", "n2", "n3")]
 METRICS = configuration.Metrics("http://prometheus")
-TIERS: sessions.Tier = [*usual.TIER, sessions.plugin("lottery"), sessions.plugin("usage")]
+TIERS: sessions.Tier = [
+    *default_sessions.TIER,
+    sessions.plugin("random-order"),
+    sessions.plugin("usage"),
+]
 
 
 class Life:
@@ -39,24 +50,24 @@ class Life:
     def __init__(self, how: configuration.Configuration, *objects: meta.Object) -> None:
         self.log = topic_log.TopicLog()
         self.how = how
-        self.troubles = plugin_isolation.Troubles()
-        self.picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
+        self.plugin_failures = plugin_isolation.FailureHistory()
+        self.cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
         self.registry = plugins.Registry()
         self.see(builders.make_queue(), *NODES, *objects)
 
     def see(self, *objects: meta.Object) -> None:
         for record in self.log.see(*objects):
-            self.picture.apply(record)
+            self.cache.apply(record)
 
-    def decide(self, *, seed: int = 0, seconds: int = 0, **given: Any) -> schedule.Session:
-        decided = schedule.decide(
-            self.picture,
+    def decide(self, *, seed: int = 0, seconds: int = 0, **given: Any) -> schedule.SessionResult:
+        decided = schedule.run_session(
+            self.cache,
             builders.NOON + timedelta(seconds=seconds),
             policy.Policy(configured=self.how),
             seed,
             given=session_inputs.SessionInputs(**given),
             find=self.registry.find,
-            troubles=self.troubles,
+            plugin_failures=self.plugin_failures,
         )
         drafts: list[tuple[str, msgspec.Struct]] = [
             (each.pod_group, each) for each in decided.decisions
@@ -64,21 +75,25 @@ class Life:
         if decided.record is not None:
             drafts.append((messages.SESSION_KEY, decided.record))
         for key, message in drafts:
-            self.picture.apply(self.log.append(draft(topics.DECISIONS, key, message)))
-        self.picture.rest(is_throttled=decided.is_throttled)
+            self.cache.apply(self.log.append(draft(topics.DECISIONS, key, message)))
+        self.cache.finish_session(is_throttled=decided.is_throttled)
         return decided
 
-    def again(self, records: Sequence[envelope.Record] | None = None) -> list[session_replay.Again]:
+    def again(
+        self, records: Sequence[envelope.Record] | None = None
+    ) -> list[session_replay.ReplayedSession]:
         found = self.log.records if records is None else records
-        return list(session_replay.run(found, [self.how], policy.Policy(), self.registry.find))
+        return list(
+            session_replay.replay_sessions(found, [self.how], policy.Policy(), self.registry.find)
+        )
 
 
-def measured(at: int, **cpu: float) -> cluster_objects.Measured:
+def measured(at: int, **cpu: float) -> cluster_objects.MeasuredUsage:
     usage = {
         name: cluster_objects.NodeUsage(cpu={"10m": share}, memory={"10m": share})
         for name, share in cpu.items()
     }
-    return cluster_objects.Measured(builders.NOON + timedelta(seconds=at), usage)
+    return cluster_objects.MeasuredUsage(builders.NOON + timedelta(seconds=at), usage)
 
 
 def test_measurements_and_the_seed_stand_in_the_record() -> None:
@@ -100,11 +115,15 @@ def test_measurements_and_the_seed_stand_in_the_record() -> None:
 def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() -> None:
     asked: list[str] = []
 
-    def ask(questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
+    def ask(
+        questions: Sequence[external_calls.ExternalRequest],
+    ) -> list[external_calls.ExternalResponse]:
         asked.extend(question.url for question in questions)
         names = [msgspec.json.decode(question.body)["node"]["Name"] for question in questions]
         return [
-            external_calls.Answer('{"status": "%s", "code": 2}' % ("" if name == "n3" else "no"))
+            external_calls.ExternalResponse(
+                '{"status": "%s", "code": 2}' % ("" if name == "n3" else "no")
+            )
             for name in names
         ]
 
@@ -112,7 +131,7 @@ def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() 
         "extender",
         {"extender.urlPrefix": "http://e", "extender.predicateVerb": "predicate"},
     )
-    life = Life(sessions.configured([*usual.TIER, extender]), *gang(2))
+    life = Life(sessions.configured([*default_sessions.TIER, extender]), *gang(2))
     decided = life.decide(ask=ask)
     assert {bind.node for bind in decided.decisions[0].binds} == {"n3"}
     number = len(asked)
@@ -124,18 +143,18 @@ def test_a_plugin_that_had_failed_is_left_out_again() -> None:
     """Also if it would not fail any more, as one that was only slow."""
     is_broken = True
 
-    def register(within: framework.Session) -> None:
+    def register(ssn: framework.Session) -> None:
         def score(task: Any, view: Any) -> Any:
             if is_broken:
                 raise RuntimeError("odd")
-            prefers = [name == "n3" for name in within.nodes.names]
-            return (10**9 * within.nodes.labelled.usable * prefers)[view.rows]
+            prefers = [name == "n3" for name in ssn.nodes.names]
+            return (10**9 * ssn.nodes.labelled.usable * prefers)[view.rows]
 
-        within.add_node_order(score)
+        ssn.add_node_order(score)
 
     registry = plugins.Registry({"odd": lambda: Odd(register)})
     odd = configuration.PluginOptions("odd")
-    how = sessions.configured(usual.TIER)
+    how = sessions.configured(default_sessions.TIER)
     life = Life(msgspec.structs.replace(how, tiers=(*how.tiers, (odd,))), *gang(1))
     life.registry = registry
     decided = life.decide()
@@ -145,13 +164,17 @@ def test_a_plugin_that_had_failed_is_left_out_again() -> None:
 
 
 def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
-    tier = [*usual.TIER, sessions.plugin("conformance")]
+    tier = [*default_sessions.TIER, sessions.plugin("conformance")]
     high = [
         builders.make_priority_class("urgent", 100),
         builders.make_pod_group("high", 1, priority_class="urgent"),
         builders.make_pod("high-0", "high", cpu="3"),
     ]
-    low = [each for name in ("n1", "n2") for each in usual.gang(name, 4, node=name, min_member=1)]
+    low = [
+        each
+        for name in ("n1", "n2")
+        for each in default_sessions.gang(name, 4, node=name, min_member=1)
+    ]
     life = Life(sessions.configured(tier, run="allocate, preempt"), *low, *gang(4))
     life.decide()
     life.see(*high)
@@ -165,7 +188,7 @@ def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
 
 def test_another_log_gives_other_decisions_and_that_is_told() -> None:
     """As when compaction took a record that the session had folded."""
-    life = Life(sessions.configured(usual.TIER), *gang(3))
+    life = Life(sessions.configured(default_sessions.TIER), *gang(3))
     life.decide()
     records = [each for each in life.log.records if each.key != "n1"]
     (again,) = life.again(records)
@@ -175,9 +198,9 @@ def test_another_log_gives_other_decisions_and_that_is_told() -> None:
 
 
 def test_a_configuration_that_is_not_given_is_named_by_its_digest() -> None:
-    life = Life(sessions.configured(usual.TIER), *gang(1))
+    life = Life(sessions.configured(default_sessions.TIER), *gang(1))
     life.decide()
-    (again,) = session_replay.run(life.log.records, [], policy.Policy())
+    (again,) = session_replay.replay_sessions(life.log.records, [], policy.Policy())
     assert life.how.digest in again.problem
     assert not again.is_same
 
@@ -213,7 +236,7 @@ tiers:
 
 
 async def test_the_services_own_log_with_an_extender_over_http_runs_again_without_it(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
     def answer(request: http_server.Request) -> http_server.Reply:
         if request.path == "/prioritize":
@@ -225,17 +248,17 @@ async def test_the_services_own_log_with_an_extender_over_http_runs_again_withou
         path = tmp_path / "c.yaml"
         path.write_text(FILE % server.url)
         settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
-        await outside.see(builders.make_queue(), *NODES, *gang(2))
-        await outside.sync()
-        async with serving(outside.bus, settings):
-            decisions = await outside.until(topics.DECISIONS, at_least(2))
+        await other_services.see(builders.make_queue(), *NODES, *gang(2))
+        await other_services.sync()
+        async with serving(other_services.bus, settings):
+            decisions = await other_services.until(topics.DECISIONS, at_least(2))
     statement = envelope.decode(decisions[0])
     assert isinstance(statement, messages.StatementDecided)
     assert {bind.node for bind in statement.binds} == {"n2"}
     records = [*decisions]
     seen = {topics.QUEUES: 1, topics.NODES: 3, topics.POD_GROUPS: 1, topics.PODS: 2}
     for topic, number in seen.items():
-        records += await outside.until(topic, at_least(number))
+        records += await other_services.until(topic, at_least(number))
     how = configuration_file.parse(FILE % server.url, "c.yaml", plugins.Registry()).configuration
-    (again,) = session_replay.run(records, [how], policy.Policy())
+    (again,) = session_replay.replay_sessions(records, [how], policy.Policy())
     assert again.is_same, again

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions, virtual
+from services.scheduler.tests.support import sessions, virtual_cluster
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.plugins.reservation import reservation, start_estimate
 from stromboli.shared import keys
 from stromboli.shared.api import meta
-from stromboli.testkit import builders, depth
+from stromboli.testkit import builders
+from stromboli.testkit.strategies import depth
 
 FIFO = sessions.queue("q", annotations={keys.QUEUE_POLICY: "fifo"})
 OTHER = sessions.queue("other")
@@ -22,46 +23,48 @@ USUAL = [sessions.plugin(name) for name in ("priority", "gang", "predicates", "n
 BARE = ([sessions.plugin("queue-policy")], USUAL)
 KEPT = ([sessions.plugin("queue-policy"), sessions.plugin("reservation")], USUAL)
 FOUR = [builders.make_node("n1", cpu="4")]
-RUNS = virtual.Job("runs", 1, 3, 100)
-HEAD = virtual.Job("head", 1, 4, 50, at=1)
+RUNS = virtual_cluster.Job("runs", 1, 3, 100)
+HEAD = virtual_cluster.Job("head", 1, 4, 50, at=1)
 
 
-def run(*jobs: virtual.Job, queues: tuple[meta.Object, ...] = (FIFO, OTHER)) -> virtual.Run:
-    return virtual.simulated(FOUR, queues, jobs, KEPT)
+def run(
+    *jobs: virtual_cluster.Job, queues: tuple[meta.Object, ...] = (FIFO, OTHER)
+) -> virtual_cluster.Run:
+    return virtual_cluster.simulated(FOUR, queues, jobs, KEPT)
 
 
 def test_a_job_that_ends_in_time_may_pass_and_no_other() -> None:
     """One that would end a second late, or of which nobody knows, waits."""
-    late = virtual.Job("late", 1, 1, 100, at=2)
-    short = virtual.Job("short", 1, 1, 98, at=2)
-    unknown = virtual.Job("unknown", 1, 1, 10, at=2, says=False)
+    late = virtual_cluster.Job("late", 1, 1, 100, at=2)
+    short = virtual_cluster.Job("short", 1, 1, 98, at=2)
+    unknown = virtual_cluster.Job("unknown", 1, 1, 10, at=2, says=False)
     assert run(RUNS, HEAD, late).started == {"runs": 0, "head": 100, "late": 150}
     assert run(RUNS, HEAD, short).started == {"runs": 0, "short": 2, "head": 100}
     assert run(RUNS, HEAD, unknown).started == {"runs": 0, "head": 100, "unknown": 150}
 
 
 def test_without_the_plugin_the_head_may_wait_for_ever() -> None:
-    late = [virtual.Job(f"late-{at}", 1, 1, 100, at=2 + 50 * at) for at in range(4)]
-    bare = virtual.simulated(FOUR, (FIFO,), [RUNS, HEAD, *late], BARE)
+    late = [virtual_cluster.Job(f"late-{at}", 1, 1, 100, at=2 + 50 * at) for at in range(4)]
+    bare = virtual_cluster.simulated(FOUR, (FIFO,), [RUNS, HEAD, *late], BARE)
     assert bare.started["head"] > 100
     assert run(RUNS, HEAD, *late).started["head"] == 100
 
 
 def test_other_queues_keep_off_too() -> None:
     """Also when they are served first."""
-    late = virtual.Job("late", 1, 1, 500, queue="other", at=2)
+    late = virtual_cluster.Job("late", 1, 1, 500, queue="other", at=2)
     assert run(RUNS, HEAD, late).started == {"runs": 0, "head": 100, "late": 150}
 
 
 def test_room_that_the_head_will_not_use_is_anybodys() -> None:
     """On its nodes and on others."""
     small = msgspec.structs.replace(HEAD, cpu=3)
-    for_ever = virtual.Job("for-ever", 1, 1, 10**5, at=2, says=False)
+    for_ever = virtual_cluster.Job("for-ever", 1, 1, 10**5, at=2, says=False)
     assert run(RUNS, small, for_ever).started == {"runs": 0, "for-ever": 2, "head": 100}
 
 
 def test_the_job_says_when_it_starts_and_others_whom_they_wait_for() -> None:
-    late = virtual.Job("late", 1, 1, 500, at=2)
+    late = virtual_cluster.Job("late", 1, 1, 500, at=2)
     second, last = run(RUNS, HEAD, late).sessions[2]
     assert second == 2
     assert "starts by 2026-01-01T12:01:40+00:00" in last.jobs["default/head"].explain()
@@ -75,7 +78,7 @@ def test_the_job_says_when_it_starts_and_others_whom_they_wait_for() -> None:
 def test_a_job_in_front_of_the_owner_is_not_kept_off() -> None:
     """A new head takes the reservation over."""
     queue = sessions.queue("q", annotations={keys.QUEUE_POLICY: "sla"})
-    urgent = virtual.Job("urgent", 1, 1, 500, at=2, notes={"sla-waiting-time": "1h"})
+    urgent = virtual_cluster.Job("urgent", 1, 1, 500, at=2, notes={"sla-waiting-time": "1h"})
     started = run(RUNS, HEAD, urgent, queues=(queue,)).started
     assert started == {"runs": 0, "urgent": 2, "head": 502}
 
@@ -83,21 +86,21 @@ def test_a_job_in_front_of_the_owner_is_not_kept_off() -> None:
 def test_a_job_past_its_waiting_time_owns_a_reservation_though_others_are_in_front() -> None:
     """Of each queue only the first else does."""
     node = [builders.make_node("n1", cpu="4"), builders.make_node("n2", cpu="4")]
-    runs = [virtual.Job(f"runs-{at}", 1, 3, 100 + at) for at in range(2)]
-    second = virtual.Job("second", 1, 4, 50, at=2)
-    late = virtual.Job("late", 1, 1, 500, at=30)
+    runs = [virtual_cluster.Job(f"runs-{at}", 1, 3, 100 + at) for at in range(2)]
+    second = virtual_cluster.Job("second", 1, 4, 50, at=2)
+    late = virtual_cluster.Job("late", 1, 1, 500, at=30)
     jobs = [*runs, msgspec.structs.replace(HEAD, seconds=400), second, late]
-    without = virtual.simulated(node, (FIFO,), jobs, KEPT)
+    without = virtual_cluster.simulated(node, (FIFO,), jobs, KEPT)
     assert without.started["late"] == 30
     patient = msgspec.structs.replace(second, notes={"sla-waiting-time": "10s"})
-    kept = virtual.simulated(node, (FIFO,), [*jobs[:3], patient, late], KEPT)
+    kept = virtual_cluster.simulated(node, (FIFO,), [*jobs[:3], patient, late], KEPT)
     assert (kept.started["second"], kept.started["late"]) == (101, 151)
 
 
 def test_nobody_knows_when_then_nothing_is_kept_unless_the_job_is_late() -> None:
     """Or the configuration says so."""
     unknown = msgspec.structs.replace(RUNS, says=False)
-    small = virtual.Job("small", 1, 1, 500, at=20)
+    small = virtual_cluster.Job("small", 1, 1, 500, at=20)
     assert run(unknown, HEAD, small).started["small"] == 20
     late = msgspec.structs.replace(HEAD, notes={"sla-waiting-time": "5s"})
     decided = run(unknown, late, small)
@@ -108,7 +111,7 @@ def test_nobody_knows_when_then_nothing_is_kept_unless_the_job_is_late() -> None
         sessions.plugin("queue-policy"),
         sessions.plugin("reservation", {"hold-without-start": True}),
     ]
-    held = virtual.simulated(FOUR, (FIFO,), [unknown, HEAD, small], (holds, USUAL))
+    held = virtual_cluster.simulated(FOUR, (FIFO,), [unknown, HEAD, small], (holds, USUAL))
     assert held.started["small"] == 150
 
 
@@ -116,20 +119,22 @@ def test_what_is_held_up_by_its_queue_keeps_no_nodes() -> None:
     """Room on nodes would not help it."""
     limited = sessions.queue("q", capability={"cpu": 3}, annotations={keys.QUEUE_POLICY: "fifo"})
     tiers = ([*KEPT[0]], [*USUAL, sessions.plugin("proportion")])
-    small = virtual.Job("small", 1, 1, 500, queue="other", at=2, says=False)
-    decided = virtual.simulated(FOUR, (limited, OTHER), [RUNS, HEAD, small], tiers, until=10)
+    small = virtual_cluster.Job("small", 1, 1, 500, queue="other", at=2, says=False)
+    decided = virtual_cluster.simulated(
+        FOUR, (limited, OTHER), [RUNS, HEAD, small], tiers, until=10
+    )
     assert decided.started["small"] == 2
 
 
 def test_a_later_start_in_another_queue_puts_nobody_off() -> None:
     """What starts at 4 finds its room then, and is nothing to what was told to start at 3."""
     five = [builders.make_node("n1", cpu="5")]
-    limited = virtual.Job("limited", 1, 1, 3)
-    first = virtual.Job("first", 1, 3, 3, at=1)
-    second = virtual.Job("second", 1, 2, 1, at=1, says=False)
-    other = virtual.Job("other", 1, 1, 1, queue="other", at=2, says=False)
+    limited = virtual_cluster.Job("limited", 1, 1, 3)
+    first = virtual_cluster.Job("first", 1, 3, 3, at=1)
+    second = virtual_cluster.Job("second", 1, 2, 1, at=1, says=False)
+    other = virtual_cluster.Job("other", 1, 1, 1, queue="other", at=2, says=False)
     jobs = [limited, first, second, other]
-    started = virtual.simulated(five, (FIFO, OTHER), jobs, KEPT).started
+    started = virtual_cluster.simulated(five, (FIFO, OTHER), jobs, KEPT).started
     assert started == {"limited": 0, "first": 1, "second": 3, "other": 4}
 
 
@@ -138,7 +143,7 @@ def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
     overdue = msgspec.structs.replace(
         RUNS, seconds=100, says=False, notes={keys.RUNNING_ESTIMATE: "20s"}
     )
-    small = virtual.Job("small", 1, 1, 15, at=40)
+    small = virtual_cluster.Job("small", 1, 1, 15, at=40)
     decided = run(overdue, HEAD, small)
     assert decided.started == {"runs": 0, "small": 40, "head": 100}
     session = next(each for second, each in decided.sessions if second == 40)
@@ -163,7 +168,7 @@ def test_a_gang_at_the_door_owns_one_too_and_gets_in_when_it_is_due() -> None:
     how = sessions.configured(*tiers, run="enqueue, allocate")
     first = simulate.run(how, sessions.given([*FOUR, FIFO, *runs, head, inside, waits]))
     assert first.decisions.binds == {}
-    assert "starts by" in first.jobs["default/head"].prospect
+    assert "starts by" in first.jobs["default/head"].start_estimate_text
     later = builders.NOON.replace(minute=2)
     given_later = sessions.given([*FOUR, FIFO, head, inside, waits], later, first.remember)
     second = simulate.run(how, given_later)
@@ -211,9 +216,11 @@ JOBS = st.lists(
 )
 
 
-def made(jobs: list[tuple[int, int, int, int, str, bool]], *, all_say: bool) -> list[virtual.Job]:
+def made(
+    jobs: list[tuple[int, int, int, int, str, bool]], *, all_say: bool
+) -> list[virtual_cluster.Job]:
     return [
-        virtual.Job(f"j{at}", pods, cpu, seconds, queue, says or all_say, arrives)
+        virtual_cluster.Job(f"j{at}", pods, cpu, seconds, queue, says or all_say, arrives)
         for at, (pods, cpu, seconds, arrives, queue, says) in enumerate(jobs)
     ]
 
@@ -225,7 +232,7 @@ def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
 ) -> None:
     """As long as he stays in front: whatever else comes, and whatever runs for ever."""
     nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
-    decided = virtual.simulated(nodes, (FIFO, OTHER), made(jobs, all_say=False), KEPT)
+    decided = virtual_cluster.simulated(nodes, (FIFO, OTHER), made(jobs, all_say=False), KEPT)
     told: dict[str, int] = {}
     for _, session in decided.sessions:
         for kept in msgspec.json.decode(session.remember.get(reservation.NAME, "[]")):
@@ -245,8 +252,8 @@ def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
     """Backfill costs him nothing."""
     nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
     alone = [msgspec.structs.replace(job, queue="q") for job in made(jobs, all_say=True)]
-    strict = virtual.simulated(nodes, (STRICT,), alone, BARE)
-    passing = virtual.simulated(nodes, (FIFO,), alone, KEPT)
+    strict = virtual_cluster.simulated(nodes, (STRICT,), alone, BARE)
+    passing = virtual_cluster.simulated(nodes, (FIFO,), alone, KEPT)
     waited = [job for job in alone if strict.started.get(job.name, -1) > job.at]
     if waited:
         # Who starts first together with others behind him has the place in front of them.
@@ -259,7 +266,7 @@ def test_equal_tasks_are_packed_if_they_fit_at_all(idle: list[int], size: int, c
     room = np.array([[0] * len(idle), idle], np.int64)
     mask = np.ones(len(idle), np.bool_)
     demand = start_estimate.Demand(np.array([0, size], np.int64), count, mask)
-    found = start_estimate.packed(room, [demand], list(range(len(idle))))
+    found = start_estimate.pack(room, [demand], list(range(len(idle))))
     assert (found is not None) == (sum(each // size for each in idle) >= count)
     if found is not None:
         assert sum(int(held[1]) for held in found.values()) == size * count

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from services.scheduler.tests import sessions
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, session
@@ -22,16 +22,16 @@ def questions(pods: int) -> int:
     class Counter:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
 
-        def open(self, within: session.Session) -> None:
+        def open(self, ssn: session.Session) -> None:
             def score(
                 task: entities.Task, view: node_views.NodeView
             ) -> extension_points.Scores | None:
                 asked.append(view.size)
                 return None
 
-            within.add_node_order(score)
+            ssn.add_node_order(score)
 
-        def close(self, within: session.Session) -> None: ...
+        def close(self, ssn: session.Session) -> None: ...
 
     def find(
         name: str, already_open: Collection[str]
@@ -47,9 +47,9 @@ def questions(pods: int) -> int:
         *sessions.gang("g", "a", pods, min_member=pods),
     ]
     configured = configuration.Configuration(usual.actions, (*usual.tiers, counting))
-    within = opening.open_session(configured, sessions.given(objects), find)
-    simulate.act(within)
-    assert len(within.decisions.binds) == pods
+    ssn = opening.open_session(configured, sessions.given(objects), find)
+    simulate.run_actions(ssn)
+    assert len(ssn.decisions.binds) == pods
     return len(asked)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.tests.running import (
+from services.scheduler.tests.support.service_driver import (
     NODE,
     SETTINGS,
     TRACE,
-    Outside,
+    OtherServices,
     at_least,
     bound,
     gang,
@@ -26,109 +26,116 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import behind, breaking, builders, records
+from stromboli.testkit import builders, records
+from stromboli.testkit.doubles import interruptible_bus, takeover_bus
 
 
 async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(3))
-    await outside.sync()
-    async with serving(outside.bus):
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    await other_services.see(builders.make_queue(), NODE, *gang(3))
+    await other_services.sync()
+    async with serving(other_services.bus):
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
     assert [record.key for record in decisions] == ["default/g1", messages.SESSION_KEY]
     assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2"]
 
 
 async def test_a_decision_names_what_led_to_it_and_goes_on_with_the_gangs_trace(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
     """Once it decides: what came before that is decided on because it begins."""
-    await outside.see(builders.make_queue(), NODE, *gang(1, "g0"))
-    await outside.sync()
-    async with serving(outside.bus):
-        await outside.until(topics.DECISIONS, at_least(2))
-        await outside.see(*gang(1))
-        decisions = await outside.until(topics.DECISIONS, at_least(3))
+    await other_services.see(builders.make_queue(), NODE, *gang(1, "g0"))
+    await other_services.sync()
+    async with serving(other_services.bus):
+        await other_services.until(topics.DECISIONS, at_least(2))
+        await other_services.see(*gang(1))
+        decisions = await other_services.until(topics.DECISIONS, at_least(3))
     assert decisions[2].traceparent.split("-")[1] == TRACE.split("-")[1]
     assert decisions[2].cause.startswith("monitor/")
 
 
-async def test_it_is_not_ready_before_every_kind_is_synced(outside: Outside) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(1))
-    async with serving(outside.bus) as health:
+async def test_it_is_not_ready_before_every_kind_is_synced(other_services: OtherServices) -> None:
+    await other_services.see(builders.make_queue(), NODE, *gang(1))
+    async with serving(other_services.bus) as health:
         await has_problem(health, "sync")
-        await outside.sync()
+        await other_services.sync()
         await is_ready(health)
-        assert bound(await outside.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]
+        assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]
 
 
 async def test_a_waiting_gang_is_explained_and_the_explanation_taken_back(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(5))
-    await outside.sync()
-    async with serving(outside.bus):
-        told = await outside.until(topics.EXPLANATIONS, at_least(2))
+    await other_services.see(builders.make_queue(), NODE, *gang(5))
+    await other_services.sync()
+    async with serving(other_services.bus):
+        told = await other_services.until(topics.EXPLANATIONS, at_least(2))
         assert sorted(record.key for record in told) == ["default/g1", "queue//default//0"]
-        await outside.see(builders.make_node("n2", cpu="4"))
-        told = await outside.until(topics.EXPLANATIONS, at_least(4))
+        await other_services.see(builders.make_node("n2", cpu="4"))
+        told = await other_services.until(topics.EXPLANATIONS, at_least(4))
     assert [record.value is None for record in told if record.key == "default/g1"] == [False, True]
 
 
 async def test_a_restart_decides_nothing_again_and_knows_what_is_in_flight(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(3))
-    await outside.sync()
-    async with serving(outside.bus):
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
-        await outside.execute(decisions[0])
-    async with serving(outside.bus) as health:
+    await other_services.see(builders.make_queue(), NODE, *gang(3))
+    await other_services.sync()
+    async with serving(other_services.bus):
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
+        await other_services.execute(decisions[0])
+    async with serving(other_services.bus) as health:
         await is_ready(health)
-        await outside.see(*gang(1, "g2"), *gang(2, "g3"))
-        decisions = await outside.until(topics.DECISIONS, lambda found: len(bound(found)) > 3)
+        await other_services.see(*gang(1, "g2"), *gang(2, "g3"))
+        decisions = await other_services.until(
+            topics.DECISIONS, lambda found: len(bound(found)) > 3
+        )
     assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2", "g2-w-0"]
 
 
 async def test_what_cannot_be_read_goes_to_the_dead_letters_and_others_go_on(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    await outside.see(builders.make_queue(), NODE, builders.make_node("n2"))
-    await outside.garble(topics.NODES, "n1")
-    await outside.see(*gang(1))
-    await outside.sync()
-    async with serving(outside.bus):
-        parked = await outside.until(topics.DEAD_LETTERS, at_least(1))
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    await other_services.see(builders.make_queue(), NODE, builders.make_node("n2"))
+    await other_services.append_undecodable(topics.NODES, "n1")
+    await other_services.see(*gang(1))
+    await other_services.sync()
+    async with serving(other_services.bus):
+        parked = await other_services.until(topics.DEAD_LETTERS, at_least(1))
+        decisions = await other_services.until(topics.DECISIONS, at_least(1))
     message, statement = envelope.decode(parked[0]), envelope.decode(decisions[0])
-    assert isinstance(message, log.Parked)
-    assert (message.topic, message.key, message.parked_by) == ("cluster.nodes", "n1", "scheduler")
+    assert isinstance(message, log.DeadLetter)
+    assert (message.topic, message.key, message.reported_by) == ("cluster.nodes", "n1", "scheduler")
     assert isinstance(statement, messages.StatementDecided)
     assert [bind.node for bind in statement.binds] == ["n2"]
 
 
-async def test_a_scheduler_without_a_lease_that_was_replaced_stays_aside(outside: Outside) -> None:
-    await outside.see(builders.make_queue(), NODE)
-    await outside.sync()
-    async with serving(outside.bus) as health:
+async def test_a_scheduler_without_a_lease_that_was_replaced_stays_aside(
+    other_services: OtherServices,
+) -> None:
+    await other_services.see(builders.make_queue(), NODE)
+    await other_services.sync()
+    async with serving(other_services.bus) as health:
         await is_ready(health)
-        await outside.bus.open_writer("scheduler", "successor")
+        await other_services.bus.open_writer("scheduler", "successor")
         await has_problem(health, "lease")
     assert "successor decides since" in health.notes["role"]
 
 
-async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(outside: Outside) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(2, "g1"), *gang(2, "g2"))
-    await outside.sync()
+async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(
+    other_services: OtherServices,
+) -> None:
+    await other_services.see(builders.make_queue(), NODE, *gang(2, "g1"), *gang(2, "g2"))
+    await other_services.sync()
     async with serving(
-        outside.bus, SchedulerSettings(instance="test", max_unanswered_binds=2)
+        other_services.bus, SchedulerSettings(instance="test", max_in_flight_tasks=2)
     ) as health:
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
         await is_ready(health)
         assert bound(decisions) == ["g1-w-0", "g1-w-1"]
-        await outside.execute(decisions[0])
-        decisions = await outside.until(topics.DECISIONS, at_least(4))
+        await other_services.execute(decisions[0])
+        decisions = await other_services.until(topics.DECISIONS, at_least(4))
     assert bound(decisions) == ["g1-w-0", "g1-w-1", "g2-w-0", "g2-w-1"]
 
 
@@ -169,20 +176,22 @@ class LossyBus:
         return LossyWriter(await self._bus.open_writer(name, instance), self._lost)
 
 
-async def test_a_repeated_statement_counts_once(outside: Outside) -> None:
-    await outside.see(builders.make_queue(), NODE, *gang(2))
-    await outside.sync()
-    lossy: Any = LossyBus(outside.bus, lost=1)
+async def test_a_repeated_statement_counts_once(other_services: OtherServices) -> None:
+    await other_services.see(builders.make_queue(), NODE, *gang(2))
+    await other_services.sync()
+    lossy: Any = LossyBus(other_services.bus, lost=1)
     async with serving(lossy):
-        await outside.until(topics.DECISIONS, at_least(4))
-        await outside.see(*gang(2, "g2"), *gang(1, "g3"))
-        decisions = await outside.until(topics.DECISIONS, at_least(6))
+        await other_services.until(topics.DECISIONS, at_least(4))
+        await other_services.see(*gang(2, "g2"), *gang(1, "g3"))
+        decisions = await other_services.until(topics.DECISIONS, at_least(6))
     assert bound(decisions) == ["g1-w-0", "g1-w-1"] * 2 + ["g2-w-0", "g2-w-1"]
 
 
-async def test_room_that_another_one_gave_away_last_is_not_given_again(outside: Outside) -> None:
+async def test_room_that_another_one_gave_away_last_is_not_given_again(
+    other_services: OtherServices,
+) -> None:
     """It knew of a pod that the one that takes over has not read of yet."""
-    before = await outside.bus.open_writer("scheduler", "before")
+    before = await other_services.bus.open_writer("scheduler", "before")
     group, pod = builders.make_pod_group("g1"), builders.make_pod("g1-w-0", "g1", cpu="4")
     bind = messages.Bind(namespace="default", pod="g1-w-0", uid=pod.metadata.uid, node="n1")
     decided = messages.StatementDecided(
@@ -193,26 +202,28 @@ async def test_room_that_another_one_gave_away_last_is_not_given_again(outside: 
     )
 
     async def last_words() -> None:
-        await outside.see(pod)
+        await other_services.see(pod)
         await before.append(draft)
 
-    await outside.see(builders.make_queue(), NODE, group, *gang(1, "g2"))
-    await outside.sync()
-    late: Any = behind.BehindBus(outside.bus, "scheduler", pod.metadata.key, last_words)
+    await other_services.see(builders.make_queue(), NODE, group, *gang(1, "g2"))
+    await other_services.sync()
+    late: Any = takeover_bus.TakeoverBus(
+        other_services.bus, "scheduler", pod.metadata.key, last_words
+    )
     async with serving(late):
         await late.has_opened.wait()
-        await outside.garble(topics.NODES, "n2")
-        await outside.until(topics.DEAD_LETTERS, at_least(1))  # a step was taken
+        await other_services.append_undecodable(topics.NODES, "n2")
+        await other_services.until(topics.DEAD_LETTERS, at_least(1))  # a step was taken
         late.is_late = False
-        await outside.sync()
-        told = await outside.until(topics.EXPLANATIONS, at_least(1))
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
+        await other_services.sync()
+        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        decisions = await other_services.until(topics.DECISIONS, at_least(1))
     assert "default/g2" in {record.key for record in told}
     assert bound(decisions) == ["g1-w-0"]
 
 
 async def test_a_configuration_that_cannot_be_used_keeps_the_service_from_deciding(
-    outside: Outside, tmp_path: Path
+    other_services: OtherServices, tmp_path: Path
 ) -> None:
     """It says file, line and key, and goes on by itself once the file is good."""
     file = tmp_path / "c.yaml"
@@ -220,13 +231,13 @@ async def test_a_configuration_that_cannot_be_used_keeps_the_service_from_decidi
     settings = msgspec.structs.replace(
         SETTINGS, configuration=str(file), configuration_check_s=0.01
     )
-    await outside.see(builders.make_queue(), NODE, *gang(1))
-    await outside.sync()
-    async with serving(outside.bus, settings) as health:
+    await other_services.see(builders.make_queue(), NODE, *gang(1))
+    await other_services.sync()
+    async with serving(other_services.bus, settings) as health:
         await has_problem(health, "configuration")
         assert f"{file}:1: actions: 'alocate'" in health.problems["configuration"]
         file.write_text("actions: allocate\n")
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
     assert bound(decisions) == ["g1-w-0"]
 
 
@@ -238,13 +249,13 @@ async def test_a_file_that_is_broken_later_leaves_the_old_configuration_in_force
     path = tmp_path / "c.yaml"
     path.write_text("actions: allocate\n")
     file, health, decider = (
-        configuration_file.File(path, registry),
+        configuration_file.ConfigurationFile(path, registry),
         runtime.Health("scheduler"),
         Decider(),
     )
     for content in ("actions: allocate\n", "actions: [\n", "actions: enqueue\n"):
         path.write_text(content)
-        await service.renew(file, decider, health)
+        await service.reload_configuration(file, decider, health)
         is_broken = content.endswith("[\n")
         assert (f"{path}:2: not YAML" in health.warnings.get("configuration", "")) is is_broken
     assert [each.actions for each in decider.configured] == [("allocate",), ("enqueue",)]
@@ -256,7 +267,7 @@ class Decider:
     def __init__(self) -> None:
         self.configured: list[framework.Configuration] = []
 
-    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
         self.configured.append(loaded.configuration)
 
 
@@ -264,61 +275,67 @@ class Decider:
 
 
 async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
     """It wakes up while the scheduler cannot read, and tells of a node that is gone."""
-    bus, replaced = breaking.BreakingBus(outside.bus), await outside.replace_monitor()
-    await outside.see(builders.make_queue(), builders.make_node("full", cpu="0"), *gang(1))
-    await outside.sync()
+    bus, replaced = (
+        interruptible_bus.InterruptibleBus(other_services.bus),
+        await other_services.replace_monitor(),
+    )
+    await other_services.see(builders.make_queue(), builders.make_node("full", cpu="0"), *gang(1))
+    await other_services.sync()
     async with serving(bus) as health:
         await is_ready(health)
         async with bus.cut(folds=1):
-            await replaced.append(builders.observed(builders.make_node("a", cpu="4")))
-        await outside.see(builders.make_node("b", cpu="4"))
-        decisions = await outside.until(topics.DECISIONS, lambda found: bool(bound(found)))
+            await replaced.append(builders.snapshot_of(builders.make_node("a", cpu="4")))
+        await other_services.see(builders.make_node("b", cpu="4"))
+        decisions = await other_services.until(topics.DECISIONS, lambda found: bool(bound(found)))
     statement = envelope.decode(decisions[0])
     assert isinstance(statement, messages.StatementDecided)
     assert [bind.node for bind in statement.binds] == ["b"]
 
 
 async def test_a_decision_that_the_log_does_not_take_at_the_end_is_made_by_the_next(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    bus = breaking.BreakingBus(outside.bus)
-    await outside.see(builders.make_queue(), NODE)
-    await outside.sync()
+    bus = interruptible_bus.InterruptibleBus(other_services.bus)
+    await other_services.see(builders.make_queue(), NODE)
+    await other_services.sync()
     async with serving(bus) as health:
         await is_ready(health)
         bus.writes_cut.set()
-        await outside.see(*gang(2))
+        await other_services.see(*gang(2))
         await has_problem(health, "log")
-    async with serving(outside.bus):
-        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    async with serving(other_services.bus):
+        decisions = await other_services.until(topics.DECISIONS, at_least(2))
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
 
 
 async def test_a_scheduler_that_cannot_open_the_log_says_why_and_ends_when_asked(
-    outside: Outside,
+    other_services: OtherServices,
 ) -> None:
-    bus = breaking.BreakingBus(outside.bus)
+    bus = interruptible_bus.InterruptibleBus(other_services.bus)
     bus.writes_cut.set()
     async with serving(bus) as health:
         await has_problem(health, "log")
         assert health.problems["log"] == "write the log: cut off"
 
 
-async def test_a_restart_hears_no_replaced_writer(outside: Outside) -> None:
+async def test_a_restart_hears_no_replaced_writer(other_services: OtherServices) -> None:
     """Who was heard before the place where it begins stands in the last session's record."""
-    bus, names = outside.bus, (topics.DECISIONS.name, topics.OUTCOMES.name)
+    bus, names = other_services.bus, (topics.DECISIONS.name, topics.OUTCOMES.name)
     paused = await bus.open_writer("scheduler", "paused")
-    await outside.see(builders.make_queue(), NODE, *gang(1))
-    await outside.sync()
+    await other_services.see(builders.make_queue(), NODE, *gang(1))
+    await other_services.sync()
     async with serving(bus):
-        found = await outside.until(topics.DECISIONS, at_least(2))
+        found = await other_services.until(topics.DECISIONS, at_least(2))
     session = envelope.decode(found[1])
     assert isinstance(session, messages.SessionRecorded)
     assert session.unconfirmed_from == found[0].offset
-    assert session.heard == {names[0]: found[0].epoch, names[1]: outside.controller.epoch}
+    assert session.epochs_seen == {
+        names[0]: found[0].epoch,
+        names[1]: other_services.controller.epoch,
+    }
     statement = messages.StatementDecided(pod_group="default/g9", pod_group_uid="g9", session=9)
     draft = envelope.Draft(
         topic=topics.DECISIONS, key="default/g9", message=statement, time=builders.NOON
@@ -331,7 +348,7 @@ async def test_a_restart_hears_no_replaced_writer(outside: Outside) -> None:
             topic=topics.DECISIONS, key=messages.SESSION_KEY, message=begins, time=builders.NOON
         )
     )
-    place = await restart.place(bus)
+    place = await restart.start_position(bus)
     assert place.positions[topics.DECISIONS.name] == zombie.offset
     read, _ = await records.read(bus, topics.DECISIONS, start=place)
     assert records.keys(read) == [messages.SESSION_KEY]

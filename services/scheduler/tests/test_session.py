@@ -17,7 +17,8 @@ BASELINE = policy.Policy(
     configured=configuration.Configuration(
         actions=("enqueue", "allocate", "backfill"),
         tiers=tuple(
-            (configuration.PluginOptions(name),) for name in ("lottery", "predicates", "nodeorder")
+            (configuration.PluginOptions(name),)
+            for name in ("random-order", "predicates", "nodeorder")
         ),
     )
 )
@@ -25,23 +26,25 @@ ROOM_FOR_THREE = builders.make_node("n1", cpu="3")
 
 
 def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
-    picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
+    cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
     for record in records:
-        picture.apply(record)
-    return picture
+        cache.apply(record)
+    return cache
 
 
 def decide(
     *objects: meta.Object,
     by: policy.Policy = POLICY,
     seed: int = 0,
-) -> schedule.Session:
+) -> schedule.SessionResult:
     log = topic_log.TopicLog()
     log.see(builders.make_queue(), *objects)
-    return schedule.decide(fold(log.records), builders.NOON + schedule.PATIENCE, by, seed)
+    return schedule.run_session(
+        fold(log.records), builders.NOON + schedule.CREATION_GRACE, by, seed
+    )
 
 
-def binds(decided: schedule.Session) -> dict[str, str]:
+def binds(decided: schedule.SessionResult) -> dict[str, str]:
     return {bind.pod: bind.node for known in decided.decisions for bind in known.binds}
 
 
@@ -277,7 +280,7 @@ def test_equal_nodes_are_taken_by_name() -> None:
 
 
 def test_no_more_is_decided_than_may_be_in_flight() -> None:
-    slowly = policy.Policy(max_unanswered=2)
+    slowly = policy.Policy(max_in_flight=2)
     groups = [builders.make_pod_group(f"g{at}", 2) for at in range(2)]
     pods = [pod for at in range(2) for pod in members(f"g{at}", 2)]
     decided = decide(builders.make_node("n1", cpu="9"), *groups, *pods, by=slowly)

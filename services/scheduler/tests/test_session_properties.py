@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import combinations
+from services.scheduler.tests.support import configurations
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.framework import session
@@ -21,32 +21,36 @@ from stromboli.scheduler.core.model import entities, requirements
 from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.shared.formats import units
-from stromboli.testkit import depth, tenancies
+from stromboli.testkit.strategies import depth, shared_clusters
 
 EXAMPLES = 40
 ROUNDS = 30
 
 
 @st.composite
-def settings_and_cluster(draw: st.DrawFn, names: Sequence[str]) -> tuple[str, tenancies.Tenancy]:
+def settings_and_cluster(
+    draw: st.DrawFn, names: Sequence[str]
+) -> tuple[str, shared_clusters.SharedCluster]:
     """One of the combinations, and a cluster with queues as it expects them."""
     name = draw(st.sampled_from(names))
-    return name, draw(tenancies.tenancies(tree=name in combinations.TREES))
+    return name, draw(shared_clusters.shared_clusters(tree=name in configurations.TREES))
 
 
-EVERY = settings_and_cluster(sorted(combinations.ALL))
-EVICTING = settings_and_cluster(combinations.EVICTING)
-WITH_BOOKS = settings_and_cluster([name for name in sorted(combinations.ALL) if "drf" not in name])
-PROTECTED = settings_and_cluster(combinations.PROTECTED)
-EVICTING_WITH_BOOKS = settings_and_cluster(
-    [name for name in combinations.EVICTING if "drf" not in name]
+EVERY = settings_and_cluster(sorted(configurations.ALL))
+EVICTING = settings_and_cluster(configurations.EVICTING)
+WITH_BOOKS = settings_and_cluster(
+    [name for name in sorted(configurations.ALL) if "drf" not in name]
 )
-Case = tuple[str, tenancies.Tenancy]
+PROTECTED = settings_and_cluster(configurations.PROTECTED)
+EVICTING_WITH_BOOKS = settings_and_cluster(
+    [name for name in configurations.EVICTING if "drf" not in name]
+)
+Case = tuple[str, shared_clusters.SharedCluster]
 
 
-def cluster_of(given: tenancies.Tenancy) -> cluster_objects.Cluster:
+def cluster_of(given: shared_clusters.SharedCluster) -> cluster_objects.Cluster:
     return cluster_objects.Cluster(
-        now=tenancies.NOW,
+        now=shared_clusters.NOW,
         nodes=given.nodes,
         pods=given.pods,
         pod_groups=given.pod_groups,
@@ -55,17 +59,17 @@ def cluster_of(given: tenancies.Tenancy) -> cluster_objects.Cluster:
     )
 
 
-def run(name: str, given: tenancies.Tenancy) -> session.Session:
-    return simulate.run(combinations.ALL[name], cluster_of(given))
+def run(name: str, given: shared_clusters.SharedCluster) -> session.Session:
+    return simulate.run(configurations.ALL[name], cluster_of(given))
 
 
 class Seen:
     """A cluster, what was decided about it, and the sums of both."""
 
-    def __init__(self, given: tenancies.Tenancy, decided: session.Session) -> None:
+    def __init__(self, given: shared_clusters.SharedCluster, decided: session.Session) -> None:
         self.given = given
         self.decided = decided
-        self.outcome = simulate.outcome("", decided)
+        self.outcome = simulate.summarize("", decided)
         self.pods = {pod.metadata.key: pod for pod in given.pods}
         self.binds = self.outcome.binds
         self.evicted = set(self.outcome.evictions)
@@ -297,23 +301,23 @@ def could_stay(decided: session.Session, back: list[entities.Task]) -> bool:
     places = [(task, task.node) for task in promised]
     for task, node in places:
         decided.change(task, entities.Status.PENDING, node)
-        decided.tell_deallocated((task,))
+        decided.notify_deallocated((task,))
     for task in back:
         decided.change(task, entities.Status.RUNNING, task.node)
-        decided.tell_allocated((task,))
+        decided.notify_allocated((task,))
     can = True
     for task, node in places:
         row = decided.nodes.rows[node]
         can = (
             can
             and decided.allocatable(decided.queue_of(decided.jobs[task.job]), task)
-            and bool(decided.finder.verdict(task).passed[row])
+            and bool(decided.finder.filter_result(task).passed[row])
             and bool(decided.finder.fits_future(task)[row])
         )
         trial.pipeline(task, node)
     for task in back:
         decided.change(task, entities.Status.RELEASING, task.node)
-        decided.tell_deallocated((task,))
+        decided.notify_deallocated((task,))
     return can
 
 
@@ -350,11 +354,11 @@ def test_nothing_goes_round_for_ever(case: Case) -> None:
     plugin that limits evictions is on: reclaim alone follows Volcano, where queues may rob each
     other in turn."""
     name, given = case
-    configured = combinations.limited(name)
+    configured = configurations.limited(name)
     memory: Mapping[str, str] = {}
     evicted: list[set[str]] = []
     for at in range(ROUNDS):
-        now = tenancies.NOW + timedelta(minutes=at)
+        now = shared_clusters.NOW + timedelta(minutes=at)
         objects = msgspec.structs.replace(cluster_of(given), now=now, memory=memory)
         decided = simulate.run(configured, objects)
         seen, memory = Seen(given, decided), decided.remember
@@ -362,7 +366,7 @@ def test_nothing_goes_round_for_ever(case: Case) -> None:
             return
         evicted.append(seen.evicted)
         phases = seen.outcome.pod_group_phases
-        given = tenancies.applied(given, seen.binds, seen.evicted, phases, at)
+        given = shared_clusters.after_decisions(given, seen.binds, seen.evicted, phases, at)
     pytest.fail(f"evicted round by round: {evicted}")
 
 
@@ -377,4 +381,4 @@ def test_the_order_of_objects_decides_nothing(case: Case, chance: random.Random)
         if (found := getattr(given, field))
     }
     other = run(name, msgspec.structs.replace(given, **shuffled))
-    assert simulate.outcome("", run(name, given)) == simulate.outcome("", other)
+    assert simulate.summarize("", run(name, given)) == simulate.summarize("", other)

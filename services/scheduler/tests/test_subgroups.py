@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
 from stromboli.shared.api import core, meta, scheduling
@@ -59,7 +59,7 @@ def divided(
 
 
 def bound(decided: session.Session) -> list[str]:
-    return sorted(usual.binds(decided))
+    return sorted(default_sessions.binds(decided))
 
 
 def node(cpu: int) -> core.Node:
@@ -69,20 +69,20 @@ def node(cpu: int) -> core.Node:
 def test_a_group_that_does_not_fit_whole_takes_nothing() -> None:
     """What it gives back the next group has."""
     objects = divided({"0": 3, "1": 3}, policy(3, 1), least=3)
-    assert bound(usual.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-0-2"]
+    assert bound(default_sessions.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-0-2"]
 
 
 def test_enough_groups_or_none() -> None:
     """Two of three groups must be whole; with room for one of them nothing begins."""
     objects = divided({"0": 2, "1": 2, "2": 2}, policy(2, 2), least=2)
-    assert bound(usual.closed(node(3), *objects)) == []
-    assert bound(usual.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-1-0", "g-1-1"]
-    assert len(bound(usual.closed(node(6), *objects))) == 6
+    assert bound(default_sessions.closed(node(3), *objects)) == []
+    assert bound(default_sessions.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-1-0", "g-1-1"]
+    assert len(bound(default_sessions.closed(node(6), *objects))) == 6
 
 
 def test_too_few_groups_make_the_job_invalid() -> None:
     """It is not tried, and says why."""
-    decided = usual.closed(node(8), *divided({"0": 4}, policy(2, 2), least=2))
+    decided = default_sessions.closed(node(8), *divided({"0": 4}, policy(2, 2), least=2))
     assert bound(decided) == []
     assert decided.jobs["default/g"].fit_error == (
         "Not enough valid subGroups of each task for gang-scheduling"
@@ -92,7 +92,7 @@ def test_too_few_groups_make_the_job_invalid() -> None:
 def test_groups_come_in_the_order_of_their_index() -> None:
     """Label values that are numbers count as such: 2 before 10."""
     objects = divided({"10": 1, "2": 1, "9": 1}, policy(1, 1), least=2)
-    assert bound(usual.closed(node(2), *objects)) == ["g-2-0", "g-9-0"]
+    assert bound(default_sessions.closed(node(2), *objects)) == ["g-2-0", "g-9-0"]
 
 
 def test_a_group_that_is_nearer_to_need_goes_first() -> None:
@@ -104,14 +104,14 @@ def test_a_group_that_is_nearer_to_need_goes_first() -> None:
         made[1],
         metadata=msgspec.structs.replace(made[1].metadata, labels={RACK: "0", "kind": "spare"}),
     )
-    assert bound(usual.closed(node(1), made[0], spare, made[2])) == ["g-1-0"]
+    assert bound(default_sessions.closed(node(1), made[0], spare, made[2])) == ["g-1-0"]
 
 
 @pytest.mark.parametrize("keys", [(), ("absent",)], ids=["no keys", "a label that pods lack"])
 def test_pods_that_no_policy_groups_are_one_group_of_their_own(keys: Sequence[str]) -> None:
     """Its minimum is 1, whatever the policy says of sizes."""
     objects = divided({"0": 3}, policy(3, keys=tuple(keys)), least=1)
-    decided = usual.closed(node(2), *objects)
+    decided = default_sessions.closed(node(2), *objects)
     assert len(bound(decided)) == 2
     assert list(decided.jobs["default/g"].subjobs) == ["default/g"]
 
@@ -119,7 +119,7 @@ def test_pods_that_no_policy_groups_are_one_group_of_their_own(keys: Sequence[st
 def test_the_minimum_of_the_whole_gang_holds_too() -> None:
     """Groups may be whole and the gang too small."""
     objects = divided({"0": 1, "1": 1, "2": 1}, policy(1, 1), least=3)
-    assert bound(usual.closed(node(2), *objects)) == []
+    assert bound(default_sessions.closed(node(2), *objects)) == []
 
 
 def test_gangs_that_preempt_leave_enough_groups_whole() -> None:
@@ -141,10 +141,10 @@ def test_gangs_that_preempt_leave_enough_groups_whole() -> None:
 
 
 def evicted(arguments: Mapping[str, Mapping[str, Any]], *objects: list[meta.Object]) -> list[str]:
-    how = sessions.configured(usual.TIER, run="gangpreempt")
+    how = sessions.configured(default_sessions.TIER, run="gangpreempt")
     how = msgspec.structs.replace(how, action_arguments=arguments)
-    within = sessions.open_given(
+    ssn = sessions.open_given(
         how, sessions.given([builders.make_queue(), node(6), *CLASSES, *itertools.chain(*objects)])
     )
-    simulate.act(within)
-    return [each.task for each in within.decisions.evictions]
+    simulate.run_actions(ssn)
+    return [each.task for each in ssn.decisions.evictions]

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins.task_topology import buckets
 from stromboli.shared.api import meta
-from stromboli.testkit import builders, depth
+from stromboli.testkit import builders
+from stromboli.testkit.strategies import depth
 
 TIER: sessions.Tier = [
     sessions.plugin(name) for name in ("priority", "gang", "predicates", "nodeorder")
@@ -36,13 +37,13 @@ def nodes(count: int, cpu: int = 4) -> list[meta.Object]:
 
 
 def closed(*objects: meta.Object) -> session.Session:
-    return usual.closed(*objects, tier=TIER)
+    return default_sessions.closed(*objects, tier=TIER)
 
 
 def together(decided: session.Session) -> list[list[str]]:
     """Names of the tasks on each node that has any."""
     found: dict[str, list[str]] = defaultdict(list)
-    for pod, node in usual.binds(decided).items():
+    for pod, node in default_sessions.binds(decided).items():
         found[node].append(pod.split("-")[1])
     return sorted(sorted(names) for names in found.values())
 
@@ -75,7 +76,7 @@ def test_a_node_that_holds_the_whole_bucket_is_better() -> None:
     """n0 has room for one of the two."""
     filler = builders.make_pod("filler", node="n0", phase="Running", cpu=3)
     decided = closed(*nodes(2), filler, *job({"a": 1, "b": 1}, {NEAR: "a,b"}, cpu=1))
-    assert set(usual.binds(decided).values()) == {"n1"}
+    assert set(default_sessions.binds(decided).values()) == {"n1"}
 
 
 def test_a_task_joins_its_company_and_keeps_off_what_it_shuns_across_sessions() -> None:
@@ -86,14 +87,14 @@ def test_a_task_joins_its_company_and_keeps_off_what_it_shuns_across_sessions() 
     ]
     group = builders.make_pod_group("g", 1, annotations={NEAR: "ps,worker", AWAY: "x,worker"})
     waits = builders.make_pod("g-worker-0", "g", task="worker", cpu=1)
-    assert usual.binds(closed(*nodes(3), group, *runs, waits)) == {"g-worker-0": "n1"}
+    assert default_sessions.binds(closed(*nodes(3), group, *runs, waits)) == {"g-worker-0": "n1"}
 
 
 def test_the_order_of_tasks_holds_also_for_those_without_a_bucket() -> None:
     """There is room for one pod, and b comes first."""
     objects = job({"a": 1, "b": 1}, {ORDER: "b,a"}, cpu=4)
     objects[0] = builders.make_pod_group("g", 1, annotations={ORDER: "b,a"})
-    assert usual.binds(closed(*nodes(1), *objects)) == {"g-b-0": "n0"}
+    assert default_sessions.binds(closed(*nodes(1), *objects)) == {"g-b-0": "n0"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_wishes_that_make_no_sense_do_not_count_and_are_said(
     notes: dict[str, str], said: str
 ) -> None:
     decided = closed(*nodes(1), *job({"a": 1, "b": 1}, notes, cpu=1))
-    assert len(usual.binds(decided)) == 2
+    assert len(default_sessions.binds(decided)) == 2
     assert f"PodGroup default/g: {said}: nothing of it counts" in decided.complaints
 
 
@@ -139,14 +140,14 @@ def test_buckets_hold_each_task_once_and_nothing_that_shuns_all_the_others(
         AWAY: text([kept for group in away if (kept := [name for name in group if name in tasks])]),
         ORDER: ",".join(known),
     }
-    opened = usual.opened(*nodes(3), *job(tasks, notes, cpu=1), tier=TIER)
+    opened = default_sessions.opened(*nodes(3), *job(tasks, notes, cpu=1), tier=TIER)
     found = opened.jobs["default/g"]
-    wanted = buckets.wishes(notes, tasks)
+    wanted = buckets.task_affinity(notes, tasks)
     decided = closed(*nodes(3), *job(tasks, notes, cpu=1))
-    assert len(usual.binds(decided)) == sum(tasks.values())
+    assert len(default_sessions.binds(decided)) == sum(tasks.values())
     if wanted is None:
         return
-    arranged = buckets.Arrangement(found, wanted, lambda request: int(request.sum()))
+    arranged = buckets.JobBuckets(found, wanted, lambda request: int(request.sum()))
     named = {name for group in near + away for name in group if name in tasks}
     assert {found.tasks[uid].role for uid in arranged.of} == named & set(tasks)
     for bucket in arranged.buckets:

@@ -7,21 +7,22 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.tests import claimed, mounting, usual
+from services.scheduler.tests.support import default_sessions, device_claims, volume_objects
 from stromboli.scheduler.core.framework import session
 from stromboli.shared.api import core, meta, storage
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import builders, depth
+from stromboli.testkit import builders
+from stromboli.testkit.strategies import depth
 
 NODES = [
     builders.make_node("a", labels={"zone": "1", "topology.kubernetes.io/zone": "z1"}),
     builders.make_node("b", labels={"zone": "2", "topology.kubernetes.io/zone": "z2"}),
 ]
-MADE = mounting.storage_class(provisioner=mounting.DRIVER)
+MADE = volume_objects.storage_class(provisioner=volume_objects.DRIVER)
 
 
 def closed(*objects: meta.Object) -> session.Session:
-    return usual.closed(*NODES, *objects)
+    return default_sessions.closed(*NODES, *objects)
 
 
 def volumes(decided: session.Session) -> dict[str, dict[str, str]]:
@@ -40,90 +41,97 @@ def why(decided: session.Session) -> str:
 
 def two(*names: str, **more: Any) -> list[meta.Object]:
     """A gang of two; ``names``: the claim of each."""
-    return claimed.group(
-        "g", [mounting.pod(f"g-{at}", "g", name) for at, name in enumerate(names)], **more
+    return device_claims.group(
+        "g", [volume_objects.pod(f"g-{at}", "g", name) for at, name in enumerate(names)], **more
     )
 
 
 def test_a_claim_gets_the_smallest_volume_that_will_do() -> None:
-    stock = [mounting.volume(f"v{gib}", gib) for gib in (1, 5, 3, 9)]
-    pods = claimed.group("g", [mounting.pod("g-0", "g", "data")])
-    decided = closed(mounting.storage_class(), *stock, mounting.claim("data", 2), *pods)
+    stock = [volume_objects.volume(f"v{gib}", gib) for gib in (1, 5, 3, 9)]
+    pods = device_claims.group("g", [volume_objects.pod("g-0", "g", "data")])
+    decided = closed(volume_objects.storage_class(), *stock, volume_objects.claim("data", 2), *pods)
     assert volumes(decided) == {"g-0": {"data": "v3"}}
 
 
 def test_two_pods_never_get_one_volume() -> None:
     """The second goes where another one is; without another, the gang is not begun."""
-    claims = [mounting.claim("c0"), mounting.claim("c1")]
-    first, other = mounting.volume("v1", zone_name="1"), mounting.volume("v2", zone_name="2")
-    late = mounting.storage_class()
+    claims = [volume_objects.claim("c0"), volume_objects.claim("c1")]
+    first, other = (
+        volume_objects.volume("v1", zone_name="1"),
+        volume_objects.volume("v2", zone_name="2"),
+    )
+    late = volume_objects.storage_class()
     decided = closed(late, first, other, *claims, *two("c0", "c1"))
-    assert usual.binds(decided) == {"g-0": "a", "g-1": "b"}
+    assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "b"}
     assert volumes(decided) == {"g-0": {"c0": "v1"}, "g-1": {"c1": "v2"}}
     decided = closed(late, first, *claims, *two("c0", "c1"))
-    assert usual.binds(decided) == {}
+    assert default_sessions.binds(decided) == {}
     assert "2 node(s) didn't find available persistent volumes to bind" in why(decided)
 
 
 def test_pods_that_share_a_claim_lie_where_its_volume_will_be() -> None:
     """Made for the node of the first, or chosen with it."""
     anti = two("c", "c")
-    assert set(usual.binds(closed(MADE, mounting.claim("c"), *anti)).values()) == {"a"}
-    chosen = mounting.volume("v", zone_name="2")
-    decided = closed(mounting.storage_class(), chosen, mounting.claim("c"), *anti)
-    assert set(usual.binds(decided).values()) == {"b"}
+    assert set(default_sessions.binds(closed(MADE, volume_objects.claim("c"), *anti)).values()) == {
+        "a"
+    }
+    chosen = volume_objects.volume("v", zone_name="2")
+    decided = closed(volume_objects.storage_class(), chosen, volume_objects.claim("c"), *anti)
+    assert set(default_sessions.binds(decided).values()) == {"b"}
     assert volumes(decided) == {"g-0": {"c": "v"}, "g-1": {"c": "v"}}
 
 
 def test_a_pod_with_several_claims_needs_one_volume_for_each_on_one_node() -> None:
-    pod = claimed.group("g", [mounting.pod("g-0", "g", "big", "small")])
-    claims = [mounting.claim("big", 8), mounting.claim("small", 1)]
+    pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "big", "small")])
+    claims = [volume_objects.claim("big", 8), volume_objects.claim("small", 1)]
     stock = [
-        mounting.volume("a1", zone_name="1"),
-        mounting.volume("b1", zone_name="2"),
-        mounting.volume("b2", 1, zone_name="2"),
+        volume_objects.volume("a1", zone_name="1"),
+        volume_objects.volume("b1", zone_name="2"),
+        volume_objects.volume("b2", 1, zone_name="2"),
     ]
-    decided = closed(mounting.storage_class(), *stock, *claims, *pod)
-    assert usual.binds(decided) == {"g-0": "b"}
+    decided = closed(volume_objects.storage_class(), *stock, *claims, *pod)
+    assert default_sessions.binds(decided) == {"g-0": "b"}
     assert volumes(decided) == {"g-0": {"big": "b1", "small": "b2"}}
 
 
 def test_a_volume_must_suit_its_claim() -> None:
     """Mode, access, labels; it is not going, not used up, and not kept for somebody else."""
-    pod = claimed.group("g", [mounting.pod("g-0", "g", "c")])
+    pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     kept: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "other"}}
     own: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "c"}}
-    asked = mounting.claim(
+    asked = volume_objects.claim(
         "c", accessModes=["ReadWriteMany"], selector={"matchLabels": {"speed": "fast"}}
     )
     fast = {"speed": "fast"}
     access = ["ReadWriteOnce", "ReadWriteMany"]
     wrong = [
-        mounting.volume("slow", accessModes=access),
-        mounting.volume("once", labels=fast, accessModes=["ReadWriteOnce"]),
-        mounting.volume("block", labels=fast, accessModes=access, volumeMode="Block"),
-        mounting.volume("kept", labels=fast, accessModes=access, **kept),
+        volume_objects.volume("slow", accessModes=access),
+        volume_objects.volume("once", labels=fast, accessModes=["ReadWriteOnce"]),
+        volume_objects.volume("block", labels=fast, accessModes=access, volumeMode="Block"),
+        volume_objects.volume("kept", labels=fast, accessModes=access, **kept),
         msgspec.structs.replace(
-            mounting.volume("old", labels=fast, accessModes=access),
+            volume_objects.volume("old", labels=fast, accessModes=access),
             status=storage.PersistentVolumeStatus(phase="Released"),
         ),
     ]
-    late = mounting.storage_class()
-    assert usual.binds(closed(late, *wrong, asked, *pod)) == {}
-    right = mounting.volume("right", labels=fast, accessModes=access)
-    mine = mounting.volume("mine", 99, labels=fast, accessModes=access, **own)
+    late = volume_objects.storage_class()
+    assert default_sessions.binds(closed(late, *wrong, asked, *pod)) == {}
+    right = volume_objects.volume("right", labels=fast, accessModes=access)
+    mine = volume_objects.volume("mine", 99, labels=fast, accessModes=access, **own)
     assert volumes(closed(late, *wrong, right, asked, *pod)) == {"g-0": {"c": "right"}}
     assert volumes(closed(late, *wrong, right, mine, asked, *pod)) == {"g-0": {"c": "mine"}}
 
 
 def test_volumes_are_made_where_their_class_allows_and_the_driver_has_room() -> None:
-    pod = claimed.group("g", [mounting.pod("g-0", "g", "c")])
+    pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["2"]}]}]
-    only_b = mounting.storage_class(provisioner=mounting.DRIVER, allowedTopologies=terms)
-    assert usual.binds(closed(only_b, mounting.claim("c"), *pod)) == {"g-0": "b"}
+    only_b = volume_objects.storage_class(
+        provisioner=volume_objects.DRIVER, allowedTopologies=terms
+    )
+    assert default_sessions.binds(closed(only_b, volume_objects.claim("c"), *pod)) == {"g-0": "b"}
 
     driver = msgspec.convert(
-        {"metadata": {"name": mounting.DRIVER}, "spec": {"storageCapacity": True}},
+        {"metadata": {"name": volume_objects.DRIVER}, "spec": {"storageCapacity": True}},
         storage.CSIDriver,
     )
 
@@ -138,27 +146,29 @@ def test_volumes_are_made_where_their_class_allows_and_the_driver_has_room() -> 
             storage.CSIStorageCapacity,
         )
 
-    decided = closed(MADE, driver, left("1", 4), left("2", 6), mounting.claim("c", 5), *pod)
-    assert usual.binds(decided) == {"g-0": "b"}
-    decided = closed(MADE, driver, left("1", 4), left("2", 4), mounting.claim("c", 5), *pod)
+    decided = closed(MADE, driver, left("1", 4), left("2", 6), volume_objects.claim("c", 5), *pod)
+    assert default_sessions.binds(decided) == {"g-0": "b"}
+    decided = closed(MADE, driver, left("1", 4), left("2", 4), volume_objects.claim("c", 5), *pod)
     assert "2 node(s) did not have enough free storage" in why(decided)
 
 
 def test_a_volume_that_is_being_made_for_a_node_ties_its_pod() -> None:
-    pod = claimed.group("g", [mounting.pod("g-0", "g", "c")])
-    asked = mounting.claim("c")
+    pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
+    asked = volume_objects.claim("c")
     noted = {"volume.kubernetes.io/selected-node": "b"}
     metadata = msgspec.structs.replace(asked.metadata, annotations=noted)
     chosen = msgspec.structs.replace(asked, metadata=metadata)
-    assert usual.binds(closed(MADE, chosen, mounting.volume("v"), *pod)) == {"g-0": "b"}
+    assert default_sessions.binds(closed(MADE, chosen, volume_objects.volume("v"), *pod)) == {
+        "g-0": "b"
+    }
 
 
 def test_a_bound_volume_of_a_zone_ties_its_pod_to_it() -> None:
     """Though the volume itself says nothing of nodes."""
-    pod = claimed.group("g", [mounting.pod("g-0", "g", "c")])
-    zoned = mounting.volume("v", labels={"topology.kubernetes.io/zone": "z2"})
-    decided = closed(zoned, mounting.claim("c", volumeName="v"), *pod)
-    assert usual.binds(decided) == {"g-0": "b"}
+    pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
+    zoned = volume_objects.volume("v", labels={"topology.kubernetes.io/zone": "z2"})
+    decided = closed(zoned, volume_objects.claim("c", volumeName="v"), *pod)
+    assert default_sessions.binds(decided) == {"g-0": "b"}
 
 
 def test_a_node_attaches_no_more_volumes_than_its_driver_says() -> None:
@@ -166,25 +176,29 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_says() -> None:
     limit = msgspec.convert(
         {
             "metadata": {"name": "a"},
-            "spec": {"drivers": [{"name": mounting.DRIVER, "allocatable": {"count": 1}}]},
+            "spec": {"drivers": [{"name": volume_objects.DRIVER, "allocatable": {"count": 1}}]},
         },
         storage.CSINode,
     )
-    claims = [mounting.claim("c0"), mounting.claim("c1")]
+    claims = [volume_objects.claim("c0"), volume_objects.claim("c1")]
     decided = closed(MADE, limit, *claims, *two("c0", "c1"))
-    assert usual.binds(decided) == {"g-0": "a", "g-1": "b"}
+    assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "b"}
     decided = closed(MADE, limit, *claims, *two("c0", "c0"))
-    assert usual.binds(decided) == {"g-0": "a", "g-1": "a"}
+    assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "a"}
 
 
 def test_a_volume_of_a_pods_own_is_chosen_with_it() -> None:
     """Its claim has the pod's name; while nobody has made it, the pod waits."""
-    pods = [mounting.own(f"g-{at}", "g") for at in range(2)]
-    claims = [mounting.claim(f"g-{at}-scratch") for at in range(2)]
-    stock = [mounting.volume("v1", zone_name="1"), mounting.volume("v2", zone_name="2")]
-    decided = closed(mounting.storage_class(), *stock, *claims, *claimed.group("g", pods))
-    assert usual.binds(decided) == {"g-0": "a", "g-1": "b"}
-    decided = closed(mounting.storage_class(), *stock, claims[0], *claimed.group("g", pods))
+    pods = [volume_objects.own(f"g-{at}", "g") for at in range(2)]
+    claims = [volume_objects.claim(f"g-{at}-scratch") for at in range(2)]
+    stock = [volume_objects.volume("v1", zone_name="1"), volume_objects.volume("v2", zone_name="2")]
+    decided = closed(
+        volume_objects.storage_class(), *stock, *claims, *device_claims.group("g", pods)
+    )
+    assert default_sessions.binds(decided) == {"g-0": "a", "g-1": "b"}
+    decided = closed(
+        volume_objects.storage_class(), *stock, claims[0], *device_claims.group("g", pods)
+    )
     assert 'persistentvolumeclaim "g-1-scratch" not found' in why(decided)
 
 
@@ -203,8 +217,10 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
     gangs: list[list[list[int]]], stock: list[tuple[int, str]], is_made: bool
 ) -> None:
     """Reached from where the pod goes, large enough, and each claim's own."""
-    late = MADE if is_made else mounting.storage_class()
-    there = {f"v{at}": mounting.volume(f"v{at}", gib, zone) for at, (gib, zone) in enumerate(stock)}
+    late = MADE if is_made else volume_objects.storage_class()
+    there = {
+        f"v{at}": volume_objects.volume(f"v{at}", gib, zone) for at, (gib, zone) in enumerate(stock)
+    }
     objects: list[meta.Object] = [late, *there.values()]
     sizes: dict[str, int] = {}
     for number, gang in enumerate(gangs):
@@ -212,9 +228,9 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
         for at, wanted in enumerate(gang):
             names = [f"c{number}-{at}-{which}" for which in range(len(wanted))]
             sizes |= dict(zip(names, wanted, strict=True))
-            pods.append(mounting.pod(f"g{number}-{at}", f"g{number}", *names))
-        objects += claimed.group(f"g{number}", pods)
-    objects += [mounting.claim(name, gib) for name, gib in sizes.items()]
+            pods.append(volume_objects.pod(f"g{number}-{at}", f"g{number}", *names))
+        objects += device_claims.group(f"g{number}", pods)
+    objects += [volume_objects.claim(name, gib) for name, gib in sizes.items()]
     decided = closed(*objects)
     zone_of = {"a": "1", "b": "2"}
     given_away: Counter[str] = Counter()
@@ -224,41 +240,41 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
             if volume:
                 gib, zone = stock[int(volume[1:])]
                 assert gib >= sizes[claim]
-                assert zone in ("", zone_of[usual.binds(decided)[pod]])
+                assert zone in ("", zone_of[default_sessions.binds(decided)[pod]])
             else:
                 assert is_made
     del given_away[""]
     assert all(count == 1 for count in given_away.values())
     if not is_made:
-        for pod in usual.binds(decided):
+        for pod in default_sessions.binds(decided):
             group, _, member = pod.removeprefix("g").partition("-")
             assert len(volumes(decided).get(pod, {})) == len(gangs[int(group)][int(member)])
 
 
 def test_sizes_of_petabytes_are_told_apart() -> None:
     decided = closed(
-        mounting.storage_class(),
-        mounting.volume("five", gib=5 * 2**20),
-        mounting.claim("six", gib=6 * 2**20),
-        *claimed.group("g", [mounting.pod("g-0", "g", "six")]),
+        volume_objects.storage_class(),
+        volume_objects.volume("five", gib=5 * 2**20),
+        volume_objects.claim("six", gib=6 * 2**20),
+        *device_claims.group("g", [volume_objects.pod("g-0", "g", "six")]),
     )
     assert volumes(decided) == {}
 
 
 def test_an_odd_size_stops_nobody_else() -> None:
     """Of a claim, of a volume, of what is left: it fits nowhere, or holds nothing."""
-    odd = mounting.claim("odd")
+    odd = volume_objects.claim("odd")
     requests = core.ResourceRequirements(requests={"storage": "much"})
     spec = msgspec.structs.replace(odd.spec, resources=requests)
-    strange = mounting.volume("strange", capacity={"storage": "-3x"})
+    strange = volume_objects.volume("strange", capacity={"storage": "-3x"})
     decided = closed(
-        mounting.storage_class(),
+        volume_objects.storage_class(),
         strange,
-        mounting.volume("fine"),
+        volume_objects.volume("fine"),
         msgspec.structs.replace(odd, spec=spec),
-        mounting.claim("right"),
-        *claimed.group("g", [mounting.pod("g-0", "g", "odd")]),
-        *claimed.group("h", [mounting.pod("h-0", "h", "right")]),
+        volume_objects.claim("right"),
+        *device_claims.group("g", [volume_objects.pod("g-0", "g", "odd")]),
+        *device_claims.group("h", [volume_objects.pod("h-0", "h", "right")]),
     )
     assert volumes(decided) == {"h-0": {"right": "fine"}}
     assert "didn't find available persistent volumes" in why(decided)

@@ -21,7 +21,7 @@ MADE: tuple[meta.Object, ...] = (
 @pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
 def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Object) -> None:
     """A builder's object survives its topic."""
-    record = builders.make_record(builders.observed(made))
+    record = builders.make_record(builders.snapshot_of(made))
     assert envelope.decode(record) == made
 
 
@@ -29,16 +29,16 @@ def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Objec
 def test_a_tombstone_ends_the_object(made: meta.Object) -> None:
     """What was observed is absent once it is gone."""
     picture = snapshot.Snapshot()
-    picture.apply(builders.make_record(builders.observed(made), 0))
-    picture.apply(builders.make_record(builders.gone(made), 1))
+    picture.apply(builders.make_record(builders.snapshot_of(made), 0))
+    picture.apply(builders.make_record(builders.tombstone_of(made), 1))
     assert picture.state(builders.kind_of(made), made.metadata.key) is None
 
 
 def test_a_garbled_record_makes_its_key_unknown() -> None:
     """Garbled means garbled."""
     picture = snapshot.Snapshot()
-    topic = builders.observed(builders.make_node()).topic
-    picture.apply(builders.garbled(topic, "n1"))
+    topic = builders.snapshot_of(builders.make_node()).topic
+    picture.apply(builders.undecodable_record(topic, "n1"))
     assert isinstance(picture.state(kinds.NODES, "n1"), snapshot.Unknown)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.testkit import checker
+from stromboli.testkit.checkers import invariants
 
 Event = dict[str, Any]
 
@@ -45,7 +45,7 @@ def pod(
                 "name": uid,
                 "uid": uid,
                 "ownerReferences": [owner],
-                "annotations": {checker.TASK: "t", checker.INDEX: str(index)},
+                "annotations": {invariants.TASK: "t", invariants.INDEX: str(index)},
             },
             "spec": {
                 "nodeName": node,
@@ -68,7 +68,7 @@ def pod(
     ],
 )
 def test_a_quantity_is_read_as_kubernetes_writes_it(text: str | int, value: str) -> None:
-    assert checker.number(text) == Decimal(value)
+    assert invariants.parse_quantity(text) == Decimal(value)
 
 
 def asking(cpu: str, **more: Any) -> dict[str, Any]:
@@ -91,9 +91,9 @@ def test_a_pod_takes_what_its_init_containers_take_too(
 ) -> None:
     found = pod("a")["object"]
     found["spec"] |= {"containers": [asking("1"), asking("2")], "initContainers": before}
-    assert checker.requests(found) == {"pods": 1, "cpu": Decimal(cpu)}
+    assert invariants.requests(found) == {"pods": 1, "cpu": Decimal(cpu)}
     found["spec"]["overhead"] = {"cpu": "1"}
-    assert checker.requests(found)["cpu"] == Decimal(cpu) + 1
+    assert invariants.requests(found)["cpu"] == Decimal(cpu) + 1
 
 
 GOOD = [
@@ -109,8 +109,8 @@ GOOD = [
 ]
 
 
-def test_a_history_that_kept_all_promises_is_clean() -> None:
-    assert checker.broken(GOOD) == []
+def test_a_history_without_violations_is_clean() -> None:
+    assert invariants.violations(GOOD) == []
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_history_that_kept_all_promises_is_clean() -> None:
         ([*GOOD, job(phase="Completed", retryCount=1)], "retried 1 times"),
     ],
 )
-def test_every_broken_promise_is_named(history: list[Event], word: str) -> None:
-    assert any(word in line for line in checker.broken(history))
+def test_every_violation_is_named(history: list[Event], word: str) -> None:
+    assert any(word in line for line in invariants.violations(history))
 
 
 def test_what_a_user_deleted_may_go_with_its_pods() -> None:
     history = [*GOOD, job(kind="DELETED"), pod("a", kind="DELETED"), pod("b", kind="DELETED")]
-    assert checker.broken(history, deleted_by_user=frozenset({"j"})) == []
+    assert invariants.violations(history, deleted_by_user=frozenset({"j"})) == []

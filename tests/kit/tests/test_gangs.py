@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.testkit import gangs
+from stromboli.testkit.checkers import gang_atomicity
 
 Event = dict[str, Any]
 BOTH = {"d1": ["a", "b"]}
@@ -26,7 +26,7 @@ def pod(
     kind: str = "MODIFIED",
 ) -> Event:
     owner = {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1", "uid": "j"}
-    marks = {gangs.VERSION: version, gangs.DECISION: by}
+    marks = {gang_atomicity.VERSION: version, gang_atomicity.DECISION: by}
     thing = {
         "kind": "Pod",
         "metadata": {"name": uid, "uid": uid, "ownerReferences": [owner], "annotations": marks},
@@ -44,43 +44,45 @@ def test_a_gang_that_starts_together_breaks_nothing() -> None:
         pod("a", 60, "Succeeded"),
         pod("b", 61, "Succeeded"),
     ]
-    assert gangs.broken(history, BOTH) == []
+    assert gang_atomicity.violations(history, BOTH) == []
 
 
 def test_a_member_that_runs_alone_is_seen_although_the_gang_is_complete_in_the_end() -> None:
     alone = {"d1": ["a"], "d2": ["b"]}
     history = [job(), pod("a", 1), pod("b", 2, by="d2"), pod("a", 3)]
-    assert gangs.broken(history, alone) == ["pod a runs by a decision for 1 of 2 pods"]
+    assert gang_atomicity.violations(history, alone) == ["pod a runs by a decision for 1 of 2 pods"]
 
 
 def test_a_decision_for_the_rest_of_a_gang_covers_it_with_those_before() -> None:
     """An elastic job grows, and a pod that was replaced joins the others."""
     history = [job(), pod("a", 1), pod("b", 2), pod("c", 50, by="d2")]
-    assert gangs.broken(history, {**BOTH, "d2": ["c"]}) == []
+    assert gang_atomicity.violations(history, {**BOTH, "d2": ["c"]}) == []
 
 
 def test_a_member_that_no_decision_bound_is_seen() -> None:
     history = [job(), pod("a", 1, by=""), pod("b", 1)]
-    assert gangs.broken(history, BOTH) == ["pod a runs and was bound by no decision"]
+    assert gang_atomicity.violations(history, BOTH) == ["pod a runs and was bound by no decision"]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_a_partial_gang_that_lasts_is_seen(phase: str) -> None:
     """Also while its member is being created: it has the room of others."""
     history = [job(), pod("a", 1, phase), job(11), job(11.5)]
-    assert gangs.broken(history, BOTH) == ["job j has had 1 of 2 pods for more than 10 s"]
+    assert gang_atomicity.violations(history, BOTH) == [
+        "job j has had 1 of 2 pods for more than 10 s"
+    ]
 
 
 @pytest.mark.parametrize("end", [pod("b", 9), pod("a", 9, kind="DELETED"), pod("a", 9, "Failed")])
 def test_a_partial_gang_is_complete_or_gone_in_time(end: Event) -> None:
-    assert gangs.broken([job(), pod("a", 1), end, job(60)], BOTH) == []
+    assert gang_atomicity.violations([job(), pod("a", 1), end, job(60)], BOTH) == []
 
 
 def test_a_restart_begins_a_new_gang() -> None:
     decisions = {**BOTH, "d2": ["c", "d"]}
     first = [job(), pod("a", 1), pod("b", 1), pod("a", 5, kind="DELETED"), pod("b", 5, "Failed")]
     second = [pod("c", 6, by="d2", version="1"), job(20)]
-    assert gangs.broken([*first, *second], decisions) == [
+    assert gang_atomicity.violations([*first, *second], decisions) == [
         "job j has had 1 of 2 pods for more than 10 s"
     ]
 
@@ -88,4 +90,4 @@ def test_a_restart_begins_a_new_gang() -> None:
 def test_a_part_that_is_restarted_later_may_take_its_time() -> None:
     """A back-off is a policy's own wish."""
     history = [job(), pod("a", 1), pod("b", 1), pod("b", 5, kind="DELETED"), job(60)]
-    assert gangs.broken(history, BOTH) == []
+    assert gang_atomicity.violations(history, BOTH) == []

@@ -98,7 +98,7 @@ async def test_a_broker_that_starts_again_has_all_records(real_parts: RealParts,
     await create_topic(bootstrap, topic)
     await produce(bootstrap, topic, b"kept")
     await getattr(real_parts.kafka, end)()
-    assert not ports.accepts(real_parts.kafka.ports[0])
+    assert not ports.accepts_connections(real_parts.kafka.ports[0])
     await real_parts.kafka.start()
     assert real_parts.kafka_bootstrap == bootstrap
     await produce(bootstrap, topic, b"and more")
@@ -153,7 +153,7 @@ async def test_a_pod_without_a_runtime_annotation_never_ends(api: Api) -> None:
     assert (await api.get(f"{PODS}/never-ends"))["status"]["phase"] == "Running"
 
 
-async def test_a_stranger_may_do_nothing(real_parts: RealParts) -> None:
+async def test_a_user_without_rights_is_refused(real_parts: RealParts) -> None:
     """Tokens stand for users and RBAC holds."""
     async with real_parts.client("stranger") as stranger:
         with pytest.raises(ApiError, match='User "stranger" cannot') as refused:

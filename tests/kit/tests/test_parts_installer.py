@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tools.real import binaries, cache, jars, pin_jars, toolchains
-from tools.real.trouble import InstallError
+from tools.real.errors import InstallError
 
 ROOT = Path(__file__).parents[3]
 
@@ -248,7 +248,7 @@ def test_a_failed_build_is_explained_by_one_line() -> None:
     assert binaries.failure([]) == "no message"
 
 
-def test_what_is_not_installed_is_said_with_the_next_step(tmp_path: Path) -> None:
+def test_missing_real_parts_are_reported_with_the_next_step(tmp_path: Path) -> None:
     """`--where` exits 3 and names the command."""
     asked = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "real" / "install.py"), "--where"],

@@ -145,11 +145,11 @@ async def test_a_reused_pid_is_left_alone() -> None:
 
 def test_free_ports_are_different_and_outside_the_ephemeral_range() -> None:
     """No outgoing connection can take a stopped server's port."""
-    chosen = ports.free(20)
+    chosen = ports.free_ports(20)
     assert len(set(chosen)) == 20
     if ports.EPHEMERAL_RANGE.exists():
         assert max(chosen) < int(ports.EPHEMERAL_RANGE.read_text().split()[0])
-    assert not any(ports.accepts(port) for port in chosen)
+    assert not any(ports.accepts_connections(port) for port in chosen)
 
 
 class Listener(Part):
@@ -174,7 +174,7 @@ class Listener(Part):
         return [sys.executable, "-c", code]
 
     async def is_ready(self) -> bool:
-        return ports.accepts(self.ports[0])
+        return ports.accepts_connections(self.ports[0])
 
 
 async def test_a_part_whose_port_was_taken_tries_another(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from stromboli.cli.render import output
 from stromboli.cli.server import Address
 from stromboli.client import blocking, calls
 from stromboli.client import errors as client_errors
-from stromboli.client.answers import Applied, Explanation, SchedulingInput
 from stromboli.client.events import Change
+from stromboli.client.responses import Applied, Explanation, SchedulingInput
 from stromboli.shared.api import batch, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -33,7 +33,7 @@ READY_WITHIN_S = 2.0
 """Whether it is ready is asked by people who look at the screen."""
 
 
-class RefusedError(CommandError):
+class RejectedError(CommandError):
     """The server found the objects wrong; nothing of them was written."""
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
@@ -68,7 +68,7 @@ class Client:
         self, address: Address, token_file: str | None = None, ca_file: str | None = None
     ) -> None:
         self.address = address
-        with self._told():
+        with self._translate_errors():
             self._client = blocking.Client(address.url, token_file=token_file, ca_file=ca_file)
 
     def __enter__(self) -> Self:
@@ -124,14 +124,14 @@ class Client:
         for, which a note says. Raises NotFoundError, TimedOutError, CommandError if it is gone."""
         what = f"job {namespace}/{name}"
         try:
-            with self._told():
+            with self._translate_errors():
                 return self._client.wait(
                     name,
                     namespace,
                     phases=phases,
                     timeout_s=timeout_s,
                     on_change=report,
-                    on_break=self._note_break,
+                    on_break=self._warn_disconnected,
                 )
         except client_errors.GoneError:
             raise CommandError(what, "it was deleted meanwhile", "submit it again") from None
@@ -165,9 +165,9 @@ class Client:
         """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
         return self.send(calls.job_events(namespace, name)).items
 
-    def makers(self, kind: Kind[Any], namespace: str | None) -> tuple[msgspec.Raw, ...]:
+    def workloads(self, kind: Kind[Any], namespace: str | None) -> tuple[msgspec.Raw, ...]:
         """The flows, templates or crons of a namespace, or all."""
-        return self.send(calls.makers(kind, namespace or "")).items
+        return self.send(calls.workloads(kind, namespace or "")).items
 
     def tools(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
         """The pods of tools beside a job. Raises NotFoundError."""
@@ -207,19 +207,19 @@ class Client:
 
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
-        with self._told():
+        with self._translate_errors():
             return self._client.readiness(READY_WITHIN_S)
 
     def send(self, call: calls.Call[T]) -> T:
         """The answer to any call. Raises CommandError."""
-        with self._told():
+        with self._translate_errors():
             return self._client.send(call)
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
         """The answer to a call in chunks. Entering raises CommandError."""
         with contextlib.ExitStack() as stack:
-            with self._told():
+            with self._translate_errors():
                 chunks = stack.enter_context(self._client.stream(call))
             yield chunks
 
@@ -227,8 +227,8 @@ class Client:
         """The changes of what a ``calls.watch_...`` asks for, as Kubernetes' JSON, for ever. A
         server that goes away is waited for, which a note says. Raises CommandError."""
         raw: calls.Call[bytes] = msgspec.structs.replace(call, read=bytes)
-        with self._told():
-            yield from self._client.watch(raw, on_break=self._note_break)
+        with self._translate_errors():
+            yield from self._client.watch(raw, on_break=self._warn_disconnected)
 
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
         """Our reading of an object. Raises CommandError if the server sent something else."""
@@ -238,11 +238,11 @@ class Client:
             raise self._unreadable(f"no {kind.kind}: {error}") from None
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """The client's trouble as a CommandError, inside."""
         try:
             yield
-        except client_errors.UnnamedError:
+        except client_errors.EmptyNameError:
             raise CommandError("name", "it is empty", "name one") from None
         except client_errors.UnsafeTokenError as error:
             where = "name an https address with --server"
@@ -250,13 +250,15 @@ class Client:
         except client_errors.UnreadableFileError as error:
             raise CommandError(error.what, error.reason, "name another one") from None
         except client_errors.UnreachableError as error:
-            raise UnreachableError(self._server, error.reason, _way_to(error.reason)) from None
+            raise UnreachableError(
+                self._server, error.reason, _connection_hint(error.reason)
+            ) from None
         except client_errors.UnreadableError as error:
             raise self._unreadable(error.reason) from None
-        except client_errors.AnsweredError as error:
-            raise _answered(error) from None
+        except client_errors.ResponseError as error:
+            raise _command_error(error) from None
 
-    def _note_break(self, error: client_errors.ClientError) -> None:
+    def _warn_disconnected(self, error: client_errors.ClientError) -> None:
         output.show_note(f"strom: {self._server}: {error.reason}; waiting for it to come back")
 
     @property
@@ -271,13 +273,13 @@ class Client:
         )
 
 
-def _way_to(why: str) -> str:
+def _connection_hint(why: str) -> str:
     """What to do where nobody answers. Only a port that refuses is one where nobody listens."""
     start = "start one with: strom up"
     return start if "refused" in why else f"check the address, or {start}"
 
 
-def _answered(error: client_errors.AnsweredError) -> CommandError:
+def _command_error(error: client_errors.ResponseError) -> CommandError:
     what, why = error.what, error.reason
     if isinstance(error, client_errors.NotFoundError) and not error.is_creation:
         plural, _, name = what.partition(" ")
@@ -287,7 +289,7 @@ def _answered(error: client_errors.AnsweredError) -> CommandError:
     if isinstance(error, client_errors.ForbiddenError) and error.violations:
         return ForbiddenError(what, error.violations)
     if error.violations:
-        return RefusedError(what, error.violations)
+        return RejectedError(what, error.violations)
     if why.lower().startswith(f"{what}: "):
         why = why[len(what) + 2 :]
     next_step = _NEXT.get(error.status, "see whether the server is well: strom version")

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import options, others, usage_errors
+from stromboli.cli import installed_commands, options, usage_errors
 from stromboli.cli.commands import (
     apply,
-    cluster,
+    cluster_dump,
     explain,
     nodes,
     pod_groups,
@@ -58,19 +58,19 @@ class Root(options.Group):
                 **extra,
             )
         except CommandError as error:
-            output.show_trouble(error.lines())
+            output.show_error(error.lines())
             code = error.exit_code
         except typer.TyperException as error:
             words = sys.argv[1:] if args is None else args
-            output.show_trouble(_usage_lines(error, *self._called(prog_name or "strom", words)))
+            output.show_error(_usage_error_lines(error, *self._called(prog_name or "strom", words)))
             code = error.exit_code
         except typer.Abort:
-            output.show_trouble(["strom: stopped"])
+            output.show_error(["strom: stopped"])
             code = 1
         except Exception as error:
             if os.environ.get(TRACEBACK) or _cannot_write(error):
                 raise
-            output.show_trouble(
+            output.show_error(
                 [
                     f"strom: this is a bug in strom: {type(error).__name__}: {error}",
                     f"next: report it with what this shows: {TRACEBACK}=1 strom ...",
@@ -90,7 +90,11 @@ class Root(options.Group):
             found = group.get_command(typer.Context(group), word) if group else None
             if found is not None:
                 path.append(word)
-                command = found.load(STYLE) if isinstance(found, others.Listed) else found
+                command = (
+                    found.load(STYLE)
+                    if isinstance(found, installed_commands.LazyCommand)
+                    else found
+                )
         return " ".join(path), command
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -98,7 +102,7 @@ class Root(options.Group):
         own = sorted(
             self.commands, key=lambda name: not isinstance(self.commands[name], TyperGroup)
         )
-        return own + sorted({entry.name for entry in others.entries()} - set(own))
+        return own + sorted({entry.name for entry in installed_commands.entry_points()} - set(own))
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """The command of that name, or None. One of another distribution is not imported yet."""
@@ -106,13 +110,22 @@ class Root(options.Group):
         if own is not None:
             return own
         return next(
-            (others.Listed(entry) for entry in others.entries() if entry.name == cmd_name), None
+            (
+                installed_commands.LazyCommand(entry)
+                for entry in installed_commands.entry_points()
+                if entry.name == cmd_name
+            ),
+            None,
         )
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command that the arguments call, imported by now."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command.load(STYLE) if isinstance(command, others.Listed) else command, rest
+        return (
+            name,
+            command.load(STYLE) if isinstance(command, installed_commands.LazyCommand) else command,
+            rest,
+        )
 
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None
@@ -132,7 +145,7 @@ app.add_typer(nodes.app, name="node")
 app.add_typer(workloads.flows, name="flow")
 app.add_typer(workloads.templates, name="template")
 app.add_typer(workloads.crons, name="cron")
-app.add_typer(cluster.app, name="cluster")
+app.add_typer(cluster_dump.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
 app.command("top")(top.top)
@@ -223,9 +236,7 @@ def _run(name: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(BROKEN_PIPE)
-        output.show_trouble(
-            [f"strom: output: {error.strerror}", "next: name a place that takes it"]
-        )
+        output.show_error([f"strom: output: {error.strerror}", "next: name a place that takes it"])
         sys.exit(REFUSED)
 
 
@@ -235,15 +246,15 @@ def _cannot_write(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in full and error.filename is None
 
 
-def _usage_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
+def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
     """What is wrong and the way on. ``called``: the command of that path, which an error about an
     option that lacks its value does not know."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else path
-    message = usage_errors.told(error)
+    message = usage_errors.parser_message(error)
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: options stand behind the command; see {path} --help"]
-    about = usage_errors.about(error, called)
+    about = usage_errors.option_help(error, called)
     return [what, *about, f"next: see what it takes: {path} --help"]

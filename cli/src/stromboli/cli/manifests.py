@@ -122,18 +122,18 @@ def _manifest(document: Any, file: str, line: int, tree: documents.Tree | None) 
     return Manifest(document, file, line, tree)
 
 
-class _TwiceError(ValueError):
+class _DuplicateKeyError(ValueError):
     """A JSON object has a key twice."""
 
 
 def _of_json(text: str, file: str) -> Iterator[Manifest]:
-    decoder = json.JSONDecoder(object_pairs_hook=_once)
+    decoder = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys)
     at = 0
     while (at := len(text) - len(text[at:].lstrip())) < len(text):
         line = text.count("\n", 0, at) + 1
         try:
             document, at = decoder.raw_decode(text, at)
-        except _TwiceError as error:
+        except _DuplicateKeyError as error:
             raise CommandError(f"{file}:{line}", str(error), "keep one of them") from None
         except json.JSONDecodeError:
             raise
@@ -143,12 +143,12 @@ def _of_json(text: str, file: str) -> Iterator[Manifest]:
         yield _manifest(document, file, line, None)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Document:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> Document:
     document = dict(pairs)
     if len(document) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _TwiceError(f"{twice!r} stands twice in one object of this document")
+        raise _DuplicateKeyError(f"{twice!r} stands twice in one object of this document")
     return document
 
 

@@ -11,10 +11,10 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import selectors
+from stromboli.cli import parsing, selectors
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, UnreachableError
-from stromboli.cli.render import output, wording
+from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -32,31 +32,31 @@ CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of jobs that begin so, for the shell."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-    return names(ctx, incomplete, lambda client: client.jobs(namespace))
+    return complete_names(ctx, incomplete, lambda client: client.jobs(namespace))
 
 
 def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of queues that begin so, for the shell."""
-    return names(ctx, incomplete, lambda client: client.queues())
+    return complete_names(ctx, incomplete, lambda client: client.queues())
 
 
 def pod_group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of PodGroups that begin so, for the shell."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-    return names(ctx, incomplete, lambda client: client.pod_groups(namespace))
+    return complete_names(ctx, incomplete, lambda client: client.pod_groups(namespace))
 
 
-def maker_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
+def workload_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
     """Names of flows, templates or crons that begin so, for the shell."""
 
     def of_makers(ctx: typer.Context, incomplete: str) -> list[str]:
         namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-        return names(ctx, incomplete, lambda client: client.makers(kind, namespace))
+        return complete_names(ctx, incomplete, lambda client: client.workloads(kind, namespace))
 
     return of_makers
 
 
-def names(
+def complete_names(
     ctx: typer.Context,
     incomplete: str,
     read: "Callable[[Client], tuple[msgspec.Raw, ...]]",
@@ -94,8 +94,9 @@ Output = Annotated[
         case_sensitive=False,
     ),
 ]
-Shape = Annotated[
-    output.Shape, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+DocumentFormat = Annotated[
+    output.DocumentFormat,
+    typer.Option("--output", "-o", help="How to show it.", case_sensitive=False),
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
 Watch = Annotated[
@@ -193,7 +194,7 @@ def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:
         except UnreachableError:
             raise
         except CommandError as error:
-            output.show_trouble(error.lines())
+            output.show_error(error.lines())
             has_failed = True
     if has_failed:
         raise typer.Exit(1)
@@ -210,7 +211,7 @@ def selector(text: str) -> selectors.Selector:
 def phases(text: str, option: str) -> frozenset[str]:
     """Phases of jobs, with commas between them. Raises BadParameter."""
     try:
-        return wording.phases(text)
+        return parsing.phases(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
@@ -218,7 +219,7 @@ def phases(text: str, option: str) -> frozenset[str]:
 def duration_s(text: str | None, option: str) -> float | None:
     """A duration in seconds, None if there is none. Raises BadParameter."""
     try:
-        return None if text is None else wording.duration_s(text)
+        return None if text is None else parsing.duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
@@ -226,6 +227,6 @@ def duration_s(text: str | None, option: str) -> float | None:
 def resources(text: str | None, option: str) -> dict[str, str]:
     """``cpu=1,memory=1Gi`` as a resource list. Raises BadParameter for any other shape."""
     try:
-        return wording.amounts(text or "")
+        return parsing.amounts(text or "")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import main, others
+from stromboli.cli import installed_commands, main
 from stromboli.cli.render import output
 
 FILE = Path(__file__).parents[4] / "docs" / "cli.md"
@@ -29,7 +29,7 @@ and `--ca-file FILE` (who vouches for the server; else `STROM_CA_FILE`): [accoun
 """
 
 
-def rendered() -> str:
+def render_reference() -> str:
     """The whole page."""
     root = typer.main.get_command(main.app)
     context = typer.Context(root, info_name="strom")
@@ -43,10 +43,10 @@ def rendered() -> str:
 
 def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
     """Every command that is no group, with its path, in the order of ``--help``."""
-    listed = {entry.name: entry for entry in others.entries()}
+    listed = {entry.name: entry for entry in installed_commands.entry_points()}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if isinstance(command, others.Listed):
+        if isinstance(command, installed_commands.LazyCommand):
             distribution = listed[name].dist
             if distribution is None or not distribution.name.startswith(OURS):
                 continue
@@ -100,7 +100,7 @@ def _anchor(path: str) -> str:
 
 
 if __name__ == "__main__":
-    text = rendered()
+    text = render_reference()
     if sys.argv[1:] == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != text:
             sys.exit("docs/cli.md is not up to date; run python -m stromboli.cli.reference")

@@ -20,16 +20,16 @@ WORDS = {
 """Kind of mistake -> what is said of it."""
 
 
-def told(error: typer.TyperException) -> str:
+def parser_message(error: typer.TyperException) -> str:
     """The parser's message without a full stop."""
-    found = _found(error)
+    found = _validation_message(error)
     if found is not None and isinstance(error, typer.BadParameter):
         form = WORDS.get(found["type"], "{input!r}: {msg}")
         error.message = form.format(**found, **found.get("ctx", {}))
     return error.format_message().strip().rstrip(".")
 
 
-def about(error: typer.TyperException, command: Any) -> list[str]:
+def option_help(error: typer.TyperException, command: Any) -> list[str]:
     """The help of an option that lacks its value."""
     wanted = getattr(error, "option_name", None)
     return [
@@ -39,7 +39,7 @@ def about(error: typer.TyperException, command: Any) -> list[str]:
     ]
 
 
-def _found(error: typer.TyperException) -> dict[str, Any] | None:
+def _validation_message(error: typer.TyperException) -> dict[str, Any] | None:
     """The first mistake in a value, as Pydantic tells it."""
     errors = getattr(error.__cause__, "errors", None)
     return None if errors is None else errors()[0]

@@ -11,9 +11,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, errors, server, watching
-from stromboli.client.answers import Applied, BulkAnswer, Explanation, Page
+from stromboli.client import calls, errors, server, watch_state
 from stromboli.client.events import Change
+from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -40,13 +40,13 @@ class AsyncClient:
         token: str | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
-        answer_within_s: float = server.ANSWER_WITHIN_S,
+        response_timeout_s: float = server.ANSWER_WITHIN_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = server.url(url)
-        self.answer_within_s = answer_within_s
+        self.response_timeout_s = response_timeout_s
         self._http = httpx.AsyncClient(
-            **server.options(self.url, answer_within_s, token, token_file, ca_file),
+            **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
             transport=transport,
         )
 
@@ -63,17 +63,17 @@ class AsyncClient:
 
     async def send(self, call: calls.Call[T]) -> T:
         """One request, never repeated. Raises ClientError."""
-        response = await self._sent(call, server.patience_s(call, self.answer_within_s))
+        response = await self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         return calls.answer(call, response.status_code, kind, response.content)
 
     async def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
-        response = await self._sent(calls.readiness(), within_s)
+        response = await self._send(calls.readiness(), within_s)
         said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, said
 
-    async def _sent(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
+    async def _send(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
         try:
             return await self._http.request(**server.request(call), timeout=within_s)
         except server.TROUBLE as error:
@@ -85,7 +85,7 @@ class AsyncClient:
 
         Entering raises ClientError.
         """
-        timeout = httpx.Timeout(self.answer_within_s, read=None)
+        timeout = httpx.Timeout(self.response_timeout_s, read=None)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 opened = self._http.stream(**server.request(call), timeout=timeout)
@@ -94,7 +94,7 @@ class AsyncClient:
                     kind = response.headers.get("content-type", "")
                     calls.answer(call, response.status_code, kind, await response.aread())
             except server.TROUBLE as error:
-                raise server.unreachable(self.url, error, self.answer_within_s) from None
+                raise server.unreachable(self.url, error, self.response_timeout_s) from None
             yield _chunks(response)
 
     # --- jobs ------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class AsyncClient:
         namespace: str = "default",
         *,
         idempotency_key: str = "",
-    ) -> BulkAnswer:
+    ) -> BulkResult:
         """Thousands of new jobs in one request, each by itself: look at the answer's items.
 
         It may be repeated as it is: what stands is unchanged.
@@ -194,17 +194,17 @@ class AsyncClient:
     # --- flows, templates and crons: ``kinds.JOB_FLOWS``, ``JOB_TEMPLATES``, ``CRON_JOBS``; made
     # and changed with ``apply`` -----------------------------------------------------------------
 
-    def makers(self, kind: Kind[M], namespace: str = "") -> AsyncGenerator[M, None]:
+    def workloads(self, kind: Kind[M], namespace: str = "") -> AsyncGenerator[M, None]:
         """Those of a namespace, or all, page by page."""
-        return self._all(kind, functools.partial(calls.makers, kind, namespace))
+        return self._all(kind, functools.partial(calls.workloads, kind, namespace))
 
-    async def maker(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
+    async def workload(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
         """One of them. Raises NotFoundError."""
-        return kind.decode(await self.send(calls.maker(kind, namespace, name)))
+        return kind.decode(await self.send(calls.workload(kind, namespace, name)))
 
-    async def delete_maker(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
+    async def delete_workload(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
         """Delete one with all that is its own. Raises NotFoundError."""
-        await self.send(calls.delete_maker(kind, namespace, name))
+        await self.send(calls.delete_workload(kind, namespace, name))
 
     # --- queues and gangs -------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class AsyncClient:
         that fails; ends after ``timeout_s`` seconds. Raises ClientError if the server cannot be
         reached at first, or says no.
         """
-        resuming = watching.Resuming(call, self.url, on_break)
+        resuming = watch_state.ResumingWatch(call, self.url, on_break)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -288,12 +288,12 @@ class AsyncClient:
         ``timeout_s`` seconds.
         """
         call = calls.watch_job(namespace, name)
-        awaited = watching.Awaited(
+        awaited = watch_state.JobWait(
             call.what, frozenset(phases), timeout_s, time.monotonic(), on_change, on_break
         )
         while True:
             try:
-                if (found := awaited.looked(await self.job(name, namespace))) is not None:
+                if (found := awaited.observe_job(await self.job(name, namespace))) is not None:
                     return found
                 left_s = awaited.left_s(time.monotonic())
                 watch = self.watch(call, left_s, on_break=on_break)
@@ -302,7 +302,7 @@ class AsyncClient:
                         if (found := awaited.seen(change)) is not None:
                             return found
             except errors.ClientError as error:
-                awaited.troubled(error)
+                awaited.handle_error(error)
             await asyncio.sleep(awaited.pause_s(time.monotonic()))
 
     async def _all(

@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, errors, server, watching
-from stromboli.client.answers import Applied, BulkAnswer, Explanation, Page
+from stromboli.client import calls, errors, server, watch_state
 from stromboli.client.events import Change
+from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -39,13 +39,13 @@ class Client:
         token: str | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
-        answer_within_s: float = server.ANSWER_WITHIN_S,
+        response_timeout_s: float = server.ANSWER_WITHIN_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = server.url(url)
-        self.answer_within_s = answer_within_s
+        self.response_timeout_s = response_timeout_s
         self._http = httpx.Client(
-            **server.options(self.url, answer_within_s, token, token_file, ca_file),
+            **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
             transport=transport,
         )
 
@@ -62,17 +62,17 @@ class Client:
 
     def send(self, call: calls.Call[T]) -> T:
         """One request, never repeated. Raises ClientError."""
-        response = self._sent(call, server.patience_s(call, self.answer_within_s))
+        response = self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
         return calls.answer(call, response.status_code, kind, response.content)
 
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
-        response = self._sent(calls.readiness(), within_s)
+        response = self._send(calls.readiness(), within_s)
         said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, said
 
-    def _sent(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
+    def _send(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
         try:
             return self._http.request(**server.request(call), timeout=within_s)
         except server.TROUBLE as error:
@@ -84,7 +84,7 @@ class Client:
 
         Entering raises ClientError.
         """
-        timeout = httpx.Timeout(self.answer_within_s, read=None)
+        timeout = httpx.Timeout(self.response_timeout_s, read=None)
         with contextlib.ExitStack() as stack:
             try:
                 opened = self._http.stream(**server.request(call), timeout=timeout)
@@ -93,7 +93,7 @@ class Client:
                     kind = response.headers.get("content-type", "")
                     calls.answer(call, response.status_code, kind, response.read())
             except server.TROUBLE as error:
-                raise server.unreachable(self.url, error, self.answer_within_s) from None
+                raise server.unreachable(self.url, error, self.response_timeout_s) from None
             yield _chunks(response)
 
     # --- jobs ------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Client:
         namespace: str = "default",
         *,
         idempotency_key: str = "",
-    ) -> BulkAnswer:
+    ) -> BulkResult:
         """Thousands of new jobs in one request, each by itself: look at the answer's items.
 
         It may be repeated as it is: what stands is unchanged.
@@ -193,17 +193,17 @@ class Client:
     # --- flows, templates and crons: ``kinds.JOB_FLOWS``, ``JOB_TEMPLATES``, ``CRON_JOBS``; made
     # and changed with ``apply`` -----------------------------------------------------------------
 
-    def makers(self, kind: Kind[M], namespace: str = "") -> Iterator[M]:
+    def workloads(self, kind: Kind[M], namespace: str = "") -> Iterator[M]:
         """Those of a namespace, or all, page by page."""
-        return self._all(kind, functools.partial(calls.makers, kind, namespace))
+        return self._all(kind, functools.partial(calls.workloads, kind, namespace))
 
-    def maker(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
+    def workload(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
         """One of them. Raises NotFoundError."""
-        return kind.decode(self.send(calls.maker(kind, namespace, name)))
+        return kind.decode(self.send(calls.workload(kind, namespace, name)))
 
-    def delete_maker(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
+    def delete_workload(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
         """Delete one with all that is its own. Raises NotFoundError."""
-        self.send(calls.delete_maker(kind, namespace, name))
+        self.send(calls.delete_workload(kind, namespace, name))
 
     # --- queues and gangs -------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Client:
         that fails; ends after ``timeout_s`` seconds. Raises ClientError if the server cannot be
         reached at first, or says no.
         """
-        resuming = watching.Resuming(call, self.url, on_break)
+        resuming = watch_state.ResumingWatch(call, self.url, on_break)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -287,12 +287,12 @@ class Client:
         ``timeout_s`` seconds.
         """
         call = calls.watch_job(namespace, name)
-        awaited = watching.Awaited(
+        awaited = watch_state.JobWait(
             call.what, frozenset(phases), timeout_s, time.monotonic(), on_change, on_break
         )
         while True:
             try:
-                if (found := awaited.looked(self.job(name, namespace))) is not None:
+                if (found := awaited.observe_job(self.job(name, namespace))) is not None:
                     return found
                 left_s = awaited.left_s(time.monotonic())
                 watch = self.watch(call, left_s, on_break=on_break)
@@ -301,7 +301,7 @@ class Client:
                         if (found := awaited.seen(change)) is not None:
                             return found
             except errors.ClientError as error:
-                awaited.troubled(error)
+                awaited.handle_error(error)
             time.sleep(awaited.pause_s(time.monotonic()))
 
     def _all(self, kind: Kind[M], page_of: Callable[..., calls.Call[Page]]) -> Iterator[M]:

@@ -1,8 +1,4 @@
-"""The REST API as values: every call's method, path, body and how its answer is read.
-
-The one place that knows paths. Nothing here sends anything: a client does, sync or async, and so
-may a program that brings an HTTP library of its own. Objects come back undecoded.
-"""
+"""The REST API as values: each call's method, path, body and decoder. Sends nothing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -11,9 +7,9 @@ from urllib.parse import quote
 import msgspec
 
 from stromboli.client import errors
-from stromboli.client.answers import (
+from stromboli.client.responses import (
     Applied,
-    BulkAnswer,
+    BulkResult,
     Explanation,
     Page,
     Problem,
@@ -27,7 +23,7 @@ from stromboli.shared.messages.node_topology import TopologyObserved
 T = TypeVar("T")
 Document = Mapping[str, Any]
 Submitted = Document | meta.Object
-"""A manifest, or one of our Structs of a kind that may be handed in."""
+"""A manifest or a Struct of a supported kind."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 PAGE_ITEMS = 500
@@ -64,15 +60,15 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
         if 200 <= status < 300 and (kind == JSON or not body):
             return call.read(body)
         if kind == PROBLEM and not (status == 404 and call.is_collection):
-            raise _refusal(call, status, msgspec.json.decode(body, type=Problem))
+            raise _rejection(call, status, msgspec.json.decode(body, type=Problem))
     except msgspec.DecodeError as error:
         raise errors.UnreadableError(call.what, str(error)) from None
     told = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
     raise errors.UnreadableError(call.what, told)
 
 
-def _refusal(call: Call[Any], status: int, problem: Problem) -> errors.AnsweredError:
-    kind = errors.BY_STATUS.get(status, errors.AnsweredError)
+def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.ResponseError:
+    kind = errors.BY_STATUS.get(status, errors.ResponseError)
     reason = problem.detail or problem.title or f"status {status}"
     return kind(call.what, reason, status, problem.violations, is_creation=call.is_creation)
 
@@ -128,14 +124,14 @@ def check(objects: Sequence[Submitted], namespace: str = "default") -> Call[list
     return msgspec.structs.replace(apply(objects, namespace), path="/v1/check")
 
 
-def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
+def bulk(documents: Iterable[Document]) -> Call[BulkResult]:
     """Create or change thousands of objects, each by itself; with apiVersion and kind."""
     body = msgspec.json.Encoder().encode_lines(documents)
     return Call(
         method="POST",
         path="/v1/bulk",
         what="objects",
-        read=msgspec.json.Decoder(BulkAnswer).decode,
+        read=msgspec.json.Decoder(BulkResult).decode,
         headers={"content-type": "application/x-ndjson"},
         body=body,
         is_creation=True,
@@ -179,44 +175,46 @@ def jobs(namespace: str = "", *, limit: int = 0, continue_: str = "") -> Call[Pa
 
 def job(namespace: str, name: str) -> Call[bytes]:
     """One job."""
-    return _of_job("GET", namespace, name, "", bytes)
+    return _job_call("GET", namespace, name, "", bytes)
 
 
 def delete_job(namespace: str, name: str) -> Call[None]:
     """Delete a job and all that is its own."""
-    return _of_job("DELETE", namespace, name, "", _nothing)
+    return _job_call("DELETE", namespace, name, "", _no_content)
 
 
 def job_pods(namespace: str, name: str) -> Call[Page]:
     """A job's pods."""
-    return _of_job("GET", namespace, name, "/pods", _PAGE)
+    return _job_call("GET", namespace, name, "/pods", _PAGE)
 
 
 def job_events(namespace: str, name: str) -> Call[Page]:
     """Kubernetes' Events about a job, its PodGroup and its pods."""
-    return _of_job("GET", namespace, name, "/events", _PAGE)
+    return _job_call("GET", namespace, name, "/events", _PAGE)
 
 
 def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
     """Every attempt of a job's tasks, also of a deleted job; ``uid`` names an earlier job."""
-    call = _of_job("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
+    call = _job_call("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
     return msgspec.structs.replace(call, query={"history": "true"} | ({"uid": uid} if uid else {}))
 
 
 def job_tools(namespace: str, name: str) -> Call[Page]:
     """The pods of tools that run beside a job."""
-    return _of_job("GET", namespace, name, "/tools", _PAGE)
+    return _job_call("GET", namespace, name, "/tools", _PAGE)
 
 
 def explanation(namespace: str, name: str) -> Call[Explanation]:
     """Why a job waits."""
-    return _of_job("GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode)
+    return _job_call(
+        "GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode
+    )
 
 
 def command(namespace: str, name: str, action: str) -> Call[bytes]:
     """Ask for an action on a job, such as ``AbortJob``; the answer is the Command."""
     body = msgspec.json.encode({"action": action})
-    return _of_job("POST", namespace, name, "/commands", bytes, body)
+    return _job_call("POST", namespace, name, "/commands", bytes, body)
 
 
 def scale(
@@ -228,7 +226,7 @@ def scale(
     asked |= {"task": task} if task else {}
     asked |= {} if min_available is None else {"minAvailable": min_available}
     read = msgspec.json.Decoder(Applied).decode
-    return _of_job("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
+    return _job_call("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
 
 
 def log(
@@ -247,7 +245,7 @@ def log(
     query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
     return Call(
         method="GET",
-        path=f"/v1/namespaces/{_part(namespace)}/pods/{_part(pod)}/log",
+        path=f"/v1/namespaces/{_path_segment(namespace)}/pods/{_path_segment(pod)}/log",
         what=f"pod {namespace}/{pod}",
         read=bytes,
         query=query,
@@ -264,27 +262,27 @@ MAKERS: Mapping[Kind[Any], str] = {
 """Kinds of objects that make jobs, with the word for one. They are created with ``apply``."""
 
 
-def makers(
+def workloads(
     kind: Kind[Any], namespace: str = "", *, limit: int = 0, continue_: str = ""
 ) -> Call[Page]:
     """The flows, templates or crons of a namespace, or all."""
-    path = _makers(kind, namespace) if namespace else f"/v1/{kind.plural}"
+    path = _workloads(kind, namespace) if namespace else f"/v1/{kind.plural}"
     return _page(path, f"{MAKERS[kind]}s", limit, continue_)
 
 
-def maker(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
+def workload(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
     """One flow, template or cron."""
-    return _of_maker("GET", kind, namespace, name, "", bytes)
+    return _of_workload("GET", kind, namespace, name, "", bytes)
 
 
-def maker_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
+def workload_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
     """Kubernetes' Events about a flow, template or cron."""
-    return _of_maker("GET", kind, namespace, name, "/events", _PAGE)
+    return _of_workload("GET", kind, namespace, name, "/events", _PAGE)
 
 
-def delete_maker(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
+def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
     """Delete a flow, template or cron with all that is its own."""
-    return _of_maker("DELETE", kind, namespace, name, "", _nothing)
+    return _of_workload("DELETE", kind, namespace, name, "", _no_content)
 
 
 # --- queues and the cluster ----------------------------------------------------------------
@@ -315,7 +313,7 @@ def queue(name: str) -> Call[bytes]:
 
 def delete_queue(name: str) -> Call[None]:
     """Delete a queue."""
-    return Call(method="DELETE", path=_queue(name), what=f"queue {name}", read=_nothing)
+    return Call(method="DELETE", path=_queue(name), what=f"queue {name}", read=_no_content)
 
 
 def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
@@ -335,14 +333,14 @@ def node_topology(name: str) -> Call[TopologyObserved]:
 
 def pod_groups(namespace: str = "") -> Call[Page]:
     """The PodGroups of a namespace, or all."""
-    return _in("/v1/podgroups", "pod groups", namespace)
+    return _namespaced_path("/v1/podgroups", "pod groups", namespace)
 
 
 def pod_group(namespace: str, name: str) -> Call[bytes]:
     """One PodGroup."""
     return Call(
         method="GET",
-        path=f"/v1/namespaces/{_part(namespace)}/podgroups/{_part(name)}",
+        path=f"/v1/namespaces/{_path_segment(namespace)}/podgroups/{_path_segment(name)}",
         what=f"podgroup {namespace}/{name}",
         read=bytes,
     )
@@ -350,7 +348,7 @@ def pod_group(namespace: str, name: str) -> Call[bytes]:
 
 def pods(namespace: str = "") -> Call[Page]:
     """The pods of a namespace, or all."""
-    return _in("/v1/pods", "pods", namespace)
+    return _namespaced_path("/v1/pods", "pods", namespace)
 
 
 def scheduling_input() -> Call[SchedulingInput]:
@@ -409,7 +407,7 @@ def watch_pod_groups(namespace: str = "") -> Call[scheduling.PodGroup]:
     return _watch(path, "pod groups", kinds.POD_GROUPS.decode)
 
 
-def watch_makers(kind: Kind[Any], namespace: str = "") -> Call[Any]:
+def watch_workloads(kind: Kind[Any], namespace: str = "") -> Call[Any]:
     """Changes of a namespace's flows, templates or crons, or of all."""
     return _watch(_watched(kind, namespace), f"{MAKERS[kind]}s", kind.decode)
 
@@ -420,7 +418,7 @@ def watch_queues() -> Call[scheduling.Queue]:
 
 
 def _watched(kind: Kind[Any], namespace: str) -> str:
-    inside = f"namespaces/{_part(namespace)}/" if namespace else ""
+    inside = f"namespaces/{_path_segment(namespace)}/" if namespace else ""
     return f"/v1/watch/{inside}{kind.plural}"
 
 
@@ -429,7 +427,7 @@ def _watch(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:
 
 
 def _watch_of_job(namespace: str, name: str, below: str, read: Callable[[bytes], T]) -> Call[T]:
-    path = f"/v1/watch{_jobs(namespace)[3:]}/{_part(name)}{below}"
+    path = f"/v1/watch{_jobs(namespace)[3:]}/{_path_segment(name)}{below}"
     return Call(method="GET", path=path, what=f"job {namespace}/{name}", read=read)
 
 
@@ -438,24 +436,24 @@ def _watch_of_job(namespace: str, name: str, below: str, read: Callable[[bytes],
 _PAGE = msgspec.json.Decoder(Page).decode
 
 
-def _nothing(_: bytes) -> None:
+def _no_content(_: bytes) -> None:
     return None
 
 
 def _page(path: str, what: str, limit: int, continue_: str) -> Call[Page]:
     query = {"limit": str(limit)} if limit else {}
-    return _listed(path, what, query | ({"continue": continue_} if continue_ else {}))
+    return _list_call(path, what, query | ({"continue": continue_} if continue_ else {}))
 
 
-def _in(path: str, what: str, namespace: str) -> Call[Page]:
-    return _listed(path, what, {"namespace": namespace} if namespace else {})
+def _namespaced_path(path: str, what: str, namespace: str) -> Call[Page]:
+    return _list_call(path, what, {"namespace": namespace} if namespace else {})
 
 
-def _listed(path: str, what: str, query: dict[str, str]) -> Call[Page]:
+def _list_call(path: str, what: str, query: dict[str, str]) -> Call[Page]:
     return Call(method="GET", path=path, what=what, read=_PAGE, query=query, is_collection=True)
 
 
-def _of_job(
+def _job_call(
     method: str,
     namespace: str,
     name: str,
@@ -465,36 +463,36 @@ def _of_job(
 ) -> Call[T]:
     return Call(
         method=method,
-        path=f"{_jobs(namespace)}/{_part(name)}{below}",
+        path=f"{_jobs(namespace)}/{_path_segment(name)}{below}",
         what=f"job {namespace}/{name}",
         read=read,
         body=body,
     )
 
 
-def _of_maker(
+def _of_workload(
     method: str, kind: Kind[Any], namespace: str, name: str, below: str, read: Callable[[bytes], T]
 ) -> Call[T]:
     return Call(
         method=method,
-        path=f"{_makers(kind, namespace)}/{_part(name)}{below}",
+        path=f"{_workloads(kind, namespace)}/{_path_segment(name)}{below}",
         what=f"{MAKERS[kind]} {namespace}/{name}",
         read=read,
     )
 
 
-def _makers(kind: Kind[Any], namespace: str) -> str:
-    return f"/v1/namespaces/{_part(namespace)}/{kind.plural}"
+def _workloads(kind: Kind[Any], namespace: str) -> str:
+    return f"/v1/namespaces/{_path_segment(namespace)}/{kind.plural}"
 
 
 def _jobs(namespace: str) -> str:
-    return f"/v1/namespaces/{_part(namespace)}/jobs"
+    return f"/v1/namespaces/{_path_segment(namespace)}/jobs"
 
 
 def _queue(name: str) -> str:
-    return f"/v1/queues/{_part(name)}"
+    return f"/v1/queues/{_path_segment(name)}"
 
 
-def _part(name: str) -> str:
+def _path_segment(name: str) -> str:
     """A name inside a path; an empty one leaves a hole there, which is never sent."""
     return quote(name, safe="")

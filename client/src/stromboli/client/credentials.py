@@ -46,7 +46,7 @@ class LoopbackBearer(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """The request with its header, if there is a token."""
-        token = loopback_token.read(self._file)
+        token = loopback_token.read_token(self._file)
         if not token and self._otherwise.exists():
             token = _read(self._otherwise)
         if token:
@@ -54,7 +54,7 @@ class LoopbackBearer(httpx.Auth):
         yield request
 
 
-def bearer(
+def authentication(
     base_url: str, token: str | None, token_file: str | Path | None
 ) -> Bearer | LoopbackBearer | None:
     """What says who we are; None if nothing does. Raises UnsafeTokenError where that would travel
@@ -74,7 +74,7 @@ def bearer(
     return Bearer(given.strip(), Path(file) if file else None)
 
 
-def trusted(ca_file: str | Path | None) -> ssl.SSLContext | None:
+def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:
     """Whom to believe that they are the server: this authority (PEM), else ``STROM_CA_FILE``; None:
     those of the system. Raises UnreadableFileError."""
     chosen = ca_file or os.environ.get(CA_FILE)

@@ -37,7 +37,7 @@ class InvalidArgumentError(ClientError, ValueError):
     """An argument has the wrong form. Nothing was sent."""
 
 
-class UnnamedError(ClientError):
+class EmptyNameError(ClientError):
     """A name is empty."""
 
 
@@ -57,7 +57,7 @@ class UnreadableError(ClientError):
     """The answer is none of Stromboli's."""
 
 
-class AnsweredError(ClientError):
+class ResponseError(ClientError):
     """The server said no; nothing was written. ``is_creation``: the object asked about was to be
     made, so what was not found is its namespace."""
 
@@ -76,31 +76,31 @@ class AnsweredError(ClientError):
         self.violations = violations
 
 
-class UnknownUserError(AnsweredError):
+class UnauthenticatedError(ResponseError):
     """The server does not know who we are; ``reason`` says what is wrong with the token."""
 
 
-class ForbiddenError(AnsweredError):
+class ForbiddenError(ResponseError):
     """The user lacks rights; ``violations`` has each, and the rule that would give it."""
 
 
-class NotFoundError(AnsweredError):
+class NotFoundError(ResponseError):
     """There is no such object; for a creation, no such namespace."""
 
 
-class ConflictError(AnsweredError):
+class ConflictError(ResponseError):
     """The name is taken, or the object changed meanwhile."""
 
 
-class ExpiredError(AnsweredError):
+class ExpiredError(ResponseError):
     """The continue token is too old."""
 
 
-class RefusedError(AnsweredError):
+class RejectedError(ResponseError):
     """The server found the objects wrong; ``violations`` has every mistake."""
 
 
-class UnavailableError(AnsweredError):
+class UnavailableError(ResponseError):
     """The server cannot do it just now."""
 
 
@@ -112,13 +112,13 @@ class TimedOutError(ClientError):
     """It has not come in time."""
 
 
-BY_STATUS: dict[int, type[AnsweredError]] = {
-    401: UnknownUserError,
+BY_STATUS: dict[int, type[ResponseError]] = {
+    401: UnauthenticatedError,
     403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,
     410: ExpiredError,
-    422: RefusedError,
+    422: RejectedError,
     503: UnavailableError,
 }
 """HTTP status -> error; every other status is an AnsweredError."""

@@ -28,9 +28,9 @@ def url(given: str | None) -> str:
     return chosen.rstrip("/")
 
 
-def options(
+def httpx_options(
     base_url: str,
-    answer_within_s: float,
+    response_timeout_s: float,
     token: str | None = None,
     token_file: str | Path | None = None,
     ca_file: str | Path | None = None,
@@ -38,11 +38,11 @@ def options(
     """What an httpx client is made with. No proxy is ever between a machine and itself. Raises
     ClientError for a token that must not go there, or an authority that cannot be read."""
     is_loopback = urlsplit(base_url).hostname in LOOPBACK
-    found = {"base_url": base_url, "timeout": answer_within_s, "trust_env": not is_loopback}
-    if (authority := credentials.trusted(ca_file)) is not None:
+    found = {"base_url": base_url, "timeout": response_timeout_s, "trust_env": not is_loopback}
+    if (authority := credentials.certificate_authority(ca_file)) is not None:
         found["verify"] = authority
     # Also without a token: with the environment trusted, httpx would take one from ~/.netrc.
-    found["auth"] = credentials.bearer(base_url, token, token_file) or httpx.Auth()
+    found["auth"] = credentials.authentication(base_url, token, token_file) or httpx.Auth()
     return found
 
 
@@ -50,7 +50,7 @@ def request(call: calls.Call[Any]) -> dict[str, Any]:
     """The call as arguments of httpx's ``request``. Raises UnnamedError for an empty name, with
     which the path would be that of something else."""
     if "//" in call.path or call.path.endswith("/"):
-        raise errors.UnnamedError(call.what, "a name is empty")
+        raise errors.EmptyNameError(call.what, "a name is empty")
     headers = {"content-type": calls.JSON, **call.headers} if call.body else call.headers
     return {
         "method": call.method,
@@ -61,9 +61,9 @@ def request(call: calls.Call[Any]) -> dict[str, Any]:
     }
 
 
-def patience_s(call: calls.Call[Any], answer_within_s: float) -> float:
+def timeout_s(call: calls.Call[Any], response_timeout_s: float) -> float:
     """How long to wait for an answer: what is written object by object takes its time."""
-    return answer_within_s + OBJECT_WITHIN_S * max(call.objects - 1, 0)
+    return response_timeout_s + OBJECT_WITHIN_S * max(call.objects - 1, 0)
 
 
 def unreachable(base_url: str, error: Exception, within_s: float) -> errors.UnreachableError:

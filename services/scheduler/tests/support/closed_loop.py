@@ -69,8 +69,10 @@ class Loop:
         self.history: list[str] = []
         self._comes_back = comes_back
         self._policy = policy.Policy(configured=configured)
-        self._picture = cluster_cache.ClusterCache(self._policy.scheduler_names)
-        self._picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
+        self._cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
+        self._cache.sessions_may_evict = bool(
+            policy.EVICTING_ACTIONS.intersection(configured.actions)
+        )
         self._log = topic_log.TopicLog()
         self._wake_at: datetime | None = None
         self._version = 1
@@ -133,7 +135,7 @@ class Loop:
     def step(self) -> bool:
         """One session, and what it decided carried out; whether it decided anything."""
         self.now += STEP
-        decided = schedule.decide(self._picture, self.now, self._policy)
+        decided = schedule.run_session(self._cache, self.now, self._policy)
         self._wake_at = decided.wake_at
         records: list[envelope.Record] = [
             self._append(topics.DECISIONS, each.pod_group, each) for each in decided.decisions
@@ -141,8 +143,8 @@ class Loop:
         if decided.record is not None:
             self._append(topics.DECISIONS, messages.SESSION_KEY, decided.record)
         for key, explained in decided.explanations.items():
-            self._picture.record_explanation(key, explained)
-        self._picture.rest(is_throttled=decided.is_throttled)
+            self._cache.record_explanation(key, explained)
+        self._cache.finish_session(is_throttled=decided.is_throttled)
         for record, statement in zip(records, decided.decisions, strict=True):
             self._carry_out(record, statement)
         return bool(decided.decisions)
@@ -160,11 +162,11 @@ class Loop:
         return deciding
 
     def _is_due(self) -> bool:
-        if not self._picture.due and self._wake_at is not None:
+        if not self._cache.session_cause and self._wake_at is not None:
             self.now = max(self.now, self._wake_at - STEP)
             self._wake_at = None
-            self._picture.wake("time")
-        return bool(self._picture.due)
+            self._cache.request_session("time")
+        return bool(self._cache.session_cause)
 
     # Carrying out
 
@@ -242,16 +244,16 @@ class Loop:
 
     def _see(self, *objects: meta.Object) -> None:
         for record in self._log.see(*objects):
-            assert not self._picture.apply(record)
+            assert not self._cache.apply(record)
 
     def _lose(self, gone: meta.Object) -> None:
         for record in self._log.lose(gone):
-            self._picture.apply(record)
+            self._cache.apply(record)
 
     def _append(self, topic: topics.Topic, key: str, message: msgspec.Struct) -> envelope.Record:
         draft = envelope.Draft(topic=topic, key=key, message=message, time=self.now)
         record = self._log.append(draft)
-        assert not self._picture.apply(record)
+        assert not self._cache.apply(record)
         return record
 
     def _next_version(self) -> int:

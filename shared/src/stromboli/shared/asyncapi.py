@@ -78,7 +78,7 @@ _SUBMISSION = {
             "maxLength": 255,
             "description": "yours, and unique for your ce_source; the same again is done once",
         },
-        "ce_type": {"const": base.type_name(admission.Submitted)},
+        "ce_type": {"const": base.type_name(admission.ObjectsSubmitted)},
         "ce_source": {**_TEXT, "maxLength": 255, "description": "who you are among your programs"},
         "ce_time": {
             "type": "string",
@@ -188,7 +188,7 @@ def _operation(topic: topics.Topic) -> dict[str, Any]:
 
 
 def _message(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    envelope = "SubmissionEnvelope" if struct is admission.Submitted else "Envelope"
+    envelope = "SubmissionEnvelope" if struct is admission.ObjectsSubmitted else "Envelope"
     return {
         "name": base.type_name(struct),
         "summary": _summary(struct),

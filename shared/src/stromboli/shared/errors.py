@@ -18,7 +18,7 @@
 """
 
 
-class OutsideError(Exception):
+class ExternalError(Exception):
     """A call to the cluster or the log failed. ``what`` names the object and the verb."""
 
     retry_after_s: float = 0.0
@@ -30,7 +30,7 @@ class OutsideError(Exception):
         self.reason = reason
 
 
-class TransientError(OutsideError):
+class TransientError(ExternalError):
     """Worth repeating, not before ``retry_after_s`` seconds."""
 
     def __init__(self, what: str, reason: str, retry_after_s: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class UnavailableError(TransientError):
     """Nobody answers at all."""
 
 
-class PermanentError(OutsideError):
+class PermanentError(ExternalError):
     """Repeating the same call is useless."""
 
 

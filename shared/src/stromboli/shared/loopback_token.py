@@ -20,7 +20,7 @@ TOKEN_BYTES = 32
 LARGEST_BYTES = 4096
 
 
-def new() -> str:
+def new_token() -> str:
     """A token that cannot be guessed."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
@@ -44,7 +44,7 @@ def file_for(url: str, environment: Mapping[str, str]) -> Path | None:
     return file_of(parts.port or 80, environment)
 
 
-def read(file: Path) -> str:
+def read_token(file: Path) -> str:
     """The token in a file; empty if there is none that we may read. A file that belongs to another
     user is not believed: its token would tell that user nothing, but neither would it be ours."""
     try:
@@ -57,7 +57,7 @@ def read(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def published(token: str, file: Path) -> Iterator[None]:
+def publish_token(token: str, file: Path) -> Iterator[None]:
     """Keep the token in ``file`` while inside; an empty one removes what a killed server left.
 
     Raises OSError if the file cannot be written.
@@ -76,5 +76,5 @@ def published(token: str, file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if read(file) == token:  # else another server has this port by now
+        if read_token(file) == token:  # else another server has this port by now
             file.unlink(missing_ok=True)

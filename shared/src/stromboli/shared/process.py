@@ -17,7 +17,7 @@ from stromboli.shared.runtime import http, runtime, telemetry
 from stromboli.shared.runtime import settings as settings_reader
 
 S = TypeVar("S", bound=msgspec.Struct)
-ASK_EVERY_S = 2.0
+PROBE_EVERY_S = 2.0
 """How often broker and API server are asked whether they are there: it takes them less than a
 millisecond."""
 
@@ -46,7 +46,7 @@ def start(
 
 
 @contextlib.asynccontextmanager
-async def health_served(health: runtime.Health, host: str, port: int) -> AsyncIterator[None]:
+async def serve_health(health: runtime.Health, host: str, port: int) -> AsyncIterator[None]:
     """``/livez``, ``/readyz`` and ``/metrics`` while inside."""
     bound = http.listen(host, port)
     async with http.serving(http.health_app(health), bound) as taken:
@@ -55,20 +55,22 @@ async def health_served(health: runtime.Health, host: str, port: int) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def connected(settings: KafkaSettings, health: runtime.Health) -> AsyncIterator[bus_port.Bus]:
+async def connect_bus(
+    settings: KafkaSettings, health: runtime.Health
+) -> AsyncIterator[bus_port.Bus]:
     """The log while inside; waits for a broker that is away, not ready meanwhile, nor later
     whenever it is away: a fold just waits then, so its reader would not notice."""
     health.set("log", "connecting")
     bus = KafkaBus(settings)
-    await runtime.persist(bus.__aenter__, "log", health)
+    await runtime.retry_until_available(bus.__aenter__, "log", health)
     try:
-        async with noticed(bus, "broker", health):
+        async with watch_dependency(bus, "broker", health):
             yield bus
     finally:
         await bus.__aexit__(None, None, None)
 
 
-class Outside(Protocol):
+class Dependency(Protocol):
     """What can be away."""
 
     async def is_reachable(self) -> bool:
@@ -76,13 +78,15 @@ class Outside(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def noticed(outside: Outside, fact: str, health: runtime.Health) -> AsyncIterator[None]:
+async def watch_dependency(
+    outside: Dependency, fact: str, health: runtime.Health
+) -> AsyncIterator[None]:
     """While inside, ``fact`` is a problem whenever ``outside`` does not answer."""
 
     async def ask() -> None:
         while True:
             health.set(fact, None if await outside.is_reachable() else "does not answer")
-            await asyncio.sleep(ASK_EVERY_S)
+            await asyncio.sleep(PROBE_EVERY_S)
 
     asking = asyncio.create_task(ask())
     try:

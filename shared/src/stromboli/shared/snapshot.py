@@ -207,7 +207,7 @@ class Sync:
 
     def __init__(self) -> None:
         self._kinds: dict[str, tuple[cluster.KindSynced, float]] = {}
-        self._others = cluster.RivalsSeen(rivals=())
+        self._others = cluster.CompetitorsObserved(competitors=())
 
     def apply(self, record: envelope.Record, after_s: float = -math.inf) -> None:
         """Fold a record of ``cluster.sync``; one that does not decode means not synced.
@@ -221,12 +221,12 @@ class Sync:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
             self._kinds.pop(record.key, None)
-            if record.key == cluster.RIVALS_KEY:
-                self._others = cluster.RivalsSeen(rivals=(), unknown=error.reason)
+            if record.key == cluster.COMPETITORS_KEY:
+                self._others = cluster.CompetitorsObserved(competitors=(), unknown=error.reason)
             return
         if isinstance(message, cluster.KindSynced):
             self._kinds[message.kind] = message, after_s
-        elif isinstance(message, cluster.RivalsSeen):
+        elif isinstance(message, cluster.CompetitorsObserved):
             self._others = message
 
     def missing(
@@ -262,16 +262,16 @@ class Sync:
     @property
     def claimed(self) -> frozenset[str]:
         """The scheduler names under which other systems act."""
-        return frozenset(rival.scheduler_name for rival in self._others.rivals)
+        return frozenset(rival.scheduler_name for rival in self._others.competitors)
 
-    def rivals(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
+    def competitors(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
         """Why one may not act under these names: a line for each lease by which another does."""
         lines = [
             f"Lease {rival.lease}, held by {rival.holder} since {rival.since}, claims the "
             f'scheduler name "{rival.scheduler_name}": two systems would act on the same objects; '
             f"stop the other one, or take the name out of STROM_<SERVICE>_SCHEDULER_NAMES of "
             f"admission, controller and scheduler"
-            for rival in self._others.rivals
+            for rival in self._others.competitors
             if rival.scheduler_name in scheduler_names
         ]
         if self._others.unknown:

@@ -157,14 +157,14 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.PODS: PODS,
 }
 """Kind -> its snapshot topic."""
-PICTURES: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY)
+MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY)
 """What sessions fold of the cluster, as it is now."""
 CHANGES = Topic(
     "cluster.changes",
     "topic/its key, or $kept",
     (
-        *dict.fromkeys(message for topic in PICTURES for message in topic.messages),
-        cluster.ChangesKept,
+        *dict.fromkeys(message for topic in MATERIALIZED for message in topic.messages),
+        cluster.HistoryCheckpointed,
     ),
     _KEPT_14_DAYS,
     "monitor",
@@ -172,7 +172,7 @@ CHANGES = Topic(
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind, or $rivals",
-    (cluster.KindSynced, cluster.RivalsSeen, log.Opened),
+    (cluster.KindSynced, cluster.CompetitorsObserved, log.Opened),
     _COMPACTED,
     "monitor",
     main=True,
@@ -207,7 +207,7 @@ OUTCOMES = Topic(
 BATCH_EVENTS = Topic(
     "batch.events",
     "job",
-    (batch.JobPhaseChanged, batch.TaskChanged, batch.JobDeleted, batch.CommandTaken),
+    (batch.JobPhaseChanged, batch.TaskChanged, batch.JobDeleted, batch.CommandAccepted),
     _KEPT_14_DAYS,
     "controller",
     stable=True,
@@ -215,7 +215,7 @@ BATCH_EVENTS = Topic(
 SUBMISSIONS = Topic(
     "admission.submissions",
     "any; those of one key are done in order",
-    (admission.Submitted,),
+    (admission.ObjectsSubmitted,),
     {
         "cleanup.policy": "delete",
         # As long as admission may be down: what is deleted unread never gets an answer. Tokens in
@@ -230,7 +230,7 @@ SUBMISSIONS = Topic(
 REVIEWS = Topic(
     "admission.reviews",
     "object, or submission",
-    (admission.Reviewed, admission.SubmissionAnswered, log.Opened),
+    (admission.ObjectReviewed, admission.SubmissionAnswered, log.Opened),
     _KEPT_14_DAYS,
     "admission",
     main=True,
@@ -238,11 +238,11 @@ REVIEWS = Topic(
 ANSWERS = Topic(
     "admission.answers",
     "idempotency key",
-    (admission.Answered,),
+    (admission.RequestAnswered,),
     {**_KEPT_14_DAYS, "retention.ms": str(DAY_MS)},
     "admission",
 )
-DEAD_LETTERS = Topic("dead.letters", "original topic", (log.Parked,), _KEPT_14_DAYS, None)
+DEAD_LETTERS = Topic("dead.letters", "original topic", (log.DeadLetter,), _KEPT_14_DAYS, None)
 
 ALL: tuple[Topic, ...] = (
     *SNAPSHOTS.values(),

@@ -13,7 +13,7 @@ from stromboli.cli.render import output
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
-    from stromboli.cli.client import RefusedError
+    from stromboli.cli.client import RejectedError
     from stromboli.cli.manifests import Manifest
 
 
@@ -37,15 +37,15 @@ def apply(
     server: options.Server = None,
 ) -> None:
     """Create or change objects: YAML or JSON, many documents, lists, directories, stdin."""
-    from stromboli.cli.client import RefusedError
+    from stromboli.cli.client import RejectedError
 
     found = manifests_of(files)
-    documents = [_in_namespace(manifest, namespace) for manifest in found]
+    documents = [_default_namespace(manifest, namespace) for manifest in found]
     with options.client(server) as client:
         try:
             applied = client.apply(documents)
-        except RefusedError as error:
-            raise _placed(error, found) from None
+        except RejectedError as error:
+            raise _with_source(error, found) from None
     output.show_lines(f"{title(one.object, one.name)} {one.result}" for one in applied)
 
 
@@ -63,7 +63,7 @@ def manifests_of(files: Sequence[str]) -> "list[Manifest]":
     return manifests.read(files, sys.stdin)
 
 
-def _in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
+def _default_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
     """The document in the namespace asked for; one that names another is refused."""
     document = manifest.document
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
@@ -80,7 +80,7 @@ def _in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _placed(error: "RefusedError", found: "Sequence[Manifest]") -> CommandError:
+def _with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandError:
     """The refusal with file and line instead of the number of the object."""
     details = []
     for violation in error.violations:

@@ -10,7 +10,7 @@ import msgspec
 from stromboli.cli import options
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output, pod_status
-from stromboli.client.answers import Explanation
+from stromboli.client.responses import Explanation
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 if TYPE_CHECKING:
@@ -42,26 +42,26 @@ _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 def explain(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    output_format: options.Shape = output.Shape.TABLE,
+    output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
     """Why a job waits: what blocks it, by how much, and who is in front."""
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
-        is_shown = output_format is output.Shape.TABLE
-        pods = unstarted(client, namespace, name) if is_shown else []
+        is_shown = output_format is output.DocumentFormat.TABLE
+        pods = pods_failing_to_start(client, namespace, name) if is_shown else []
     if is_shown:
         output.show_lines(render(answer, pods))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
 
-def unstarted(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
+def pods_failing_to_start(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
     """A job's pods that have a node and cannot start there; none if they are not the asker's to
     see."""
     with contextlib.suppress(CommandError):
         pods = map(pod_status.decode, client.pods(namespace, name))
-        return [pod for pod in pods if pod_status.obstacle(pod) is not None]
+        return [pod for pod in pods if pod_status.start_error(pod) is not None]
     return []
 
 
@@ -69,11 +69,11 @@ def render(explanation: Explanation, pods: Sequence[pod_status.Pod] = ()) -> lis
     """The explanation as lines of text: a headline, then a fact a line. ``pods``: those that cannot
     start on their nodes."""
     explained = explanation.explained
-    said = _unscheduled(explanation.held) + _of_nodes(pods)
+    said = _unscheduled(explanation.held) + _kubelet_messages(pods)
     if explained is None:
         return [f"{explanation.job} {_headline(explanation, pods)}.", *said]
     facts = [
-        ("queue", _place(explained.queue, explanation.in_front)),
+        ("queue", _queue_position(explained.queue, explanation.in_front)),
         ("gang", _gang(explained)),
         *(("short of", line) for line in _shortages(explained.shortages)),
         *(("nodes", f"{refused.nodes} out: {refused.reason}") for refused in explained.refusals),
@@ -81,7 +81,7 @@ def render(explanation: Explanation, pods: Sequence[pod_status.Pod] = ()) -> lis
     if explained.message:
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} waits: {TIERS[explained.tier]}."
-    told = [f"  {label:<10} {text}" for label, text in _without_repeats(facts)]
+    told = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *told, *said]
 
 
@@ -103,19 +103,19 @@ def _unscheduled(held: str) -> list[str]:
     return [f"  {who:<10} {held.strip()}"] if held else []
 
 
-def _of_nodes(pods: Sequence[pod_status.Pod]) -> list[str]:
+def _kubelet_messages(pods: Sequence[pod_status.Pod]) -> list[str]:
     """What nodes say of pods that cannot start there, each obstacle once."""
     counts: dict[str, int] = {}
     for pod in pods:
-        found = pod_status.obstacle(pod)
+        found = pod_status.start_error(pod)
         if found is not None:
             said = ": ".join(filter(None, (found.reason, found.message.strip())))
             counts[said] = counts.get(said, 0) + 1
     facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
-    return [f"  {label:<10} {text}" for label, text in _without_repeats(facts)]
+    return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
 
 
-def human(resource: str, amount: int) -> str:
+def format_amount(resource: str, amount: int) -> str:
     """An amount in a resource's unit as people say it: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
     if resource == "memory":
         return _bytes(amount)
@@ -133,7 +133,7 @@ def job_name(pod_group: str) -> str:
     return pod_group if job.endswith("/podgroup") or job == "podgroup" else job
 
 
-def _place(queue: str, in_front: tuple[str, ...] | None) -> str:
+def _queue_position(queue: str, in_front: tuple[str, ...] | None) -> str:
     if in_front is None:
         return f"{queue}, its place in line is not known"
     if not in_front:
@@ -158,22 +158,22 @@ def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
     lines = []
     for one in shortages:
         needed, free, total = (
-            human(one.resource, value) for value in (one.needed, one.free, one.total)
+            format_amount(one.resource, value) for value in (one.needed, one.free, one.total)
         )
         missing = one.needed - one.free
         if missing > 0:
-            end = f"{human(one.resource, missing)} too little"
+            end = f"{format_amount(one.resource, missing)} too little"
         elif one.allocated is not None:
             end = "enough, but not for its queue now"
         else:
             end = "enough in sum, but scattered over the nodes"
         lines.append(f"{one.resource}: needs {needed}, free {free} of {total}: {end}")
         if one.allocated is not None:
-            lines.append(f"{one.resource} of the queue: {_part(one)}")
+            lines.append(f"{one.resource} of the queue: {_queue_shortage(one)}")
     return lines
 
 
-def _part(one: Shortage) -> str:
+def _queue_shortage(one: Shortage) -> str:
     """What the queue holds of a resource and what it may."""
     amounts = (
         ("holds", one.allocated),
@@ -182,11 +182,13 @@ def _part(one: Shortage) -> str:
         ("may have", one.capability),
     )
     return ", ".join(
-        f"{word} {human(one.resource, amount)}" for word, amount in amounts if amount is not None
+        f"{word} {format_amount(one.resource, amount)}"
+        for word, amount in amounts
+        if amount is not None
     )
 
 
-def _without_repeats(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _collapse_labels(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """A label stands on the first of its lines only."""
     labels = [""] + [label for label, _ in facts]
     return [

@@ -17,7 +17,7 @@ NARROWEST = 100
 """Columns that a picture takes at least: a narrower terminal wraps it."""
 
 
-class Drawing(StrEnum):
+class DrawingFormat(StrEnum):
     """What ``--output`` takes where something is drawn."""
 
     TEXT = "text"
@@ -32,15 +32,15 @@ def _group() -> None:
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return options.names(ctx, incomplete, lambda client: client.nodes())
+    return options.complete_names(ctx, incomplete, lambda client: client.nodes())
 
 
 @app.command("view")
 def view(
     node: Annotated[str, typer.Argument(help="Name of the node.", autocompletion=_names)],
     output_format: Annotated[
-        Drawing, typer.Option("--output", "-o", help="How to show it; svg is a picture.")
-    ] = Drawing.TEXT,
+        DrawingFormat, typer.Option("--output", "-o", help="How to show it; svg is a picture.")
+    ] = DrawingFormat.TEXT,
     server: options.Server = None,
 ) -> None:
     """Draw a node: NUMA nodes, CPUs, GPUs and network cards, the ways between them, and who has
@@ -61,14 +61,14 @@ def view(
                 "no agent has told what it has",
                 "run the agent on it: docs/node-agent.md",
             ) from None
-    if output_format in (Drawing.JSON, Drawing.YAML):
-        output.show_document(output.Shape(output_format.value), msgspec.to_builtins(seen))
+    if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
+        output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
         return
-    picture = node_layout.picture(seen, datetime.now(UTC))
-    if output_format is Drawing.SVG:
+    picture = node_layout.node_layout(seen, datetime.now(UTC))
+    if output_format is DrawingFormat.SVG:
         from stromboli.cli.render import node_svg
 
-        output.show_lines([node_svg.drawn(picture)])
+        output.show_lines([node_svg.render_svg(picture)])
         return
     from rich.console import Console
 
@@ -76,4 +76,4 @@ def view(
 
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)
-    console.print(node_text.drawn(picture))
+    console.print(node_text.render_text(picture))

@@ -49,8 +49,8 @@ def list_pods(
     is_wide = output_format is output.Format.WIDE
 
     def is_wanted(pod: pod_status.Pod) -> bool:
-        is_others = (job, queue) == (None, None) and is_in_line(pod)
-        is_asked = is_others or is_of(pod, job, queue)
+        is_others = (job, queue) == (None, None) and is_gang_or_queue_pod(pod)
+        is_asked = is_others or matches_job_and_queue(pod, job, queue)
         return is_asked and selectors.matches(wanted, pod.metadata.labels)
 
     def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
@@ -78,22 +78,22 @@ def read(client: "Client", namespace: str | None) -> list[pod_status.Pod]:
     return sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
 
-def is_of(pod: pod_status.Pod, job: str | None, queue: str | None) -> bool:
+def matches_job_and_queue(pod: pod_status.Pod, job: str | None, queue: str | None) -> bool:
     """Whether a pod belongs to this job and queue; to any job if neither is named."""
     own = pod.metadata.label(keys.JOB_NAME)
-    if queue is not None and queue not in queues_of(pod):
+    if queue is not None and queue not in queue_names_of(pod):
         return False
     if job is None:
         return own is not None or queue is not None
     return own == job
 
 
-def is_in_line(pod: pod_status.Pod) -> bool:
+def is_gang_or_queue_pod(pod: pod_status.Pod) -> bool:
     """Whether a pod, whoever made it, has a PodGroup or asks for a queue."""
-    return bool(pod.metadata.annotation(keys.GROUP_NAME) or queues_of(pod))
+    return bool(pod.metadata.annotation(keys.GROUP_NAME) or queue_names_of(pod))
 
 
-def queues_of(pod: pod_status.Pod) -> tuple[str, ...]:
+def queue_names_of(pod: pod_status.Pod) -> tuple[str, ...]:
     """The queue that a pod names, by its label or annotation."""
     names = (pod.metadata.label(keys.QUEUE_NAME), pod.metadata.annotation(keys.NAMESPACE_QUEUE))
     return tuple(name for name in names if name)
@@ -115,8 +115,8 @@ def wide(pod: pod_status.Pod) -> tuple[str, ...]:
     return (
         pod.metadata.label(keys.JOB_NAME) or "",
         pod.metadata.annotation(keys.TASK_SPEC) or "",
-        next(iter(queues_of(pod)), ""),
+        next(iter(queue_names_of(pod)), ""),
         pod.status.pod_ip,
         pod.spec.node_name,
-        pod_status.waits(pod),
+        pod_status.unschedulable_message(pod),
     )

@@ -77,12 +77,12 @@ def list_queues(
     with options.client(server) as client:
         if watch:
             # To count all PodGroups anew with each change would cost too much: the status has it.
-            listed = _listing(wanted, output_format, told)
+            listed = _listing(wanted, output_format, reported_counts)
             listing.follow(client, listed, output_format, calls.watch_queues())
             return
         raws = client.queues()
-        numbers = counts(client) if output_format.is_table else Counts()
-        counted = functools.partial(of_queue, numbers)
+        numbers = count_pod_groups(client) if output_format.is_table else Counts()
+        counted = functools.partial(counts_of_queue, numbers)
         listing.show(client, _listing(wanted, output_format, counted), output_format, raws)
 
 
@@ -118,11 +118,11 @@ def get(
         if not output_format.is_table:
             output.show_objects(output_format, kinds.QUEUES, [raw])
             return
-        queue, numbers = client.decode(kinds.QUEUES, raw), counts(client)
+        queue, numbers = client.decode(kinds.QUEUES, raw), count_pod_groups(client)
     is_wide = output_format is output.Format.WIDE
-    cells = row(queue, of_queue(numbers, queue)) + (wide(queue) if is_wide else ())
+    cells = row(queue, counts_of_queue(numbers, queue)) + (wide(queue) if is_wide else ())
     output.show_table(HEADERS + (WIDE_HEADERS if is_wide else ()), [cells])
-    output.show_lines([*shares(queue), *wrong(queue)])
+    output.show_lines([*shares(queue), *invalid_fields(queue)])
 
 
 app.command("operate")(queue_changes.operate)
@@ -139,18 +139,18 @@ def delete(
 ) -> None:
     """Delete queues that no work is in."""
     with options.client(server) as client:
-        numbers = None if force else counts(client)
+        numbers = None if force else count_pod_groups(client)
 
         def remove(name: str) -> str:
             if numbers is not None:
-                refuse_with_work(name, numbers)
+                reject_nonempty(name, numbers)
             client.delete_queue(name)
             return f"{output.title(kinds.QUEUES, name)} deleted"
 
         options.for_each(names, remove)
 
 
-def refuse_with_work(name: str, numbers: Counts) -> None:
+def reject_nonempty(name: str, numbers: Counts) -> None:
     """Raises CommandError for a queue with PodGroups that have not ended: nothing of them would be
     placed any more, and what runs of them would be counted in no queue."""
     phases = {phase: numbers[name, phase] for phase in UNFINISHED if numbers[name, phase]}
@@ -195,28 +195,28 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
     ]
 
 
-def wrong(queue: scheduling.Queue) -> Sequence[str]:
+def invalid_fields(queue: scheduling.Queue) -> Sequence[str]:
     """What admission would refuse in the queue as it stands, if it came past it."""
     found = queue.metadata.annotation(keys.VIOLATIONS)
-    return [f"{'wrong':<11} {found}"] if found else []
+    return [f"{'invalid_fields':<11} {found}"] if found else []
 
 
 def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "=") -> str:
     return comma.join(f"{name}{equals}{amount}" for name, amount in (amounts or {}).items())
 
 
-def of_queue(counts: Counts, queue: scheduling.Queue) -> Sequence[int]:
+def counts_of_queue(counts: Counts, queue: scheduling.Queue) -> Sequence[int]:
     """How many of its PodGroups are in each of ``PHASES``."""
     return [counts[queue.metadata.name, phase] for phase in PHASES]
 
 
-def told(queue: scheduling.Queue) -> Sequence[int]:
+def reported_counts(queue: scheduling.Queue) -> Sequence[int]:
     """The same, as the controller last counted."""
     status = queue.status
     return (status.inqueue, status.pending, status.running, status.unknown, status.completed)
 
 
-def counts(client: "Client") -> Counts:
+def count_pod_groups(client: "Client") -> Counts:
     """All PodGroups by queue and phase; one without a phase is Pending."""
     groups = (client.decode(kinds.POD_GROUPS, raw) for raw in client.pod_groups())
     return Counter((group.spec.queue, group.status.phase or "Pending") for group in groups)

@@ -44,7 +44,7 @@ def top(
     pause_s = options.duration_s(every, "--every") or 2.0
     with options.client(server) as client:
         if once or not sys.stdout.isatty():
-            facts, headers, rows = look(client, what)
+            facts, headers, rows = read_table(client, what)
             width = output.columns() if sys.stdout.isatty() else None
             output.show_lines([*headline(facts, width), ""])
             output.show_table(headers, rows)
@@ -80,9 +80,11 @@ def screen(
         kept = kept[: len(kept) - max((len(lines) - height) // len(headers), 1)]
 
 
-def look(client: "Client", what: What) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
+def read_table(
+    client: "Client", what: What
+) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
     """Facts about the whole, and the table below it with its headers. Raises CommandError."""
-    seen = usage.read(_input(client))
+    seen = usage.read(_scheduling_input(client))
     if what is What.QUEUES:
         headers, rows = usage.queues(seen)
     elif what is What.JOBS:
@@ -92,7 +94,7 @@ def look(client: "Client", what: What) -> tuple[list[str], tuple[str, ...], list
     return usage.headline(seen), headers, rows
 
 
-def _input(client: "Client") -> tuple[msgspec.Raw, ...]:
+def _scheduling_input(client: "Client") -> tuple[msgspec.Raw, ...]:
     """All that scheduling looks at, or one line about the many rights that this takes."""
     from stromboli.cli.client import ForbiddenError
 
@@ -115,6 +117,6 @@ def _live(client: "Client", what: What, pause_s: float) -> None:
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
             size = live.console.size
-            lines = screen(*look(client, what), size.width, size.height)
+            lines = screen(*read_table(client, what), size.width, size.height)
             live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
             time.sleep(pause_s)

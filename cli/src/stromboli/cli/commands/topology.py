@@ -9,7 +9,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.render import output, usage
-from stromboli.shared import network
+from stromboli.shared import network_topology
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
 
@@ -20,7 +20,7 @@ CLUSTER = "cluster"
 """What the root of all domains is called."""
 
 
-class Place(msgspec.Struct, rename="camel"):
+class Domain(msgspec.Struct, rename="camel"):
     """A domain of the network, or a node (tier -1). ``idle_nodes``: nodes on which nobody holds
     anything. Amounts are in their resources' units; ``free`` is never below 0."""
 
@@ -31,14 +31,14 @@ class Place(msgspec.Struct, rename="camel"):
     idle_nodes: int = 0
     free: Amounts = {}
     total: Amounts = {}
-    inside: list["Place"] = []
+    inside: list["Domain"] = []
 
     def take(self, held: Amounts, has: Amounts) -> None:
         """Count a node in."""
         self.nodes += 1
         self.idle_nodes += not any(held.get(each, 0) for each in usage.RESOURCES)
         self.total = units.add(self.total, has)
-        self.free = units.add(self.free, _left(has, held))
+        self.free = units.add(self.free, _free_amounts(has, held))
 
 
 WIDEST = 10_000
@@ -47,7 +47,7 @@ WIDEST = 10_000
 
 def topology(
     nodes: Annotated[bool, typer.Option("--nodes", help="Show each node, too.")] = False,
-    output_format: options.Shape = output.Shape.TABLE,
+    output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
     """Show the network's racks and what holds them (HyperNodes), with what is free in each.
@@ -56,73 +56,80 @@ def topology(
     """
     with options.client(server) as client:
         seen = usage.read(client.scheduling_input().items)
-    root, complaints = places(seen, with_nodes=nodes)
-    if output_format is output.Shape.TABLE:
+    root, complaints = domain_tree(seen, with_nodes=nodes)
+    if output_format is output.DocumentFormat.TABLE:
         from rich.console import Console
 
-        Console(width=WIDEST, highlight=False).print(_drawn(root), soft_wrap=True)
+        Console(width=WIDEST, highlight=False).print(_tree(root), soft_wrap=True)
     else:
         output.show_document(output_format, msgspec.to_builtins(root))
     for complaint in complaints:
         output.show_note(f"note: {complaint}")
 
 
-def places(seen: usage.Seen, *, with_nodes: bool = False) -> tuple[Place, list[str]]:
+def domain_tree(
+    seen: usage.ClusterObjects, *, with_nodes: bool = False
+) -> tuple[Domain, list[str]]:
     """The whole cluster with all inside of it, and what of the HyperNodes makes no sense."""
     labels = {each.metadata.name: each.metadata.labels or {} for each in seen.nodes}
-    found = network.layout(seen.hyper_nodes, labels)
+    found = network_topology.layout(seen.hyper_nodes, labels)
     tier_names = {each.metadata.name: each.spec.tier_name for each in seen.hyper_nodes}
     made = [
-        Place(name, tier, tier_names.get(name, ""))
+        Domain(name, tier, tier_names.get(name, ""))
         for name, tier in zip(found.names, found.tiers, strict=True)
     ]
-    made[network.ROOT_INDEX].name = CLUSTER
+    made[network_topology.ROOT_INDEX].name = CLUSTER
     for at, parent in enumerate(found.parents):
-        if at != network.ROOT_INDEX:
+        if at != network_topology.ROOT_INDEX:
             made[parent].inside.append(made[at])
-    held = _held(seen)
+    held = _allocated(seen)
     for node in sorted(seen.nodes, key=lambda each: each.metadata.name):
         name, has = node.metadata.name, units.amounts(node.status.allocatable or {})
         if with_nodes:
-            own = Place(name, -1)
+            own = Domain(name, -1)
             own.take(held.get(name, {}), has)
             made[found.homes[name]].inside.append(own)
-        for at in _upwards(found, found.homes[name]):
+        for at in _ancestors(found, found.homes[name]):
             made[at].take(held.get(name, {}), has)
-    return made[network.ROOT_INDEX], [*found.complaints, *_outside(seen, found)]
+    return made[network_topology.ROOT_INDEX], [
+        *found.complaints,
+        *_nodes_without_domain(seen, found),
+    ]
 
 
-def _outside(seen: usage.Seen, found: network.Layout) -> Iterator[str]:
+def _nodes_without_domain(
+    seen: usage.ClusterObjects, found: network_topology.Layout
+) -> Iterator[str]:
     """Nodes in no HyperNode, where there are any HyperNodes."""
-    outside = sorted(name for name, at in found.homes.items() if at == network.ROOT_INDEX)
+    outside = sorted(name for name, at in found.homes.items() if at == network_topology.ROOT_INDEX)
     if seen.hyper_nodes and outside:
-        named = ", ".join(outside[: network.NAMED])
-        more = len(outside) - network.NAMED
+        named = ", ".join(outside[: network_topology.NODES_BY_NAME])
+        more = len(outside) - network_topology.NODES_BY_NAME
         listed = f"{named} and {more} more" if more > 0 else named
         yield f"in no HyperNode, so that no gang that must lie near together goes there: {listed}"
 
 
-def _upwards(found: network.Layout, at: int) -> Iterator[int]:
-    while at != network.ROOT_INDEX:
+def _ancestors(found: network_topology.Layout, at: int) -> Iterator[int]:
+    while at != network_topology.ROOT_INDEX:
         yield at
         at = found.parents[at]
-    yield network.ROOT_INDEX
+    yield network_topology.ROOT_INDEX
 
 
-def _held(seen: usage.Seen) -> dict[str, Amounts]:
+def _allocated(seen: usage.ClusterObjects) -> dict[str, Amounts]:
     held: dict[str, Amounts] = {}
-    for pod in usage.alive(seen):
+    for pod in usage.active_pods(seen):
         node = pod.spec.node_name
         if node:
             held[node] = units.add(held.get(node, {}), usage.request(pod))
     return held
 
 
-def _left(has: Amounts, held: Amounts) -> Amounts:
+def _free_amounts(has: Amounts, held: Amounts) -> Amounts:
     return {name: max(amount - held.get(name, 0), 0) for name, amount in has.items()}
 
 
-def line(place: Place) -> str:
+def line(place: Domain) -> str:
     """A place in a line."""
     if place.tier < 0:
         return f"{place.name}   {_free(place)}"
@@ -130,21 +137,21 @@ def line(place: Place) -> str:
     return f"{place.name}   {tier}   {place.nodes} nodes, {place.idle_nodes} idle   {_free(place)}"
 
 
-def _free(place: Place) -> str:
+def _free(place: Domain) -> str:
     shown = [
-        f"{explain.human(name, place.free.get(name, 0))} of "
-        f"{explain.human(name, place.total[name])} {usage.label(name)}"
+        f"{explain.format_amount(name, place.free.get(name, 0))} of "
+        f"{explain.format_amount(name, place.total[name])} {usage.label(name)}"
         for name in usage.RESOURCES
         if place.total.get(name)
     ]
     return f"free: {', '.join(shown)}" if shown else "nothing"
 
 
-def _drawn(root: Place) -> "Tree":
+def _tree(root: Domain) -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    def add(to: "Tree", place: Place) -> None:
+    def add(to: "Tree", place: Domain) -> None:
         branch = to.add(Text(line(place)))
         for each in place.inside:
             add(branch, each)

@@ -16,7 +16,7 @@ from stromboli.client import calls
 from stromboli.shared.api import kinds
 
 
-class Maker(msgspec.Struct, frozen=True):
+class WorkloadKind(msgspec.Struct, frozen=True):
     """A kind of them, and how people see it."""
 
     kind: kinds.Kind[Any]
@@ -30,7 +30,7 @@ class Maker(msgspec.Struct, frozen=True):
     """The column that says that it is gone."""
 
 
-FLOWS = Maker(
+FLOWS = WorkloadKind(
     kinds.JOB_FLOWS,
     workload_view.FLOW_HEADERS,
     workload_view.flow_row,
@@ -39,22 +39,22 @@ FLOWS = Maker(
     workload_view.FLOW_JOB_HEADERS,
     "PHASE",
 )
-TEMPLATES = Maker(
+TEMPLATES = WorkloadKind(
     kinds.JOB_TEMPLATES,
     workload_view.TEMPLATE_HEADERS,
     workload_view.template_row,
     workload_view.template_facts,
 )
-CRONS = Maker(
+CRONS = WorkloadKind(
     kinds.CRON_JOBS, workload_view.CRON_HEADERS, workload_view.cron_row, workload_view.cron_facts
 )
 
 
-def _app(maker: Maker, text: str) -> typer.Typer:
+def _app(workload: WorkloadKind, text: str) -> typer.Typer:
     """The commands that all of them have."""
-    word = calls.MAKERS[maker.kind]
+    word = calls.MAKERS[workload.kind]
     app = typer.Typer(cls=options.Group, help=text)
-    complete = options.maker_names(maker.kind)
+    complete = options.workload_names(workload.kind)
     one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
     several = typer.Argument(
         metavar=f"{word.upper()}...", help="Their names.", autocompletion=complete
@@ -70,7 +70,7 @@ def _app(maker: Maker, text: str) -> typer.Typer:
         server: options.Server = None,
     ) -> None:
         space = None if all_namespaces else namespace
-        _list(maker, space, selector, output_format, server, watch=watch)
+        _list(workload, space, selector, output_format, server, watch=watch)
 
     @app.command("get", help=f"Show a {word}, and what was last said of it.")
     def get(
@@ -79,7 +79,7 @@ def _app(maker: Maker, text: str) -> typer.Typer:
         output_format: options.Output = output.Format.TABLE,
         server: options.Server = None,
     ) -> None:
-        _get(maker, namespace, name, output_format, server)
+        _get(workload, namespace, name, output_format, server)
 
     @app.command("delete", help=f"Delete {word}s and all that is their own.")
     def delete(
@@ -90,8 +90,8 @@ def _app(maker: Maker, text: str) -> typer.Typer:
         with options.client(server) as client:
 
             def remove(name: str) -> str:
-                client.send(calls.delete_maker(maker.kind, namespace, name))
-                return f"{output.title(maker.kind, name)} deleted"
+                client.send(calls.delete_workload(workload.kind, namespace, name))
+                return f"{output.title(workload.kind, name)} deleted"
 
             options.for_each(names, remove)
 
@@ -99,7 +99,7 @@ def _app(maker: Maker, text: str) -> typer.Typer:
 
 
 def _list(
-    maker: Maker,
+    workload: WorkloadKind,
     namespace: str | None,
     selector: str,
     output_format: output.Format,
@@ -109,37 +109,41 @@ def _list(
 ) -> None:
     wanted = options.selector(selector)
     found = listing.Listing(
-        kind=maker.kind,
-        what=f"{calls.MAKERS[maker.kind]}s",
-        headers=maker.headers,
-        row=maker.row,
+        kind=workload.kind,
+        what=f"{calls.MAKERS[workload.kind]}s",
+        headers=workload.headers,
+        row=workload.row,
         is_wanted=lambda each: selectors.matches(wanted, each.metadata.labels),
         namespace=namespace,
-        state=maker.state,
+        state=workload.state,
     )
     with options.client(server) as client:
         if watch:
-            call = calls.watch_makers(maker.kind, namespace or "")
+            call = calls.watch_workloads(workload.kind, namespace or "")
             listing.follow(client, found, output_format, call)
         else:
-            listing.show(client, found, output_format, client.makers(maker.kind, namespace))
+            listing.show(client, found, output_format, client.workloads(workload.kind, namespace))
 
 
 def _get(
-    maker: Maker, namespace: str, name: str, output_format: output.Format, server: str | None
+    workload: WorkloadKind,
+    namespace: str,
+    name: str,
+    output_format: output.Format,
+    server: str | None,
 ) -> None:
     with options.client(server) as client:
-        raw = client.send(calls.maker(maker.kind, namespace, name))
+        raw = client.send(calls.workload(workload.kind, namespace, name))
         if not output_format.is_table:
-            output.show_objects(output_format, maker.kind, [raw])
+            output.show_objects(output_format, workload.kind, [raw])
             return
-        found = client.decode(maker.kind, raw)
-        events = client.send(calls.maker_events(maker.kind, namespace, name)).items
+        found = client.decode(workload.kind, raw)
+        events = client.send(calls.workload_events(workload.kind, namespace, name)).items
     now = datetime.now(UTC)
-    output.show_lines(maker.facts(found, now))
-    if maker.rows is not None:
+    output.show_lines(workload.facts(found, now))
+    if workload.rows is not None:
         output.show_lines([""])
-        output.show_table(maker.row_headers, maker.rows(found, now))
+        output.show_table(workload.row_headers, workload.rows(found, now))
     if events:
         output.show_lines([""])
         output.show_table(workload_view.EVENT_HEADERS, workload_view.event_rows(events, now))
@@ -154,7 +158,7 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
     }
     with options.client(server) as client:
         # Applied to one that is not there it would be a new one, and a bad one.
-        client.send(calls.maker(kinds.CRON_JOBS, namespace, name))
+        client.send(calls.workload(kinds.CRON_JOBS, namespace, name))
         client.apply([document])
     said = "suspended" if is_suspended else "resumed"
     output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
@@ -168,7 +172,7 @@ CronName = Annotated[
     typer.Argument(
         metavar="CRON",
         help="Its name.",
-        autocompletion=options.maker_names(kinds.CRON_JOBS),
+        autocompletion=options.workload_names(kinds.CRON_JOBS),
     ),
 ]
 

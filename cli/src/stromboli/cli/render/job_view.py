@@ -7,8 +7,8 @@ import msgspec
 
 from stromboli.cli.commands import explain
 from stromboli.cli.render import output, pod_status
-from stromboli.client import answers, phases
-from stromboli.shared import devices, keys
+from stromboli.client import phases, responses
+from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.formats import indexes
 from stromboli.shared.jobspec import debug_tools
@@ -101,7 +101,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         lines.append(("priority", spec.priority_class_name))
     if spec.plugins:
         lines.append(("plugins", ", ".join(spec.plugins)))
-    if beside := [wish.tool for wish in debug_tools.wishes(job)]:
+    if beside := [wish.tool for wish in debug_tools.requested_tools(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
 
@@ -165,15 +165,17 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
             pod_status.restarts(pod, now),
             pod.spec.node_name,
             output.age(pod.metadata.creation_timestamp, now),
-            devices.written(devices.meant(pod.metadata.annotations)),
+            device_annotations.format_assignments(
+                device_annotations.assigned_devices(pod.metadata.annotations)
+            ),
         )
         for pod in sorted(pods, key=_order)
     ]
 
 
-def waits(explanation: answers.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
+def waits(explanation: responses.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
     """Why it waits, with what nodes say of its pods; nothing if it does not."""
-    unstarted = [pod for pod in pods if pod_status.obstacle(pod) is not None]
+    unstarted = [pod for pod in pods if pod_status.start_error(pod) is not None]
     if explanation.explained is None and not explanation.held and not unstarted:
         return []
     return ["", *explain.render(explanation, unstarted)]

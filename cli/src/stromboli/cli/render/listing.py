@@ -57,7 +57,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         return self.namespace is None and self.has_namespace
 
 
-class Told(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """What happened to an object, as an API server's watch has it: ADDED, MODIFIED or DELETED."""
 
     type: str
@@ -65,7 +65,7 @@ class Told(msgspec.Struct, frozen=True):
     raw: bytes
 
 
-class Followed:
+class ListWatch:
     """What is told of a list that goes on: first everything, together, then each change.
 
     An object that is no longer wanted is told once more, as DELETED. After a break everything
@@ -75,44 +75,44 @@ class Followed:
     def __init__(self, decode: Callable[[bytes], Any], is_wanted: Callable[[Any], bool]) -> None:
         self._decode = decode
         self._is_wanted = is_wanted
-        self._known: dict[str, Told] = {}
-        self._again: dict[str, Told] | None = {}
+        self._known: dict[str, WatchEvent] = {}
+        self._relisted: dict[str, WatchEvent] | None = {}
 
-    def feed(self, change: Change[bytes]) -> list[Told] | None:
+    def feed(self, change: Change[bytes]) -> list[WatchEvent] | None:
         """What is to be told now, by namespace and name; None while all of it is still coming."""
         if change.type == "reset":
-            self._again = {}
+            self._relisted = {}
         elif change.type == "synced":
-            again, self._again = self._again, None
-            return [] if again is None else self._caught_up(again)
+            relisted, self._relisted = self._relisted, None
+            return [] if relisted is None else self._relist(relisted)
         elif change.object is not None:
-            told = Told(change.type.upper(), self._decode(change.object), change.object)
-            if self._again is None:
-                return self._changed(told)
-            self._again[told.object.metadata.key] = told
+            event = WatchEvent(change.type.upper(), self._decode(change.object), change.object)
+            if self._relisted is None:
+                return self._apply(event)
+            self._relisted[event.object.metadata.key] = event
         return None
 
-    def _caught_up(self, now: Mapping[str, Told]) -> list[Told]:
+    def _relist(self, now: Mapping[str, WatchEvent]) -> list[WatchEvent]:
         gone = [
-            msgspec.structs.replace(told, type="DELETED")
-            for key, told in self._known.items()
+            msgspec.structs.replace(event, type="DELETED")
+            for key, event in self._known.items()
             if key not in now
         ]
-        told = [one for each in (*gone, *now.values()) for one in self._changed(each)]
-        return sorted(told, key=lambda each: each.object.metadata.key)
+        event = [one for each in (*gone, *now.values()) for one in self._apply(each)]
+        return sorted(event, key=lambda each: each.object.metadata.key)
 
-    def _changed(self, told: Told) -> list[Told]:
-        metadata = told.object.metadata
+    def _apply(self, event: WatchEvent) -> list[WatchEvent]:
+        metadata = event.object.metadata
         before = self._known.get(metadata.key)
-        if told.type == "DELETED" or not self._is_wanted(told.object):
+        if event.type == "DELETED" or not self._is_wanted(event.object):
             self._known.pop(metadata.key, None)
-            return [] if before is None else [msgspec.structs.replace(told, type="DELETED")]
-        self._known[metadata.key] = told
+            return [] if before is None else [msgspec.structs.replace(event, type="DELETED")]
+        self._known[metadata.key] = event
         if before is None:
-            return [msgspec.structs.replace(told, type="ADDED")]
+            return [msgspec.structs.replace(event, type="ADDED")]
         if before.object.metadata.resource_version == metadata.resource_version:
             return []
-        return [msgspec.structs.replace(told, type="MODIFIED")]
+        return [msgspec.structs.replace(event, type="MODIFIED")]
 
 
 def show(
@@ -130,7 +130,7 @@ def show(
     if not wanted.is_table:
         output.show_objects(wanted, listing.kind, [raw for _, raw in found], many=True)
     elif not found:
-        output.show_none(listing.what, listing.namespace)
+        output.show_empty_list(listing.what, listing.namespace)
     else:
         now = datetime.now(UTC)
         output.show_table(listing.all_headers, [listing.cells(each, now) for each, _ in found])
@@ -142,32 +142,34 @@ def follow(
     """The list and all that happens to it, until Ctrl-C. Raises CommandError."""
     # Ctrl-C is the way to end it, so nothing has gone wrong then.
     with contextlib.suppress(KeyboardInterrupt):
-        tell = _table(listing) if wanted.is_table else _documents(listing, wanted)
-        for told in _following(client, listing, call):
-            tell(told)
+        show_events = _table(listing) if wanted.is_table else _documents(listing, wanted)
+        for event in _watch_events(client, listing, call):
+            show_events(event)
 
 
-def _following(client: "Client", listing: Listing, call: "calls.Call[Any]") -> Iterator[list[Told]]:
-    followed = Followed(lambda raw: client.decode(listing.kind, raw), listing.is_wanted)
+def _watch_events(
+    client: "Client", listing: Listing, call: "calls.Call[Any]"
+) -> Iterator[list[WatchEvent]]:
+    list_watch = ListWatch(lambda raw: client.decode(listing.kind, raw), listing.is_wanted)
     has_begun = False
     for change in client.watch(call):
-        told = followed.feed(change)
-        if told or (told is not None and not has_begun):
+        event = list_watch.feed(change)
+        if event or (event is not None and not has_begun):
             has_begun = True
-            yield told
+            yield event
 
 
-def _table(listing: Listing) -> Callable[[list[Told]], None]:
-    table: output.Growing | None = None
+def _table(listing: Listing) -> Callable[[list[WatchEvent]], None]:
+    table: output.StreamingTable | None = None
     shown: dict[str, tuple[str, ...]] = {}
     began = datetime.now(UTC)
 
-    def tell(told: list[Told]) -> None:
+    def show_events(event: list[WatchEvent]) -> None:
         nonlocal table
-        if not told:  # that there is nothing is told at first only
-            output.show_none(listing.what, listing.namespace)
+        if not event:  # that there is nothing is told at first only
+            output.show_empty_list(listing.what, listing.namespace)
         now, rows = datetime.now(UTC), []
-        for one in told:
+        for one in event:
             is_gone = one.type == "DELETED" and listing.is_wanted(one.object)
             # What a row said at one moment: time alone makes no row.
             said = listing.cells(one.object, began, is_gone=is_gone)
@@ -177,19 +179,22 @@ def _table(listing: Listing) -> Callable[[list[Told]], None]:
             if one.type == "DELETED":
                 del shown[one.object.metadata.key]
         if rows:
-            table = table or output.growing(listing.all_headers)
+            table = table or output.streaming_table(listing.all_headers)
             table.show(rows)
 
-    return tell
+    return show_events
 
 
-def _documents(listing: Listing, wanted: output.Format) -> Callable[[list[Told]], None]:
-    def tell(told: list[Told]) -> None:
-        for one in told:
+def _documents(listing: Listing, wanted: output.Format) -> Callable[[list[WatchEvent]], None]:
+    def show_events(event: list[WatchEvent]) -> None:
+        for one in event:
             if wanted is output.Format.NAME:
                 output.show_lines([output.title(listing.kind, one.object.metadata.name)])
             else:
-                document = {"type": one.type, "object": output.named(listing.kind, one.raw)}
-                output.show_one_of_many(wanted, document)
+                document = {
+                    "type": one.type,
+                    "object": output.with_type_meta(listing.kind, one.raw),
+                }
+                output.show_stream_document(wanted, document)
 
-    return tell
+    return show_events

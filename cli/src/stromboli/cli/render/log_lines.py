@@ -35,7 +35,7 @@ class Source(msgspec.Struct, frozen=True):
     is_over: bool = False
 
 
-class Lines:
+class LineBuffer:
     """Whole lines of a stream of chunks. What is no UTF-8 is shown as such, never lost."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Lines:
         return iter([rest.decode(errors="backslashreplace")] if rest else [])
 
 
-def sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:
+def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:
     """The containers that have something to tell, by task and index."""
     ordered = sorted(pods, key=_order)
     several = any(len(pod.spec.containers) > 1 for pod in ordered) and container is None
@@ -77,7 +77,7 @@ def sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> 
     return found
 
 
-def chosen(
+def select_pods(
     pods: Iterable[pod_status.Pod], task: str | None, index: int | None
 ) -> list[pod_status.Pod]:
     """The pods of this task and index."""
@@ -97,7 +97,7 @@ def short_name(pod: pod_status.Pod, job: str) -> str:
     return pod.metadata.name.removeprefix(f"{job}-")
 
 
-def prefixes(found: Sequence[Source]) -> dict[str, str]:
+def line_prefixes(found: Sequence[Source]) -> dict[str, str]:
     """Label -> what stands before its lines, all of one width."""
     width = max((len(source.label) for source in found), default=0)
     return {source.label: f"{source.label.ljust(width)} | " for source in found}

@@ -20,7 +20,7 @@ MANY = "#"
 GIB = 2**30
 
 
-class Holder(msgspec.Struct, frozen=True):
+class PodHoldings(msgspec.Struct, frozen=True):
     """A pod with all it holds alone. ``gpus``: places in ``Picture.gpus``."""
 
     letter: str
@@ -31,7 +31,7 @@ class Holder(msgspec.Struct, frozen=True):
     memory: tuple[str, ...]
 
 
-class GpuPlace(msgspec.Struct, frozen=True):
+class GpuSlot(msgspec.Struct, frozen=True):
     """A GPU, and letters of the pods on it."""
 
     gpu: node_topology.Gpu
@@ -47,18 +47,18 @@ class Link(msgspec.Struct, frozen=True):
     differs: bool = False
 
 
-class Cell(msgspec.Struct, frozen=True):
+class NumaCell(msgspec.Struct, frozen=True):
     """A NUMA node. ``cores``: CPUs of each core with their marks. ``gpus`` and ``nics``: places in
     the picture's."""
 
-    cell: node_topology.NumaCell
+    numa_node: node_topology.NumaNode
     sockets: tuple[int, ...]
     cores: tuple[tuple[tuple[int, str], ...], ...]
     gpus: tuple[int, ...]
     nics: tuple[int, ...]
 
 
-class Picture(msgspec.Struct, frozen=True):
+class NodeLayout(msgspec.Struct, frozen=True):
     """All there is to draw. ``homeless``: GPUs and NICs of no known NUMA node are in the last cell,
     whose id is -1. ``links``: GPUs x GPUs, None with itself."""
 
@@ -67,20 +67,20 @@ class Picture(msgspec.Struct, frozen=True):
     kubelet: str
     age: str
     is_silent: bool
-    cells: tuple[Cell, ...]
-    gpus: tuple[GpuPlace, ...]
+    numa_nodes: tuple[NumaCell, ...]
+    gpus: tuple[GpuSlot, ...]
     nics: tuple[node_topology.Nic, ...]
     links: tuple[tuple[Link | None, ...], ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[PodHoldings, ...]
     notes: tuple[str, ...]
 
 
-def picture(seen: node_topology.TopologyObserved, now: datetime) -> Picture:
+def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayout:
     """What to draw of a node."""
     machine = seen.topology
     holders, marks = _holders(machine)
     gpus = tuple(
-        GpuPlace(gpu, "".join(each.letter for each in holders if at in each.gpus))
+        GpuSlot(gpu, "".join(each.letter for each in holders if at in each.gpus))
         for at, gpu in enumerate(machine.gpus)
     )
     silent = seen.silent_since
@@ -89,22 +89,22 @@ def picture(seen: node_topology.TopologyObserved, now: datetime) -> Picture:
         if silent is not None
         else f"unchanged for {output.age(seen.at, now)}"
     )
-    return Picture(
+    return NodeLayout(
         node=seen.node,
         title=tuple(_title(machine)),
         kubelet=_kubelet(machine.kubelet),
         age=age,
         is_silent=silent is not None,
-        cells=tuple(_cells(machine, marks)),
+        numa_nodes=tuple(_cells(machine, marks)),
         gpus=gpus,
         nics=machine.nics,
         links=_links(machine),
         holders=holders,
-        notes=tuple(f"{each.what}: {each.why}" for each in machine.unread),
+        notes=tuple(f"{each.what}: {each.why}" for each in machine.read_failures),
     )
 
 
-def size(amount: int) -> str:
+def format_bytes(amount: int) -> str:
     """Bytes as a person reads them."""
     for unit, name in ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if amount >= unit:
@@ -117,7 +117,7 @@ def plural(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
-def short(model: str) -> str:
+def short_model(model: str) -> str:
     """A GPU's model without its maker's name."""
     return model.removeprefix("NVIDIA ")
 
@@ -125,19 +125,19 @@ def short(model: str) -> str:
 def _title(machine: node_topology.NodeTopology) -> Iterator[str]:
     cpus = sum(len(_cpus(core.cpus)) for core in machine.cores)
     yield plural(len({core.socket for core in machine.cores}), "socket")
-    yield plural(len(machine.cells), "NUMA node")
+    yield plural(len(machine.numa_nodes), "NUMA node")
     yield f"{plural(len(machine.cores), 'core')}, {plural(cpus, 'CPU')}"
-    memory = sum(cell.memory_bytes for cell in machine.cells)
+    memory = sum(numa_node.memory_bytes for numa_node in machine.numa_nodes)
     if memory:
-        yield size(memory)
-    models = [short(gpu.model) or "GPU" for gpu in machine.gpus]
+        yield format_bytes(memory)
+    models = [short_model(gpu.model) or "GPU" for gpu in machine.gpus]
     if machine.offline_cpus:
         yield f"CPUs {machine.offline_cpus} offline"
     for model in dict.fromkeys(models):
         yield f"{models.count(model)} × {model}"
 
 
-def _kubelet(facts: node_topology.KubeletFacts) -> str:
+def _kubelet(facts: node_topology.KubeletConfiguration) -> str:
     said = [
         f"{what} {policy}"
         for what, policy in (
@@ -163,9 +163,9 @@ def _cpus(text: str) -> frozenset[int]:
         return frozenset()
 
 
-def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[Holder, ...], dict[int, str]]:
-    by_pod: dict[str, list[node_topology.Holding]] = {}
-    for each in machine.holdings:
+def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ...], dict[int, str]]:
+    by_pod: dict[str, list[node_topology.ExclusiveAllocation]] = {}
+    for each in machine.exclusive_allocations:
         name = f"{each.namespace}/{each.pod}" if each.pod else f"pod {each.uid}"
         by_pod.setdefault(name, []).append(each)
     marks = dict.fromkeys(_cpus(machine.kubelet.reserved_cpus), RESERVED)
@@ -177,15 +177,15 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[Holder, ...], d
         devices = [device for each in held for device in each.devices]
         gpus = {at for device in devices for id_ in device.ids for at in _gpus_of(machine, id_)}
         found.append(
-            Holder(
+            PodHoldings(
                 letter=letter,
                 name=name,
                 cpus=cpu_lists.written(cpus),
                 gpus=tuple(sorted(gpus)),
                 devices=tuple(f"{len(device.ids)} {device.resource}" for device in devices),
                 memory=tuple(
-                    f"{size(block.size_bytes)} {block.kind} of node "
-                    + ",".join(map(str, block.cells))
+                    f"{format_bytes(block.size_bytes)} {block.kind} of node "
+                    + ",".join(map(str, block.numa_nodes))
                     for each in held
                     for block in each.memory
                 ),
@@ -202,13 +202,13 @@ def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:
             yield at
 
 
-def _cells(machine: node_topology.NodeTopology, marks: dict[int, str]) -> Iterator[Cell]:
-    ids = [cell.id for cell in machine.cells]
-    for cell in machine.cells:
-        yield _cell(machine, marks, cell, [cell.id])
-    nowhere = node_topology.NumaCell(id=node_topology.UNKNOWN_CELL)
-    named = {core.cell for core in machine.cores} | {gpu.cell for gpu in machine.gpus}
-    others = (named | {nic.cell for nic in machine.nics}).difference(ids)
+def _cells(machine: node_topology.NodeTopology, marks: dict[int, str]) -> Iterator[NumaCell]:
+    ids = [numa_node.id for numa_node in machine.numa_nodes]
+    for numa_node in machine.numa_nodes:
+        yield _cell(machine, marks, numa_node, [numa_node.id])
+    nowhere = node_topology.NumaNode(id=node_topology.UNKNOWN_NUMA_NODE)
+    named = {core.numa_node for core in machine.cores} | {gpu.numa_node for gpu in machine.gpus}
+    others = (named | {nic.numa_node for nic in machine.nics}).difference(ids)
     if others:
         yield _cell(machine, marks, nowhere, others)
 
@@ -216,17 +216,17 @@ def _cells(machine: node_topology.NodeTopology, marks: dict[int, str]) -> Iterat
 def _cell(
     machine: node_topology.NodeTopology,
     marks: dict[int, str],
-    cell: node_topology.NumaCell,
+    numa_node: node_topology.NumaNode,
     ids: Collection[int],
-) -> Cell:
-    own = [core for core in machine.cores if core.cell in ids]
+) -> NumaCell:
+    own = [core for core in machine.cores if core.numa_node in ids]
     cores = (tuple((cpu, marks.get(cpu, FREE)) for cpu in sorted(_cpus(it.cpus))) for it in own)
-    return Cell(
-        cell,
+    return NumaCell(
+        numa_node,
         tuple(sorted({core.socket for core in own})),
         tuple(core for core in cores if core),
-        tuple(at for at, gpu in enumerate(machine.gpus) if gpu.cell in ids),
-        tuple(at for at, nic in enumerate(machine.nics) if nic.cell in ids),
+        tuple(at for at, gpu in enumerate(machine.gpus) if gpu.numa_node in ids),
+        tuple(at for at, nic in enumerate(machine.nics) if nic.numa_node in ids),
     )
 
 
@@ -239,14 +239,17 @@ def _links(machine: node_topology.NodeTopology) -> tuple[tuple[Link | None, ...]
 
 
 def _link(machine: node_topology.NodeTopology, one: int, other: int) -> Link:
-    there, back = _at(machine.nvlinks, one, other, 0), _at(machine.nvlinks, other, one, 0)
-    switched = min(machine.gpus[one].to_switch, machine.gpus[other].to_switch)
+    there, back = (
+        _table_cell(machine.nvlinks, one, other, 0),
+        _table_cell(machine.nvlinks, other, one, 0),
+    )
+    switched = min(machine.gpus[one].nvswitch_links, machine.gpus[other].nvswitch_links)
     count = min(there, back) + switched
-    label = f"NV{count}" if count else _at(machine.ways, one, other, "?")
+    label = f"NV{count}" if count else _table_cell(machine.gpu_connections, one, other, "?")
     return Link(label, count, there != back)
 
 
-def _at(table: Sequence[Sequence[T]], row: int, column: int, otherwise: T) -> T:
+def _table_cell(table: Sequence[Sequence[T]], row: int, column: int, otherwise: T) -> T:
     if row < len(table) and column < len(table[row]):
         return table[row][column]
     return otherwise

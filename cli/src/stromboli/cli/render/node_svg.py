@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from stromboli.cli.render import node_layout as pictures
-from stromboli.shared.messages.node_topology import UNKNOWN_CELL
+from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
 
 WIDTH, MARGIN, GAP = 1180, 36, 24
 TILE, TILE_GAP = 26, 5
@@ -34,29 +34,29 @@ _RESERVED = (
 """Hatched: neither free nor anybody's."""
 
 
-def drawn(seen: pictures.Picture) -> str:
+def render_svg(layout: pictures.NodeLayout) -> str:
     """The whole document."""
-    parts = list(_head(seen))
+    parts = list(_head(layout))
     y = 124.0
     places: dict[int, tuple[float, float]] = {}
     inside: list[str] = []
-    for row in _rows(seen.cells):
+    for row in _rows(layout.numa_nodes):
         wide = (WIDTH - 2 * MARGIN - GAP * (len(row) - 1)) / len(row)
-        has_nics = any(cell.nics for cell in row)
-        high = max(_height(cell, wide, has_nics=has_nics) for cell in row)
-        for place, cell in enumerate(row):
+        has_nics = any(numa_node.nics for numa_node in row)
+        high = max(_height(numa_node, wide, has_nics=has_nics) for numa_node in row)
+        for place, numa_node in enumerate(row):
             x = MARGIN + place * (wide + GAP)
             parts.append(_box(x, y, wide, high, CARD, LINE, 12))
-            inside += _cell(seen, cell, (x, y, wide), places, has_nics=has_nics)
+            inside += _cell(layout, numa_node, (x, y, wide), places, has_nics=has_nics)
         y += high + GAP
-    links, y = _nvlinks(seen, places, y)
+    links, y = _nvlinks(layout, places, y)
     parts += [*links, *inside]  # links lie behind what they link
-    table, below = _table(seen, y)
-    legend, beside = _legend(seen, y, _table_width(seen))
+    table, below = _table(layout, y)
+    legend, beside = _legend(layout, y, _table_width(layout))
     parts += [*table, *legend]
     y = max(below, beside)
-    faults = [f"GPU {each.gpu.index}: {why}" for each in seen.gpus for why in each.gpu.problems]
-    for title, notes, ink in (("Faults", faults, BAD), ("Not known", seen.notes, FAINT)):
+    faults = [f"GPU {each.gpu.index}: {why}" for each in layout.gpus for why in each.gpu.problems]
+    for title, notes, ink in (("Faults", faults, BAD), ("Not known", layout.notes, FAINT)):
         for line in [title, *_cut(notes)] if notes else []:
             y += 20
             parts.append(_text(MARGIN, y, line, 13, ink, bold=line == title))
@@ -79,43 +79,45 @@ def _document(parts: list[str], height: float) -> str:
     )
 
 
-def _head(seen: pictures.Picture) -> Iterator[str]:
-    yield _text(MARGIN, 52, seen.node, 26, bold=True)
-    yield _text(MARGIN, 78, "  ·  ".join(seen.title), 14)
-    if seen.kubelet:
-        yield _text(MARGIN, 100, f"kubelet: {seen.kubelet}", 13, FAINT)
-    colour = BAD if seen.is_silent else FAINT
-    yield _text(WIDTH - MARGIN, 52, seen.age, 13, colour, anchor="end", bold=seen.is_silent)
+def _head(layout: pictures.NodeLayout) -> Iterator[str]:
+    yield _text(MARGIN, 52, layout.node, 26, bold=True)
+    yield _text(MARGIN, 78, "  ·  ".join(layout.title), 14)
+    if layout.kubelet:
+        yield _text(MARGIN, 100, f"kubelet: {layout.kubelet}", 13, FAINT)
+    colour = BAD if layout.is_silent else FAINT
+    yield _text(WIDTH - MARGIN, 52, layout.age, 13, colour, anchor="end", bold=layout.is_silent)
 
 
-def _rows(cells: tuple[pictures.Cell, ...]) -> Iterator[tuple[pictures.Cell, ...]]:
+def _rows(numa_nodes: tuple[pictures.NumaCell, ...]) -> Iterator[tuple[pictures.NumaCell, ...]]:
     """Up to four small NUMA nodes beside each other, two large ones."""
-    is_small = all(len(cell.cores) <= 16 and len(cell.gpus) <= 2 for cell in cells)
-    wide = 4 if is_small and len(cells) > 2 else 2
-    for start in range(0, len(cells), wide):
-        yield cells[start : start + wide]
+    is_small = all(
+        len(numa_node.cores) <= 16 and len(numa_node.gpus) <= 2 for numa_node in numa_nodes
+    )
+    wide = 4 if is_small and len(numa_nodes) > 2 else 2
+    for start in range(0, len(numa_nodes), wide):
+        yield numa_nodes[start : start + wide]
 
 
-def _columns(cell: pictures.Cell, wide: float) -> int:
+def _columns(numa_node: pictures.NumaCell, wide: float) -> int:
     """Cores in a row: whole eights where that fits, since that is how people count them."""
     most = max(int((wide - 40 + TILE_GAP) // (TILE + TILE_GAP)), 1)
-    return min(most - most % 8 if most >= 8 else most, max(len(cell.cores), 1))
+    return min(most - most % 8 if most >= 8 else most, max(len(numa_node.cores), 1))
 
 
-def _height(cell: pictures.Cell, wide: float, *, has_nics: bool) -> float:
+def _height(numa_node: pictures.NumaCell, wide: float, *, has_nics: bool) -> float:
     high = 62.0 + (16 * ABOUT + 4 if wide < NARROW else 0)
-    if cell.cores:
-        high += math.ceil(len(cell.cores) / _columns(cell, wide)) * (TILE + TILE_GAP) + 12
+    if numa_node.cores:
+        high += math.ceil(len(numa_node.cores) / _columns(numa_node, wide)) * (TILE + TILE_GAP) + 12
     if has_nics:
         high += NIC_HEIGHT + 16
-    if cell.gpus:
+    if numa_node.gpus:
         high += GPU_HEIGHT + 12
     return high
 
 
 def _cell(
-    seen: pictures.Picture,
-    cell: pictures.Cell,
+    layout: pictures.NodeLayout,
+    numa_node: pictures.NumaCell,
     frame: tuple[float, float, float],
     places: dict[int, tuple[float, float]],
     *,
@@ -124,7 +126,7 @@ def _cell(
     """What is in a NUMA node's frame. ``places``: takes up where the lower edges of its GPUs are.
     ``has_nics``: it or one beside it has network cards, so that GPUs stand in one line."""
     x, y, wide = frame
-    title, about = _cell_title(cell)
+    title, about = _cell_title(numa_node)
     yield _text(x + 20, y + 30, title, 15, bold=True)
     if wide < NARROW:
         for line in about:
@@ -134,34 +136,36 @@ def _cell(
     else:
         yield _text(x + wide - 20, y + 30, "  ·  ".join(about), 12, FAINT, anchor="end")
     y += 48
-    columns = _columns(cell, wide)
-    for number, core in enumerate(cell.cores):
+    columns = _columns(numa_node, wide)
+    for number, core in enumerate(numa_node.cores):
         left = x + 20 + number % columns * (TILE + TILE_GAP)
         yield from _core(core, left, y + number // columns * (TILE + TILE_GAP))
-    if cell.cores:
-        y += math.ceil(len(cell.cores) / columns) * (TILE + TILE_GAP) + 12
-    devices = max(len(cell.gpus), len(cell.nics), 1)
+    if numa_node.cores:
+        y += math.ceil(len(numa_node.cores) / columns) * (TILE + TILE_GAP) + 12
+    devices = max(len(numa_node.gpus), len(numa_node.nics), 1)
     each = min((wide - 40 - 10 * (devices - 1)) / devices, 190)
     lefts = [x + 20 + place * (each + 10) for place in range(devices)]
     below = y + (NIC_HEIGHT + 16 if has_nics else 0)
-    for left, at in zip(lefts, _beside(seen, cell), strict=False):
+    for left, at in zip(lefts, _nic_columns(layout, numa_node), strict=False):
         if at is not None:
-            yield from _nic(seen, cell, at, (left, y, each, below))
-    for left, at in zip(lefts, cell.gpus, strict=False):
-        yield from _gpu(seen, at, left, below, each)
+            yield from _nic(layout, numa_node, at, (left, y, each, below))
+    for left, at in zip(lefts, numa_node.gpus, strict=False):
+        yield from _gpu(layout, at, left, below, each)
         places[at] = (left + each / 2, below + GPU_HEIGHT)
 
 
-def _beside(seen: pictures.Picture, cell: pictures.Cell) -> list[int | None]:
+def _nic_columns(layout: pictures.NodeLayout, numa_node: pictures.NumaCell) -> list[int | None]:
     """Network cards, each above the GPU it shares a switch with, the others where room is."""
-    found: list[int | None] = [None] * max(len(cell.gpus), len(cell.nics))
+    found: list[int | None] = [None] * max(len(numa_node.gpus), len(numa_node.nics))
     rest = []
-    for at in cell.nics:
-        ways = seen.nics[at].ways
+    for at in numa_node.nics:
+        gpu_connections = layout.nics[at].gpu_connections
         near = [
             place
-            for place, gpu in enumerate(cell.gpus)
-            if gpu < len(ways) and ways[gpu] in ("PIX", "PXB") and found[place] is None
+            for place, gpu in enumerate(numa_node.gpus)
+            if gpu < len(gpu_connections)
+            and gpu_connections[gpu] in ("PIX", "PXB")
+            and found[place] is None
         ]
         if near:
             found[near[0]] = at
@@ -172,17 +176,17 @@ def _beside(seen: pictures.Picture, cell: pictures.Cell) -> list[int | None]:
     return found
 
 
-def _cell_title(cell: pictures.Cell) -> tuple[str, list[str]]:
-    if cell.cell.id == UNKNOWN_CELL:
+def _cell_title(numa_node: pictures.NumaCell) -> tuple[str, list[str]]:
+    if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
         return "of no NUMA node that is known", []
-    said = [f"socket {', '.join(map(str, cell.sockets))}"] if cell.sockets else []
-    if cell.cell.memory_bytes:
-        said.append(pictures.size(cell.cell.memory_bytes))
+    said = [f"socket {', '.join(map(str, numa_node.sockets))}"] if numa_node.sockets else []
+    if numa_node.numa_node.memory_bytes:
+        said.append(pictures.format_bytes(numa_node.numa_node.memory_bytes))
     pages = [
-        f"{each.free}/{each.total} × {pictures.size(each.size_bytes)} pages free"
-        for each in cell.cell.huge_pages
+        f"{each.free}/{each.total} × {pictures.format_bytes(each.size_bytes)} pages free"
+        for each in numa_node.numa_node.huge_pages
     ]
-    return f"NUMA node {cell.cell.id}", ["  ·  ".join(said), *pages[: ABOUT - 1]]
+    return f"NUMA node {numa_node.numa_node.id}", ["  ·  ".join(said), *pages[: ABOUT - 1]]
 
 
 def _core(core: tuple[tuple[int, str], ...], x: float, y: float) -> Iterator[str]:
@@ -214,14 +218,14 @@ def _shade(mark: str) -> tuple[str, str]:
 
 
 def _nic(
-    seen: pictures.Picture,
-    cell: pictures.Cell,
+    layout: pictures.NodeLayout,
+    numa_node: pictures.NumaCell,
     at: int,
     frame: tuple[float, float, float, float],
 ) -> Iterator[str]:
     x, y, wide, below = frame
-    nic = seen.nics[at]
-    if cell.gpus and any(way in ("PIX", "PXB") for way in nic.ways):
+    nic = layout.nics[at]
+    if numa_node.gpus and any(way in ("PIX", "PXB") for way in nic.gpu_connections):
         middle = x + wide / 2
         yield _line(middle, y + NIC_HEIGHT, middle, below, "#8fb9d6", 3)
     yield _box(x, y, wide, NIC_HEIGHT, "#eef5fa", "#c4dcec" if nic.is_up else BAD, 9)
@@ -231,8 +235,8 @@ def _nic(
     yield _text(x + wide / 2, y + 32, what, 11, FAINT if nic.is_up else BAD, anchor="middle")
 
 
-def _gpu(seen: pictures.Picture, at: int, x: float, y: float, wide: float) -> Iterator[str]:
-    place = seen.gpus[at]
+def _gpu(layout: pictures.NodeLayout, at: int, x: float, y: float, wide: float) -> Iterator[str]:
+    place = layout.gpus[at]
     gpu = place.gpu
     letter = place.letters[:1]
     fill = colour(letter) if letter else "#eef0f4"
@@ -245,7 +249,7 @@ def _gpu(seen: pictures.Picture, at: int, x: float, y: float, wide: float) -> It
     )
     middle = x + wide / 2
     yield _text(middle, y + 25, f"GPU {gpu.index}", 15, ink, anchor="middle", bold=True)
-    more = pictures.size(gpu.memory_bytes) if gpu.memory_bytes else ""
+    more = pictures.format_bytes(gpu.memory_bytes) if gpu.memory_bytes else ""
     if gpu.slices:
         more = f"{len(gpu.slices)} MIG"
     yield _text(middle, y + 43, more, 12, ink, anchor="middle")
@@ -256,16 +260,16 @@ def _gpu(seen: pictures.Picture, at: int, x: float, y: float, wide: float) -> It
 
 
 def _nvlinks(
-    seen: pictures.Picture, places: dict[int, tuple[float, float]], y: float
+    layout: pictures.NodeLayout, places: dict[int, tuple[float, float]], y: float
 ) -> tuple[list[str], float]:
     """Straight links as arcs below the GPUs, those to switches down to a bar. The height below."""
     direct = [
         (one, other, link)
-        for one, line in enumerate(seen.links)
+        for one, line in enumerate(layout.links)
         for other, link in enumerate(line[:one])
         if link is not None and link.nvlinks and one in places and other in places
     ]
-    switched = [at for at in places if seen.gpus[at].gpu.to_switch]
+    switched = [at for at in places if layout.gpus[at].gpu.nvswitch_links]
     parts: list[str] = []
     if switched:
         top = y + 6
@@ -273,7 +277,7 @@ def _nvlinks(
             x, bottom = places[at]
             parts.append(_line(x, bottom, x, top, NVLINK, 5))
         parts.append(_box(MARGIN, top, WIDTH - 2 * MARGIN, 34, NVLINK, NVLINK, 10))
-        counts = sorted({seen.gpus[at].gpu.to_switch for at in switched})
+        counts = sorted({layout.gpus[at].gpu.nvswitch_links for at in switched})
         said = f"NVSwitch  ·  {' or '.join(map(str, counts))} NVLinks from each GPU"
         parts.append(_text(WIDTH / 2, top + 22, said, 14, "#ffffff", anchor="middle", bold=True))
         return parts, top + 34 + GAP
@@ -309,37 +313,37 @@ def _nvlinks(
     return [*parts, *labels], max(y, deepest + 14) + GAP
 
 
-def _table_width(seen: pictures.Picture) -> float:
-    return 84 + 56 * len(seen.gpus) + 40 if _has_table(seen) else 0
+def _table_width(layout: pictures.NodeLayout) -> float:
+    return 84 + 56 * len(layout.gpus) + 40 if _has_table(layout) else 0
 
 
-def _has_table(seen: pictures.Picture) -> bool:
-    return len(seen.gpus) > 1 or bool(seen.gpus and seen.nics)
+def _has_table(layout: pictures.NodeLayout) -> bool:
+    return len(layout.gpus) > 1 or bool(layout.gpus and layout.nics)
 
 
-def _table(seen: pictures.Picture, y: float) -> tuple[list[str], float]:
+def _table(layout: pictures.NodeLayout, y: float) -> tuple[list[str], float]:
     """Ways between GPUs and network cards."""
-    if not _has_table(seen):
+    if not _has_table(layout):
         return [], y
     parts = [_text(MARGIN, y + 14, "Ways between devices", 15, bold=True)]
     y += 30
     left = MARGIN + 84
-    for place, gpu in enumerate(seen.gpus):
+    for place, gpu in enumerate(layout.gpus):
         label = f"GPU {gpu.gpu.index}"
         parts.append(_text(left + place * 56 + 26, y + 8, label, 11, FAINT, anchor="middle"))
     y += 16
-    for one, line in enumerate(seen.links):
-        parts.append(_text(MARGIN, y + 18, f"GPU {seen.gpus[one].gpu.index}", 12))
+    for one, line in enumerate(layout.links):
+        parts.append(_text(MARGIN, y + 18, f"GPU {layout.gpus[one].gpu.index}", 12))
         for place, link in enumerate(line):
-            parts += _way(left + place * 56, y, "" if link is None else link.label, link)
+            parts += _link_label(left + place * 56, y, "" if link is None else link.label, link)
         y += 28
-    for nic in seen.nics:
-        if nic.ways:
+    for nic in layout.nics:
+        if nic.gpu_connections:
             parts.append(_text(MARGIN, y + 18, nic.name, 12))
-            for place, way in enumerate(nic.ways[: len(seen.gpus)]):
-                parts += _way(left + place * 56, y, way, None)
+            for place, way in enumerate(nic.gpu_connections[: len(layout.gpus)]):
+                parts += _link_label(left + place * 56, y, way, None)
             y += 28
-    if any(link is not None and link.differs for line in seen.links for link in line):
+    if any(link is not None and link.differs for line in layout.links for link in line):
         y += 16
         parts.append(
             _text(MARGIN, y, "dashed, *: the two ends tell different numbers of NVLinks", 12, BAD)
@@ -347,7 +351,7 @@ def _table(seen: pictures.Picture, y: float) -> tuple[list[str], float]:
     return parts, y + 12
 
 
-def _way(x: float, y: float, label: str, link: pictures.Link | None) -> Iterator[str]:
+def _link_label(x: float, y: float, label: str, link: pictures.Link | None) -> Iterator[str]:
     if not label:
         return
     is_nvlink = link is not None and link.nvlinks > 0
@@ -358,12 +362,12 @@ def _way(x: float, y: float, label: str, link: pictures.Link | None) -> Iterator
     yield _text(x + 26, y + 16, label + star, 11, ink, anchor="middle", bold=is_nvlink)
 
 
-def _legend(seen: pictures.Picture, y: float, left: float) -> tuple[list[str], float]:
+def _legend(layout: pictures.NodeLayout, y: float, left: float) -> tuple[list[str], float]:
     """Who holds what, beside the table."""
     x = MARGIN + left
     parts = [_text(x, y + 14, "Held by", 15, bold=True)]
     y += 30
-    for holder in seen.holders:
+    for holder in layout.holders:
         fill = colour(holder.letter)
         parts.append(_box(x, y, 24, 24, fill, fill, 6))
         parts.append(
@@ -372,14 +376,14 @@ def _legend(seen: pictures.Picture, y: float, left: float) -> tuple[list[str], f
         parts.append(_text(x + 36, y + 11, holder.name, 13, bold=True))
         held = [f"CPUs {holder.cpus}"] if holder.cpus else []
         if holder.gpus:
-            named = ", ".join(str(seen.gpus[at].gpu.index) for at in holder.gpus)
+            named = ", ".join(str(layout.gpus[at].gpu.index) for at in holder.gpus)
             held.append(f"GPU {named}")
         elif holder.devices:
             held.append(", ".join(holder.devices))
         held += holder.memory
         parts.append(_text(x + 36, y + 27, "  ·  ".join(held), 12, FAINT))
         y += 42
-    if not seen.holders:
+    if not layout.holders:
         parts.append(_text(x, y + 12, "no pod holds anything alone", 13, FAINT))
         y += 30
     for mark, said in ((pictures.FREE, "free"), (pictures.RESERVED, "reserved for the system")):

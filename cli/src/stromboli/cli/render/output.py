@@ -59,7 +59,7 @@ class Format(StrEnum):
         return self in (Format.TABLE, Format.WIDE)
 
 
-class Shape(StrEnum):
+class DocumentFormat(StrEnum):
     """What ``--output`` takes where something is shown that is no object."""
 
     TABLE = "table"
@@ -84,12 +84,12 @@ def show_note(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def show_none(what: str, namespace: str | None = None) -> None:
+def show_empty_list(what: str, namespace: str | None = None) -> None:
     """That a list is empty, and where one has looked: the namespace may be a slip of the pen."""
     show_note(f"No {what} found in namespace {namespace}." if namespace else f"No {what} found.")
 
 
-def show_trouble(lines: Sequence[str]) -> None:
+def show_error(lines: Sequence[str]) -> None:
     """What went wrong, on stderr, the first line in red where there are colours."""
     for number, line in enumerate(lines):
         typer.secho(line, err=True, fg=None if number else "red", color=colour())
@@ -107,9 +107,9 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     show_lines(table(headers, rows, columns()) if sys.stdout.isatty() else plain(headers, rows))
 
 
-def growing(headers: Sequence[str]) -> "Growing":
+def streaming_table(headers: Sequence[str]) -> "StreamingTable":
     """A table that gets further rows: as wide as the terminal if it is one, plain elsewhere."""
-    return Growing(headers, columns() if sys.stdout.isatty() else None)
+    return StreamingTable(headers, columns() if sys.stdout.isatty() else None)
 
 
 def columns() -> int:
@@ -117,7 +117,7 @@ def columns() -> int:
     return shutil.get_terminal_size().columns
 
 
-class Growing:
+class StreamingTable:
     """A table that gets further rows: headers once, columns that only ever widen. On a terminal
     that is too narrow it goes on as ``table`` would: no column is left out, as later rows may say
     something there. ``width``: the terminal's columns, None for programs."""
@@ -153,7 +153,7 @@ class Growing:
         return lines
 
 
-def filled(
+def without_empty_last_column(
     headers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The same without a last column in which nothing stands."""
@@ -175,7 +175,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
     """
     cells = _filled_cells(rows)
     if _width(headers, cells) > width:
-        headers, cells = _telling(headers, cells)
+        headers, cells = _without_empty_columns(headers, cells)
     if _width(headers, cells) <= width:
         return _lines(headers, cells, has_colours=True)
     left = width - _width(headers[:-1], [row[:-1] for row in cells]) - len(GAP)
@@ -224,7 +224,7 @@ def _styled(cell: str, *, bold: bool = False) -> str:
     return typer.style(cell, fg=style, bold=bold or None)
 
 
-def _telling(
+def _without_empty_columns(
     headers: Sequence[str], cells: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], list[list[str]]]:
     """Without the columns, but the first, in which nothing stands."""
@@ -267,7 +267,7 @@ def show_objects(
     if wanted is Format.NAME:
         show_lines(title(kind, kinds.metadata_of(raw).name) for raw in raws)
         return
-    documents = [named(kind, raw) for raw in raws]
+    documents = [with_type_meta(kind, raw) for raw in raws]
     show_document(wanted, as_list(documents) if many else documents[0])
 
 
@@ -276,7 +276,7 @@ def title(kind: "Kind[Any]", name: str) -> str:
     return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
 
 
-def show_one_of_many(wanted: Format, document: Any) -> None:
+def show_stream_document(wanted: Format, document: Any) -> None:
     """One of several documents that come over time: a line of JSON, or YAML between ``---``."""
     if wanted is Format.YAML:
         show_lines(["---"])
@@ -286,12 +286,12 @@ def show_one_of_many(wanted: Format, document: Any) -> None:
     sys.stdout.flush()
 
 
-def named(kind: "Kind[Any]", raw: bytes | msgspec.Raw) -> dict[str, Any]:
+def with_type_meta(kind: "Kind[Any]", raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """An object with its kind, which an API server leaves out in lists."""
     return {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(raw)}
 
 
-def show_document(wanted: Format | Shape, document: Any) -> None:
+def show_document(wanted: Format | DocumentFormat, document: Any) -> None:
     """A JSON document, indented, or as YAML."""
     if wanted == "yaml":
         import yaml  # 20 ms that tables need not pay
@@ -320,21 +320,21 @@ def age(created: datetime | None, now: datetime) -> str:
     if seconds < 120:
         return f"{seconds}s"
     if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
+        return _two_units(minutes, "m", seconds % 60, "s")
     if hours < 3:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _two_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
     if days < 8:
-        return _two(days, "d", hours % 24, "h")
+        return _two_units(days, "d", hours % 24, "h")
     if days < 2 * 365:
         return f"{days}d"
     if days < 8 * 365:
-        return _two(days // 365, "y", days % 365, "d")
+        return _two_units(days // 365, "y", days % 365, "d")
     return f"{days // 365}y"
 
 
-def _two(large: int, unit: str, small: int, below: str) -> str:
+def _two_units(large: int, unit: str, small: int, below: str) -> str:
     return f"{large}{unit}{small}{below}" if small else f"{large}{unit}"

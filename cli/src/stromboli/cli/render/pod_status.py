@@ -14,7 +14,7 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.meta import Object, Part
 
 
-class Ended(Part, frozen=True, kw_only=True):
+class Terminated(Part, frozen=True, kw_only=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -43,7 +43,7 @@ class State(Part, frozen=True, kw_only=True):
 
     waiting: Waiting | None = None
     running: Running | None = None
-    terminated: Ended | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(Part, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ def decode(raw: bytes | msgspec.Raw) -> Pod:
     return PODS.decode(raw)
 
 
-def obstacle(pod: Pod) -> Waiting | None:
+def start_error(pod: Pod) -> Waiting | None:
     """What keeps a container of the pod from starting on its node: an image, a volume, a secret."""
     for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = one.state.waiting
@@ -119,7 +119,7 @@ def ready(pod: Pod) -> str:
 
 def restarts(pod: Pod, now: datetime) -> str:
     """``n``, or ``n (age ago)`` of the last one."""
-    counted = _counted(pod)
+    counted = _restart_statuses(pod)
     count = sum(one.restart_count for one in counted)
     ends = [
         one.last_state.terminated.finished_at
@@ -129,7 +129,7 @@ def restarts(pod: Pod, now: datetime) -> str:
     return f"{count} ({output.age(max(ends), now)} ago)" if count and ends else str(count)
 
 
-def waits(pod: Pod) -> str:
+def unschedulable_message(pod: Pod) -> str:
     """Why it has no node yet, in the scheduler's words; empty if it has one or nothing was said."""
     return next(
         (
@@ -150,7 +150,7 @@ def status(pod: Pod) -> str:
     ):
         text = "SchedulingGated"
     initial = _initializing(pod)
-    text = initial or _of_containers(pod, text)
+    text = initial or _container_reason(pod, text)
     if pod.metadata.deletion_timestamp is not None:
         if pod.status.reason == "NodeLost":
             return "Unknown"
@@ -159,7 +159,7 @@ def status(pod: Pod) -> str:
     return text
 
 
-def _of_containers(pod: Pod, text: str) -> str:
+def _container_reason(pod: Pod, text: str) -> str:
     """The last word is that of the first container with something to say."""
     has_running = False
     for one in reversed(pod.status.container_statuses):
@@ -167,7 +167,7 @@ def _of_containers(pod: Pod, text: str) -> str:
         if waiting is not None and waiting.reason:
             text = waiting.reason
         elif ended is not None:
-            text = ended.reason or _end(ended)
+            text = ended.reason or _termination_text(ended)
         elif one.ready and one.state.running is not None:
             has_running = True
     if text == "Completed" and has_running:
@@ -187,14 +187,14 @@ def _initializing(pod: Pod) -> str:
         if (ended is not None and ended.exit_code == 0) or (one.name in sidecars and one.started):
             continue
         if ended is not None:
-            return f"Init:{ended.reason or _end(ended)}"
+            return f"Init:{ended.reason or _termination_text(ended)}"
         if waiting is not None and waiting.reason not in ("", "PodInitializing"):
             return f"Init:{waiting.reason}"
         return f"Init:{index}/{total}"
     return ""
 
 
-def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
+def _restart_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     """Containers whose restarts count: while it initializes those of its beginning."""
     if _initializing(pod):
         return pod.status.init_container_statuses
@@ -204,7 +204,7 @@ def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _end(ended: Ended) -> str:
+def _termination_text(ended: Terminated) -> str:
     return f"Signal:{ended.signal}" if ended.signal else f"ExitCode:{ended.exit_code}"
 
 

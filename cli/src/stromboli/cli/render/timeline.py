@@ -19,7 +19,7 @@ HEADERS = ("TIME", "AFTER", "WHO", "WHAT")
 NAMES_SHOWN = 4
 
 
-class Involved(Part, frozen=True, kw_only=True):
+class InvolvedObject(Part, frozen=True, kw_only=True):
     """Whom an event is about."""
 
     kind: str = ""
@@ -30,7 +30,7 @@ class Event(Part, frozen=True, kw_only=True):
     """A Kubernetes Event."""
 
     metadata: ObjectMeta = ObjectMeta()
-    involved_object: Involved = Involved()
+    involved_object: InvolvedObject = InvolvedObject()
     type: str = ""
     reason: str = ""
     message: str = ""
@@ -63,14 +63,16 @@ _BEGINS = "Pending"
 """The phase in which a job's pods are made, at first and after each restart."""
 
 
-def gone(attempts: Iterable[TaskAttempt], pods: Iterable[pod_status.Pod]) -> list[TaskAttempt]:
+def attempts_without_pod(
+    attempts: Iterable[TaskAttempt], pods: Iterable[pod_status.Pod]
+) -> list[TaskAttempt]:
     """The attempts whose pods are no longer there, but those that succeeded: an array has thousands
     of them."""
     there = {pod.metadata.uid for pod in pods}
     return [it for it in attempts if it.state != "Succeeded" and it.pod_uid not in there]
 
 
-def entries(
+def timeline_entries(
     job: batch.Job,
     pods: Sequence[pod_status.Pod],
     events: Iterable[Event],
@@ -80,11 +82,18 @@ def entries(
     name = job.metadata.name
     # Events have whole seconds: within one, they stand in the order in which they were written.
     events = tuple(sorted(events, key=lambda event: event.metadata.version))
-    of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
+    of_pods = [entry for pod in pods for entry in _entries_of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
-    together = _behind(_beginnings(events), _together(of_pods))
-    tried = _tried(before, name, [one for one in events if one.involved_object.kind == "Job"])
-    found = [*_of_job(job, told), *_together(tried), *together, *_of_events(events, name)]
+    together = _after_last_restart(_job_starts(events), _merge_pods(of_pods))
+    tried = _entries_of_attempts(
+        before, name, [one for one in events if one.involved_object.kind == "Job"]
+    )
+    found = [
+        *_entries_of_job(job, told),
+        *_merge_pods(tried),
+        *together,
+        *_entries_of_events(events, name),
+    ]
     return sorted(found, key=lambda entry: (_second(entry.at), entry.rank, entry.at))
 
 
@@ -92,7 +101,7 @@ def _second(at: datetime) -> datetime:
     return at.replace(microsecond=0)
 
 
-def _beginnings(events: Iterable[Event]) -> dict[datetime, int]:
+def _job_starts(events: Iterable[Event]) -> dict[datetime, int]:
     """Second -> version of the last Event in it that says that the job begins (again)."""
     return {
         _second(event.at): event.metadata.version
@@ -101,7 +110,9 @@ def _beginnings(events: Iterable[Event]) -> dict[datetime, int]:
     }
 
 
-def _tried(before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]) -> Iterator[Entry]:
+def _entries_of_attempts(
+    before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]
+) -> Iterator[Entry]:
     """Attempts of which only the history is left. Its times are exact, so within a second each
     stands behind what the job's Events told until then: an end behind the restart that asked for
     it."""
@@ -121,14 +132,18 @@ def _tried(before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]) -> 
                     for event in of_job
                     if event.at is not None and _second(event.at) == _second(at) and event.at <= at
                 )
-                yield Entry(at, who, what + _nth(attempt.attempt), (max(behind, default=0), rank))
+                yield Entry(
+                    at, who, what + _attempt_label(attempt.attempt), (max(behind, default=0), rank)
+                )
 
 
-def _nth(attempt: int) -> str:
+def _attempt_label(attempt: int) -> str:
     return f", attempt {attempt}" if attempt > 1 else ""
 
 
-def _behind(beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]) -> Iterator[Entry]:
+def _after_last_restart(
+    beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]
+) -> Iterator[Entry]:
     """Pods that are there were made after the last restart: what became of them within the same
     second stands behind it."""
     for entry in of_pods:
@@ -150,7 +165,7 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
     ]
 
 
-def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
+def _entries_of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
     """Phases but those of which an Event tells, with more words."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
@@ -168,14 +183,14 @@ def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
         yield Entry(state.last_transition_time, "job", text, (0, TOLD))
 
 
-def _of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
+def _entries_of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
     said = pod.metadata.annotation(keys.ATTEMPT) or ""
-    nth = _nth(int(said) if said.isdecimal() else 1)
-    for entry in _of_run(pod, log_lines.short_name(pod, job)):
+    nth = _attempt_label(int(said) if said.isdecimal() else 1)
+    for entry in _entries_of_container_run(pod, log_lines.short_name(pod, job)):
         yield msgspec.structs.replace(entry, what=entry.what + nth)
 
 
-def _of_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
+def _entries_of_container_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
     if pod.metadata.creation_timestamp is not None:
         yield Entry(pod.metadata.creation_timestamp, who, "made", (0, MADE))
     for condition in pod.status.conditions:
@@ -192,10 +207,10 @@ def _of_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
                 why = ": ".join(filter(None, (ended.reason, ended.message.strip())))
                 text = f"ended with {ended.exit_code}" + (f" ({why})" if why else "")
                 yield Entry(ended.finished_at, who, text, (0, ENDED))
-    yield from _of_failed(pod, who)
+    yield from _entries_of_failed_pod(pod, who)
 
 
-def _of_failed(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
+def _entries_of_failed_pod(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
     """Why a pod failed, where no container says so: the node refused it, or lost it."""
     times = [one.last_transition_time for one in pod.status.conditions]
     known = [at for at in (pod.status.start_time, *times) if at is not None]
@@ -204,7 +219,7 @@ def _of_failed(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
         yield Entry(max(known), who, f"failed ({why})", (0, ENDED))
 
 
-def _together(found: Iterable[Entry]) -> Iterator[Entry]:
+def _merge_pods(found: Iterable[Entry]) -> Iterator[Entry]:
     groups: dict[tuple[datetime, str], list[Entry]] = {}
     for entry in found:
         groups.setdefault((_second(entry.at), entry.what), []).append(entry)
@@ -218,7 +233,7 @@ def _together(found: Iterable[Entry]) -> Iterator[Entry]:
             yield Entry(at, f"{listed} and {len(names) - NAMES_SHOWN + 1} more", what, rank)
 
 
-def _of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
+def _entries_of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
     for event in events:
         if event.at is None:
             continue

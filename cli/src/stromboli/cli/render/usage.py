@@ -19,7 +19,7 @@ BAR = 10
 _DONE = ("Succeeded", "Failed")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ClusterObjects(msgspec.Struct, frozen=True):
     """A cluster as the scheduler sees it."""
 
     nodes: tuple[core.Node, ...] = ()
@@ -29,7 +29,7 @@ class Seen(msgspec.Struct, frozen=True):
     hyper_nodes: tuple[topology.HyperNode, ...] = ()
 
 
-class Use(msgspec.Struct):
+class PodUsage(msgspec.Struct):
     """Pods that hold something, those that wait, and what is held."""
 
     running: int = 0
@@ -49,12 +49,12 @@ class _Named(msgspec.Struct, rename="camel"):
     kind: str
 
 
-def read(items: Iterable[bytes | msgspec.Raw]) -> Seen:
+def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
     """The picture of these manifests; kinds that do not matter are passed over."""
     found: dict[str, list[bytes | msgspec.Raw]] = {}
     for item in items:
         found.setdefault(msgspec.json.decode(item, type=_Named).kind, []).append(item)
-    return Seen(
+    return ClusterObjects(
         nodes=tuple(map(kinds.NODES.decode, found.get("Node", ()))),
         queues=tuple(map(kinds.QUEUES.decode, found.get("Queue", ()))),
         groups=tuple(map(kinds.POD_GROUPS.decode, found.get("PodGroup", ()))),
@@ -77,13 +77,13 @@ def request(pod: core.Pod) -> Amounts:
     return units.add(together, units.amounts(pod.spec.overhead or {}))
 
 
-def headline(seen: Seen) -> list[str]:
+def headline(seen: ClusterObjects) -> list[str]:
     """The whole cluster, a fact each: what there is, and how full it is."""
     total: Amounts = {}
     for node in seen.nodes:
         total = units.add(total, units.amounts(node.status.allocatable or {}))
-    use = Use()
-    for pod in alive(seen):
+    use = PodUsage()
+    for pod in active_pods(seen):
         use.take(pod)
     shown = [
         f"{label(name)} {bar(use.held.get(name, 0), total[name])}"
@@ -93,14 +93,14 @@ def headline(seen: Seen) -> list[str]:
     return [f"{len(seen.nodes)} nodes, {use.running} pods run, {use.waiting} wait", *shown]
 
 
-def queues(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def queues(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by queue; amounts as used/most, where there is a most."""
     of_group = {group.metadata.key: group.spec.queue for group in seen.groups}
-    uses: dict[str, Use] = {queue.metadata.name: Use() for queue in seen.queues}
-    for pod in alive(seen):
+    uses: dict[str, PodUsage] = {queue.metadata.name: PodUsage() for queue in seen.queues}
+    for pod in active_pods(seen):
         queue = of_group.get(_group(pod))
         if queue is not None:
-            uses.setdefault(queue, Use()).take(pod)
+            uses.setdefault(queue, PodUsage()).take(pod)
     phases: dict[tuple[str, bool], int] = {}
     for group in seen.groups:
         state = (group.spec.queue, group.status.phase == "Running")
@@ -118,16 +118,16 @@ def queues(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 str(phases.get((name, False), 0)),
                 str(use.running),
                 str(use.waiting),
-                *(_of(resource, use.held, most) for resource in RESOURCES),
+                *(_amount_cell(resource, use.held, most) for resource in RESOURCES),
             )
         )
     return ("QUEUE", "JOBS", "WAITING", "PODS", "PENDING", "CPU", "MEMORY", "GPU"), rows
 
 
-def jobs(seen: Seen, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by gang, the largest first."""
-    uses = {group.metadata.key: Use() for group in seen.groups}
-    for pod in alive(seen):
+    uses = {group.metadata.key: PodUsage() for group in seen.groups}
+    for pod in active_pods(seen):
         if (key := _group(pod)) in uses:
             uses[key].take(pod)
     groups = {group.metadata.key: group for group in seen.groups}
@@ -143,7 +143,7 @@ def jobs(seen: Seen, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ..
                 group.status.phase or "Pending",
                 str(use.running),
                 str(use.waiting),
-                *(_of(resource, use.held, {}) for resource in RESOURCES),
+                *(_amount_cell(resource, use.held, {}) for resource in RESOURCES),
                 output.age(group.metadata.creation_timestamp, now),
             )
         )
@@ -153,17 +153,17 @@ def jobs(seen: Seen, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ..
     )
 
 
-def nodes(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by node."""
-    uses = {node.metadata.name: Use() for node in seen.nodes}
-    for pod in alive(seen):
+    uses = {node.metadata.name: PodUsage() for node in seen.nodes}
+    for pod in active_pods(seen):
         if pod.spec.node_name in uses:
             uses[pod.spec.node_name].take(pod)
     rows = []
     for node in sorted(seen.nodes, key=lambda each: each.metadata.name):
         use = uses[node.metadata.name]
         most = units.amounts(node.status.allocatable or {})
-        held = (_of(resource, use.held, most) for resource in RESOURCES)
+        held = (_amount_cell(resource, use.held, most) for resource in RESOURCES)
         largest = max(
             (use.held.get(name, 0) / most[name] for name in RESOURCES if most.get(name)), default=0
         )
@@ -178,7 +178,7 @@ def bar(part: int, whole: int) -> str:
     return f"[{'#' * full}{'-' * (BAR - full)}] {share:4.0%}"
 
 
-def alive(seen: Seen) -> Iterable[core.Pod]:
+def active_pods(seen: ClusterObjects) -> Iterable[core.Pod]:
     """Pods that have not ended."""
     return (pod for pod in seen.pods if pod.status.phase not in _DONE)
 
@@ -188,12 +188,12 @@ def _group(pod: core.Pod) -> str:
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
-def _of(resource: str, held: Mapping[str, int], most: Mapping[str, int]) -> str:
-    used = explain.human(resource, held.get(resource, 0))
-    return f"{used}/{explain.human(resource, most[resource])}" if resource in most else used
+def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]) -> str:
+    used = explain.format_amount(resource, held.get(resource, 0))
+    return f"{used}/{explain.format_amount(resource, most[resource])}" if resource in most else used
 
 
-def _size(use: Use) -> tuple[int, ...]:
+def _size(use: PodUsage) -> tuple[int, ...]:
     return tuple(-use.held.get(name, 0) for name in (GPU, "cpu", "memory"))
 
 

@@ -291,7 +291,9 @@ def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool)
         for event in client.events(namespace, name)
         if kinds.metadata_of(event).name.startswith(f"{name}.")
     ]
-    output.show_lines(view.job(output.named(kinds.JOBS, raw), with_conditions=with_conditions))
+    output.show_lines(
+        view.job(output.with_type_meta(kinds.JOBS, raw), with_conditions=with_conditions)
+    )
     output.show_lines(view.events(told, datetime.now(UTC)))
 
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from stromboli.cli.commands import pods
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.cli.vcctl import jobs, makers, queues, shell, tables
+from stromboli.cli.vcctl import jobs, queues, shell, tables, workloads
 from stromboli.shared import keys
 
 pod = shell.program("pod")
@@ -36,7 +36,11 @@ def list_pods(
     """List pods of jobs."""
     with shell.client(master, kubeconfig) as client:
         read = pods.read(client, None if all_namespaces else namespace)
-    found = [one for one in read if pods.is_of(one, job or None, None if job else queue or None)]
+    found = [
+        one
+        for one in read
+        if pods.matches_job_and_queue(one, job or None, None if job else queue or None)
+    ]
     for one in found:
         if job and queue and one.metadata.label(keys.QUEUE_NAME) != queue:
             raise CommandError(
@@ -54,8 +58,8 @@ app = shell.program("vcctl")
 app.add_typer(jobs.job, name="job")
 app.add_typer(queues.queue, name="queue")
 app.add_typer(pod, name="pod")
-app.add_typer(makers.jobflow, name="jobflow")
-app.add_typer(makers.jobtemplate, name="jobtemplate")
+app.add_typer(workloads.jobflow, name="jobflow")
+app.add_typer(workloads.jobtemplate, name="jobtemplate")
 
 
 @app.callback()

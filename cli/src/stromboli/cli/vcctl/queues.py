@@ -88,7 +88,7 @@ def get(
     """Show a queue."""
     with shell.client(master, kubeconfig) as client:
         found = client.decode(kinds.QUEUES, client.queue(shell.required(name)))
-        output.show_lines(tables.queues([found], own.counts(client)))
+        output.show_lines(tables.queues([found], own.count_pod_groups(client)))
 
 
 @queue.command("list", context_settings=shell.CONTEXT)
@@ -96,7 +96,7 @@ def list_queues(master: shell.Master = None, kubeconfig: shell.Kubeconfig = None
     """List queues."""
     with shell.client(master, kubeconfig) as client:
         found = [client.decode(kinds.QUEUES, raw) for raw in client.queues()]
-        counts = own.counts(client)
+        counts = own.count_pod_groups(client)
     found.sort(key=lambda each: each.metadata.name)
     output.show_lines(tables.queues(found, counts) if found else [shell.NOTHING])
 

@@ -68,9 +68,9 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
     try:
         code = command.main(words, prog_name=name, standalone_mode=False)
     except CommandError as error:
-        code = _fail(command, words, reason(error))
+        code = _exit_with_error(command, words, reason(error))
     except typer.TyperException as error:
-        code = _fail(command, words, error.format_message())
+        code = _exit_with_error(command, words, error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -88,7 +88,7 @@ def required(name: str, what: str = "name") -> str:
     return name
 
 
-def _fail(command: Any, words: Sequence[str], reason: str) -> int:
+def _exit_with_error(command: Any, words: Sequence[str], reason: str) -> int:
     """Tell it with the subcommand's path, which is empty for a program of one command."""
     path = []
     for word in words:

@@ -106,7 +106,7 @@ def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool
     ]
 
 
-def makers(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> list[str]:
+def workloads(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> list[str]:
     """JobFlows with phase and age, JobTemplates by name: columns four wider than their longest."""
     rows: list[tuple[str, ...]] = [("Name", "Namespace")]
     rows += [(each.metadata.name, each.metadata.namespace) for each in found]

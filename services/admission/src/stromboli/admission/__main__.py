@@ -11,16 +11,16 @@ from pathlib import Path
 from litestar import Litestar
 
 from stromboli.admission import service
-from stromboli.admission.auth import principal
-from stromboli.admission.kafka import submissions
-from stromboli.admission.rest import rest
+from stromboli.admission.auth import authentication
+from stromboli.admission.kafka import submission_consumer
+from stromboli.admission.rest import application
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import Settings
 from stromboli.admission.webhooks import certificates, webhooks
 from stromboli.shared import loopback_token, process
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
-from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.leader_election import cluster_lease
 from stromboli.shared.runtime import http, runtime, telemetry
 
 LOOPBACK = loopback_token.HOSTS
@@ -32,51 +32,57 @@ async def main(settings: Settings, health: runtime.Health) -> None:
     _check_exposed(settings, is_local)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
-            process.health_served(health, settings.health_host, settings.health_port)
+            process.serve_health(health, settings.health_host, settings.health_port)
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
-        askers = None
+        authenticator = None
         if settings.accounts:
             known = KubernetesAccounts(cluster)
-            askers = principal.Authenticator(known, settings.reviews_kept_s, time.monotonic)
-        door = AdmissionService(settings, cluster, runtime.utc_now, askers)
-        asks_for_token = settings.rest_host in LOOPBACK and askers is None
-        token = loopback_token.new() if asks_for_token else ""
+            authenticator = authentication.Authenticator(
+                known, settings.reviews_kept_s, time.monotonic
+            )
+        admission = AdmissionService(settings, cluster, runtime.utc_now, authenticator)
+        asks_for_token = settings.rest_host in LOOPBACK and authenticator is None
+        token = loopback_token.new_token() if asks_for_token else ""
         # With accounts a proxy on this machine may pass on whatever name it is called by.
-        own_hosts = LOOPBACK if is_local and askers is None else ()
+        own_hosts = LOOPBACK if is_local and authenticator is None else ()
         hosts = (*own_hosts, *settings.rest_hosts)
-        front = rest.front(door, cluster, settings, [health], askers, token=token, hosts=hosts)
+        front = application.rest_application(
+            admission, cluster, settings, [health], authenticator, token=token, hosts=hosts
+        )
         if is_local:
-            await stack.enter_async_context(_rest(front, door, settings, token=token))
+            await stack.enter_async_context(_rest(front, admission, settings, token=token))
         if (certificate := _certificate(settings, cluster)) is not None:
             if settings.webhook_client_ca_file:
-                _ask_clients(certificate, settings.webhook_client_ca_file)
+                _require_client_certificates(certificate, settings.webhook_client_ca_file)
             bound = http.listen(settings.webhook_host, settings.webhook_port)
             tls = await stack.enter_async_context(certificate.kept(health))
-            serving = http.serving(webhooks.app(door), bound, tls=certificate.webhook_tls)
+            serving = http.serving(webhooks.app(admission), bound, tls=certificate.webhook_tls)
             port = await stack.enter_async_context(serving)
             telemetry.log.info("listening", webhooks=f"https://{settings.webhook_host}:{port}")
             if not is_local:
-                await stack.enter_async_context(_rest(front, door, settings, tls))
-        bus = await stack.enter_async_context(process.connected(settings.kafka, health))
-        await stack.enter_async_context(process.noticed(cluster, "API server", health))
-        lease = on_cluster.lease(
+                await stack.enter_async_context(_rest(front, admission, settings, tls))
+        bus = await stack.enter_async_context(process.connect_bus(settings.kafka, health))
+        await stack.enter_async_context(process.watch_dependency(cluster, "API server", health))
+        lease = cluster_lease.lease(
             settings.lease,
             "admission",
             settings.kafka.cell,
             cluster,
             health,
             runtime.utc_now,
-            role=submissions.ROLE,
+            role=submission_consumer.ROLE,
             essential=False,
         )
-        await service.serve(door, settings, bus, health, runtime.utc_now, settings.instance, lease)
+        await service.serve(
+            admission, settings, bus, health, runtime.utc_now, settings.instance, lease
+        )
 
 
 @contextlib.asynccontextmanager
 async def _rest(
     app: Litestar,
-    door: AdmissionService,
+    admission: AdmissionService,
     settings: Settings,
     tls: ssl.SSLContext | None = None,
     token: str = "",
@@ -88,12 +94,14 @@ async def _rest(
         told = loopback_token.file_of(port, os.environ)
         file = Path(settings.rest_token_file) if settings.rest_token_file else told
         telemetry.log.info("listening", rest=url, accounts=settings.accounts)
-        with loopback_token.published(token, file) if token else contextlib.nullcontext():
-            async with door.feeds:
+        with loopback_token.publish_token(token, file) if token else contextlib.nullcontext():
+            async with admission.watch_caches:
                 yield
 
 
-def _ask_clients(certificate: certificates.Files | certificates.Own, file: str) -> None:
+def _require_client_certificates(
+    certificate: certificates.CertificateFiles | certificates.SelfSignedCertificate, file: str
+) -> None:
     try:
         certificate.ask_clients(file)
     except ValueError as error:
@@ -123,10 +131,10 @@ def _check_exposed(settings: Settings, is_local: bool) -> None:
 
 def _certificate(
     settings: Settings, cluster: Cluster
-) -> certificates.Files | certificates.Own | None:
+) -> certificates.CertificateFiles | certificates.SelfSignedCertificate | None:
     """Where the webhooks' certificate comes from; None: there are no webhooks."""
     if settings.certificate_file:
-        return certificates.Files(settings.certificate_file, settings.key_file)
+        return certificates.CertificateFiles(settings.certificate_file, settings.key_file)
     if not settings.certificate_secret:
         return None
     if "/" not in settings.certificate_secret or not settings.certificate_names:
@@ -134,7 +142,7 @@ def _certificate(
             "STROM_ADMISSION_CERTIFICATE_SECRET: say it as namespace/name, and in "
             "STROM_ADMISSION_CERTIFICATE_NAMES the hosts by which the API server calls us"
         )
-    return certificates.Own(
+    return certificates.SelfSignedCertificate(
         cluster,
         runtime.utc_now,
         secret=settings.certificate_secret,

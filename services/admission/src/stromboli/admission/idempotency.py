@@ -2,7 +2,7 @@
 
 A good answer stands on ``admission.answers`` for a day before it is given; the same key with the
 same request gets it again, also from a restarted server. With another request the key is refused.
-Refusals are not kept: nothing was written, so a repetition is judged anew.
+Refusals are not kept: nothing was written, so a repetition is judged again.
 
 What was made carries a digest of key and request. So a request whose answer was lost between the
 write and the log (we were killed, or the log was away) finds its own work and answers as it would
@@ -18,15 +18,15 @@ from typing import Any
 from litestar import Request
 
 from stromboli.admission import keyed_lock
-from stromboli.admission.auth import principal
+from stromboli.admission.auth import authentication
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port as bus_port
-from stromboli.shared.messages.admission import Answered
+from stromboli.shared.messages.admission import RequestAnswered
 from stromboli.shared.runtime import runtime
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """Answers held; the oldest go first, before their day is over if there are very many."""
-LOG_WITHIN_S = 5.0
+LOG_TIMEOUT_S = 5.0
 """How long a request waits for a log that is away: shorter than its client waits."""
 HEADER = "Idempotency-Key"
 
@@ -35,12 +35,12 @@ class KeyReusedError(Exception):
     """The key came with another request before."""
 
 
-class Once:
+class IdempotencyCache:
     """The answers of the last day, by key."""
 
     def __init__(self, clock: runtime.Clock) -> None:
         self._clock = clock
-        self._answers: collections.OrderedDict[str, Answered] = collections.OrderedDict()
+        self._answers: collections.OrderedDict[str, RequestAnswered] = collections.OrderedDict()
         self._bytes = 0
         self._under_way: keyed_lock.KeyedLock[str] = keyed_lock.KeyedLock()
         self._writer: asyncio.Future[bus_port.Writer] | None = None
@@ -48,7 +48,7 @@ class Once:
     def fold(self, record: envelope.Record) -> None:
         """Take in a record of the topic. Raises UndecodableError."""
         message = envelope.decode(record)
-        if isinstance(message, Answered):
+        if isinstance(message, RequestAnswered):
             self._keep(record.key, message)
 
     def open(self, writer: bus_port.Writer) -> None:
@@ -71,7 +71,7 @@ class Once:
                     raise KeyReusedError
                 return known.status, known.body.encode()
             status, body = await work()
-            message = Answered(request=request, status=status, body=body.decode())
+            message = RequestAnswered(request=request, status=status, body=body.decode())
             await writer.append(
                 envelope.Draft(topic=topics.ANSWERS, key=key, message=message, time=self._clock())
             )
@@ -80,7 +80,7 @@ class Once:
 
     async def _log(self) -> bus_port.Writer:
         try:
-            async with asyncio.timeout(LOG_WITHIN_S):
+            async with asyncio.timeout(LOG_TIMEOUT_S):
                 return await asyncio.shield(self._opened())
         except TimeoutError:
             why = "what was answered before is not known yet; try again, or leave the key out"
@@ -91,7 +91,7 @@ class Once:
             self._writer = asyncio.get_running_loop().create_future()
         return self._writer
 
-    def _keep(self, key: str, message: Answered) -> None:
+    def _keep(self, key: str, message: RequestAnswered) -> None:
         if (before := self._answers.pop(key, None)) is not None:
             self._bytes -= len(before.body)
         self._answers[key] = message
@@ -110,15 +110,15 @@ def digest(*parts: str | bytes) -> str:
     return found.hexdigest()[:32]
 
 
-def scoped(key: str, asker: principal.Principal) -> str:
+def scoped(key: str, principal: authentication.Principal) -> str:
     """The key as it is kept: nobody is answered with what another asked under the same key."""
-    return digest(asker.scope, key) if asker.scope else key
+    return digest(principal.scope, key) if principal.scope else key
 
 
-async def asked(
-    request: Request[Any, Any, Any], asker: principal.Principal, key: str | None
+async def request_digest(
+    request: Request[Any, Any, Any], principal: authentication.Principal, key: str | None
 ) -> str:
     """The digest of a request with a key; empty without one."""
     if not key:
         return ""
-    return digest(scoped(key, asker), request.url.path, await request.body())
+    return digest(scoped(key, principal), request.url.path, await request.body())

@@ -8,16 +8,16 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
-from stromboli.admission import queries
-from stromboli.admission.auth.principal import MissingRightsError, UnknownAskerError
-from stromboli.admission.core import reviews
+from stromboli.admission.auth.authentication import ForbiddenError, UnauthenticatedError
+from stromboli.admission.core import review_records
 from stromboli.admission.idempotency import HEADER, KeyReusedError
-from stromboli.admission.review.incoming import RefusedError
+from stromboli.admission.rest import query_parameters
+from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import errors
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 
-LONGEST_DETAIL = 8 * 1024
+MAX_DETAIL_LENGTH = 8 * 1024
 """Characters: a job with a thousand mistakes is still told in one screenful."""
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
@@ -35,7 +35,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     violations: tuple[Violation, ...] = ()
 
 
-_STATUS: tuple[tuple[type[errors.OutsideError], HTTPStatus], ...] = (
+_STATUS: tuple[tuple[type[errors.ExternalError], HTTPStatus], ...] = (
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
     (errors.ConflictError, HTTPStatus.CONFLICT),
     (errors.ExpiredError, HTTPStatus.GONE),
@@ -48,47 +48,49 @@ _STATUS: tuple[tuple[type[errors.OutsideError], HTTPStatus], ...] = (
 )
 
 
-def status_of(error: errors.OutsideError) -> HTTPStatus:
+def status_of(error: errors.ExternalError) -> HTTPStatus:
     """The HTTP status for trouble with the outside."""
     return next(
         (status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
     )
 
 
-def refusal(path: str, reason: str, expected: str = "") -> RefusedError:
+def invalid(path: str, reason: str, expected: str = "") -> RejectedError:
     """One thing that is wrong, to be raised."""
-    return RefusedError((Violation(path=path, reason=reason, expected=expected),))
+    return RejectedError((Violation(path=path, reason=reason, expected=expected),))
 
 
 def _answer(
     status: HTTPStatus, detail: str, violations: tuple[Violation, ...] = ()
 ) -> Response[Problem]:
-    if len(detail) > LONGEST_DETAIL:
-        detail = f"{detail[:LONGEST_DETAIL]} ... ({len(violations)} violations in all)"
+    if len(detail) > MAX_DETAIL_LENGTH:
+        detail = f"{detail[:MAX_DETAIL_LENGTH]} ... ({len(violations)} violations in all)"
     body = Problem(
         title=status.phrase,
         status=status.value,
         detail=detail,
-        violations=reviews.told(violations),
+        violations=review_records.truncated(violations),
     )
     return Response(body, status_code=status.value, media_type=MEDIA_TYPE)
 
 
-def _of_refusal(_: Request[Any, Any, Any], error: RefusedError) -> Response[Problem]:
+def _of_rejected(_: Request[Any, Any, Any], error: RejectedError) -> Response[Problem]:
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.violations)
 
 
-def _of_missing_rights(_: Request[Any, Any, Any], error: MissingRightsError) -> Response[Problem]:
+def _of_forbidden(_: Request[Any, Any, Any], error: ForbiddenError) -> Response[Problem]:
     return _answer(HTTPStatus.FORBIDDEN, str(error), error.violations)
 
 
-def _of_unknown_asker(_: Request[Any, Any, Any], error: UnknownAskerError) -> Response[Problem]:
+def _of_unauthenticated(
+    _: Request[Any, Any, Any], error: UnauthenticatedError
+) -> Response[Problem]:
     answer = _answer(HTTPStatus.UNAUTHORIZED, error.reason)
     answer.headers["www-authenticate"] = 'Bearer realm="stromboli"'
     return answer
 
 
-def _of_outside(_: Request[Any, Any, Any], error: errors.OutsideError) -> Response[Problem]:
+def _of_external_error(_: Request[Any, Any, Any], error: errors.ExternalError) -> Response[Problem]:
     return _answer(status_of(error), str(error))
 
 
@@ -101,7 +103,9 @@ def _of_reused_key(_: Request[Any, Any, Any], __: KeyReusedError) -> Response[Pr
 def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else []
     handler = request.scope.get("route_handler")
-    violations = tuple(_wrong(each, handler) for each in extra if isinstance(each, dict))
+    violations = tuple(
+        _invalid_parameter(each, handler) for each in extra if isinstance(each, dict)
+    )
     status = HTTPStatus(error.status_code)
     detail = error.detail
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -110,12 +114,12 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     return _answer(status, detail, violations)
 
 
-def _wrong(told: dict[str, Any], handler: object) -> Violation:
+def _invalid_parameter(told: dict[str, Any], handler: object) -> Violation:
     """What the framework says of a part of a request. Of a missing body it says its own name for
     it, quoted."""
     if told.get("message") == _NO_BODY:
         return Violation(path="data", reason="there is no body", expected="a JSON object")
-    path = queries.spelled(handler, str(told.get("key", "")))
+    path = query_parameters.wire_name(handler, str(told.get("key", "")))
     return Violation(path=path, reason=str(told.get("message", "")))
 
 
@@ -132,10 +136,10 @@ def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
 
 
 HANDLERS: ExceptionHandlersMap = {
-    RefusedError: _of_refusal,
-    MissingRightsError: _of_missing_rights,
-    UnknownAskerError: _of_unknown_asker,
-    errors.OutsideError: _of_outside,
+    RejectedError: _of_rejected,
+    ForbiddenError: _of_forbidden,
+    UnauthenticatedError: _of_unauthenticated,
+    errors.ExternalError: _of_external_error,
     KeyReusedError: _of_reused_key,
     HTTPException: _of_http,
     RecursionError: _of_unreadable_body,

@@ -1,6 +1,6 @@
 """The shell: fold the queues and explanations, answer meanwhile.
 
-The door answers from the first moment, since a queue it has not seen is read from the API server;
+Admission answers from the first moment, since a queue it has not seen is read from the API server;
 it says *ready* once its picture is whole and fresh, and nobody else acts under a name of ours.
 """
 
@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Mapping
 
-from stromboli.admission.kafka import submissions
+from stromboli.admission.kafka import submission_consumer
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, leader_election, snapshot, topics
@@ -30,12 +30,12 @@ FOLDED = (
     topics.EXPLANATIONS,
     topics.ANSWERS,
 )
-LOOK_EVERY_S = 5.0
+FRESHNESS_CHECK_S = 5.0
 """How often the age of the monitor's last sign of life is looked at."""
 
 
 async def serve(
-    door: AdmissionService,
+    admission: AdmissionService,
     settings: AdmissionSettings,
     bus: bus_port.Bus,
     health: runtime.Health,
@@ -45,60 +45,66 @@ async def serve(
 ) -> None:
     """Keep the cache and record reviews, until cancelled. ``lease``: decides which of several
     replicas consumes submissions; without, this one does."""
-    health.set("picture", "folding")
-    writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
+    health.set("cache", "folding")
+    writer = await runtime.retry_until_available(
+        lambda: bus.open_writer("admission", instance), "log", health
+    )
     sync = snapshot.Sync()
     positions: dict[str, int] = {}
     folded, others_changed = asyncio.Event(), asyncio.Event()
-    reached = _Reached()
+    reached = _ReadPositions()
 
     async def watch_age() -> None:
         await folded.wait()
         while True:
             now_s = asyncio.get_running_loop().time()
             missing = sync.missing((kinds.QUEUES,), now_s, settings.sync_max_age_s, positions)
-            rivals = sync.rivals(settings.scheduler_names)
+            competitors = sync.competitors(settings.scheduler_names)
             health.set("sync", "; ".join(missing) or None)
-            health.set("rivals", "; ".join(rivals) or None)
-            health.set("picture", None)
+            health.set("rivals", "; ".join(competitors) or None)
+            health.set("cache", None)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S if not missing else 0.05):
+                async with asyncio.timeout(FRESHNESS_CHECK_S if not missing else 0.05):
                     await others_changed.wait()
             others_changed.clear()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_age())
-        group.create_task(_record(door, writer, health))
-        group.create_task(_read_history(door, bus, health))
-        desk = submissions.SubmissionConsumer(door, settings, door.askers, clock)
+        group.create_task(_record(admission, writer, health))
+        group.create_task(_read_history(admission, bus, health))
+        consumer = submission_consumer.SubmissionConsumer(
+            admission, settings, admission.authenticator, clock
+        )
 
         async def caught_up() -> None:
-            await reached.wait(await materialization.ends(bus, (topics.ANSWERS,), health))
+            await reached.wait(await materialization.end_offsets(bus, (topics.ANSWERS,), health))
 
-        async def term(lead: leader_election.Lead) -> None:
-            await desk.serve(lead, bus, writer, health, caught_up)
+        async def term(lead: leader_election.Leadership) -> None:
+            await consumer.serve(lead, bus, writer, health, caught_up)
 
-        held = lease or leader_election.Alone(health)
+        held = lease or leader_election.SingleReplica(health)
         group.create_task(leader_election.serve_in_terms(held, term, health))
         # No problem of readiness: what is known answers still, and its age is watched.
-        fold = materialization.fold(bus, FOLDED, health.warn, "picture", on_recreated=door.forget)
+        fold = materialization.materialize(
+            bus, FOLDED, health.warn, "cache", on_recreated=admission.forget
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 positions |= batch.positions
                 for record in batch.records:
                     sync.apply(record, batch.at_end.get(topics.SYNC.name, -math.inf))
-                    if record.key == messages.RIVALS_KEY:
-                        door.claimed = sync.claimed
+                    if record.key == messages.COMPETITORS_KEY:
+                        admission.claimed = sync.claimed
                         others_changed.set()
-                    await _fold(door, record, writer, clock)
+                    await _fold(admission, record, writer, clock)
                 reached.set(batch.positions)
                 if batch.caught_up and not folded.is_set():
                     folded.set()
-                    door.caught_up()
-                    door.once.open(writer)
+                    admission.caught_up()
+                    admission.idempotency_cache.open(writer)
 
 
-class _Reached:
+class _ReadPositions:
     """How far the cache has read, topic by topic."""
 
     def __init__(self) -> None:
@@ -117,36 +123,47 @@ class _Reached:
             await self._changed.wait()
 
 
-async def _read_history(door: AdmissionService, bus: bus_port.Bus, health: runtime.Health) -> None:
+async def _read_history(
+    admission: AdmissionService, bus: bus_port.Bus, health: runtime.Health
+) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
     wanted = (topics.BATCH_EVENTS,)
     # Where the topic is recreated what it told before is still true.
-    fold = materialization.fold(bus, wanted, health.warn, "history", on_recreated=lambda _: None)
+    fold = materialization.materialize(
+        bus, wanted, health.warn, "history", on_recreated=lambda _: None
+    )
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:
                 # The controller, whose topic it is, says what cannot be read of it.
                 with contextlib.suppress(errors.UndecodableError):
-                    door.histories.fold(record)
-            door.histories.is_complete |= batch.caught_up
+                    admission.task_histories.fold(record)
+            admission.task_histories.is_complete |= batch.caught_up
             await asyncio.sleep(0)
 
 
-async def _record(door: AdmissionService, writer: bus_port.Writer, health: runtime.Health) -> None:
+async def _record(
+    admission: AdmissionService, writer: bus_port.Writer, health: runtime.Health
+) -> None:
     """Append reviews in order, as many at once as have come."""
     while True:
-        drafts = [await door.reviewed.get()]
-        while not door.reviewed.empty():
-            drafts.append(door.reviewed.get_nowait())
-        await runtime.persist(functools.partial(writer.append, *drafts), "reviews", health)
+        drafts = [await admission.pending_reviews.get()]
+        while not admission.pending_reviews.empty():
+            drafts.append(admission.pending_reviews.get_nowait())
+        await runtime.retry_until_available(
+            functools.partial(writer.append, *drafts), "reviews", health
+        )
 
 
 async def _fold(
-    door: AdmissionService, record: envelope.Record, writer: bus_port.Writer, clock: runtime.Clock
+    admission: AdmissionService,
+    record: envelope.Record,
+    writer: bus_port.Writer,
+    clock: runtime.Clock,
 ) -> None:
     try:
-        door.fold(record)
+        admission.fold(record)
     except errors.UndecodableError as error:
         telemetry.log.error("unreadable record", error=str(error))
-        with contextlib.suppress(errors.OutsideError):  # it is in the log line at least
-            await writer.append(runtime.parked(record, "admission", str(error), clock()))
+        with contextlib.suppress(errors.ExternalError):  # it is in the log line at least
+            await writer.append(runtime.dead_letter(record, "admission", str(error), clock()))

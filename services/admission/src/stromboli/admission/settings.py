@@ -9,14 +9,14 @@ from stromboli.shared.leader_election import LeaseSettings
 
 
 class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the door itself needs, embedded or not."""
+    """What admission itself needs, embedded or not."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """Whose jobs are ours; the first is given to jobs that name none."""
     max_queue_depth: int = queues.MAX_DEPTH
     """Levels of queues below the root: Volcano's limit, and a guard against cycles. The
     controller's ought to be the same."""
-    queues_with_pods_go: bool = True
+    allow_deleting_queues_with_pods: bool = True
     """Whether a queue may be deleted while pods run in it. As Volcano has it."""
     resource_groups_file: str = ""
     """YAML of resource groups: where pods are sent. Read again when it changes; none by default."""

@@ -6,7 +6,7 @@ from stromboli.controller import service
 from stromboli.controller.settings import Settings
 from stromboli.shared import process
 from stromboli.shared.cluster.kubernetes import KubernetesCluster
-from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.leader_election import cluster_lease
 from stromboli.shared.runtime import runtime
 
 
@@ -14,12 +14,12 @@ async def main(settings: Settings, health: runtime.Health) -> None:
     """Serve health and carry jobs until stopped."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
-            process.health_served(health, settings.health_host, settings.health_port)
+            process.serve_health(health, settings.health_host, settings.health_port)
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
-        bus = await stack.enter_async_context(process.connected(settings.kafka, health))
-        await stack.enter_async_context(process.noticed(cluster, "API server", health))
-        lease = on_cluster.lease(
+        bus = await stack.enter_async_context(process.connect_bus(settings.kafka, health))
+        await stack.enter_async_context(process.watch_dependency(cluster, "API server", health))
+        lease = cluster_lease.lease(
             settings.lease, "controller", settings.kafka.cell, cluster, health, runtime.utc_now
         )
         await service.serve(settings, bus, cluster, health, runtime.utc_now, lease)

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from stromboli.controller import instruments
-from stromboli.controller.inflight_permits import StoppingError
+from stromboli.controller import controller_metrics
+from stromboli.controller.execution.inflight_permits import StoppingError
 from stromboli.shared import errors
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
-_PASSED = (errors.OutsideError, errors.InvariantError, StoppingError)
+_PASSED = (errors.ExternalError, errors.InvariantError, StoppingError)
 
 
 async def run(
@@ -35,5 +35,5 @@ async def run(
 
 def report(error: Exception, kind: str, **about: Any) -> None:
     """Log and count a failure of one object or record."""
-    instruments.isolated(kind)
+    controller_metrics.isolated(kind)
     _log.error("isolated", kind=kind, **about, exc_info=error)

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 
 import structlog
 
-from stromboli.controller import instruments, isolation, network_file
-from stromboli.controller.command_executor import CommandExecutor, RefusedError
+from stromboli.controller import controller_metrics, isolation, topology_file
 from stromboli.controller.core import commands, failures, reconcilers
-from stromboli.controller.core.store import cache, event_history, subscriptions
-from stromboli.controller.decision_executor import Execution
-from stromboli.controller.event_recorder import EventRecorder
-from stromboli.controller.owners import Owners
-from stromboli.controller.request_limiter import RequestLimiter
+from stromboli.controller.core.store import controller_cache, event_history, subscriptions
+from stromboli.controller.execution.command_executor import CommandExecutor, RefusedError
+from stromboli.controller.execution.decision_executor import DecisionExecutor
+from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.controller.owner_watch import OwnerWatch
 from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.work_queue import WorkQueue
 from stromboli.shared import envelope, errors, keys, leader_election, topics
@@ -72,7 +72,7 @@ async def serve(
     begun.
     """
 
-    async def term(lead: leader_election.Lead) -> None:
+    async def term(lead: leader_election.Leadership) -> None:
         controller = Controller(settings, bus, cluster, health, clock)
         running = asyncio.create_task(controller.run(lead))
         try:
@@ -87,28 +87,34 @@ async def serve(
                 running.result()  # an error on the way out is an error
             raise
 
-    await leader_election.serve_in_terms(lease or leader_election.Alone(health), term, health)
+    await leader_election.serve_in_terms(
+        lease or leader_election.SingleReplica(health), term, health
+    )
 
 
-class Told:
+class EventHistoryReader:
     """What controllers told ``batch.events``: followed while standing by, to its end when this one
     begins. Later records are our own."""
 
-    def __init__(self, bus: bus_port.Bus, health: runtime.Health, picture: cache.Cache) -> None:
+    def __init__(
+        self, bus: bus_port.Bus, health: runtime.Health, cache: controller_cache.ControllerCache
+    ) -> None:
         self._bus = bus
         self._health = health
-        self._view = picture
+        self._cache = cache
         self._place = bus_port.START
 
     async def read(self, *, to_the_end: bool) -> None:
         """Up to the end as it is now, or for ever."""
         wanted = (topics.BATCH_EVENTS,)
-        fold = materialization.fold(self._bus, wanted, self._health.set, "history", self._place)
+        fold = materialization.materialize(
+            self._bus, wanted, self._health.set, "history", self._place
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
                     self._take_in(record)
-                self._place = batch.place
+                self._place = batch.position
                 if to_the_end and batch.caught_up:
                     return
 
@@ -122,7 +128,7 @@ class Told:
             if message is None:
                 return
             try:
-                self._view.inherit(message)
+                self._cache.load(message)
             except Exception as error:  # as above
                 isolation.report(error, "event record", offset=record.offset)
 
@@ -143,23 +149,23 @@ class Controller:
         self._cluster = cluster
         self._health = health
         self._clock = clock
-        self._view = cache.Cache(
+        self._cache = controller_cache.ControllerCache(
             settings.scheduler_names,
-            event_history.Published(),
+            event_history.EventHistory(),
             job_plugins.load(),
             settings.tools_domain,
             settings.max_queue_depth,
         )
-        self._told = Told(bus, health, self._view)
-        self._lanes = WorkQueue(self._step, self._isolate, settings.items_in_hand)
-        self._network_file = network_file.File(settings.network_file)
+        self._event_history = EventHistoryReader(bus, health, self._cache)
+        self._work_queue = WorkQueue(self._step, self._isolate, settings.max_inflight_reconciles)
+        self._network_file = topology_file.TopologyFile(settings.network_file)
         self._writer: bus_port.Writer | None = None
         self._events: EventRecorder
-        self._hands: CommandExecutor
-        self._execution: Execution
+        self._executor: CommandExecutor
+        self._execution: DecisionExecutor
         self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
         self._stands_by = True
-        self._calm_since: dict[cache.ReconcileKey, float] = {}
+        self._calm_since: dict[controller_cache.ReconcileKey, float] = {}
         self._caught_up = False
         self._positions: dict[str, int] = {}
         self._has_read = asyncio.Event()
@@ -170,7 +176,7 @@ class Controller:
         """Begin nothing more; ``run`` ends when what is begun is finished."""
         self._stopping.set()
 
-    async def run(self, lead: leader_election.Lead) -> None:
+    async def run(self, lead: leader_election.Leadership) -> None:
         """Fold to the barrier, then act, once this is the one that acts, until stopped."""
         self._health.set("start", "folding the log")
         async with asyncio.TaskGroup() as tasks:
@@ -186,17 +192,17 @@ class Controller:
             await asyncio.wait([beginning])
             if not self._stopping.is_set():
                 self._health.set("start", None)
-                for item in self._view.items():
-                    self._lanes.touch(item)
-                owners = Owners(self._view, self._cluster, self._touch)
+                for item in self._cache.items():
+                    self._work_queue.add_key(item)
+                owners = OwnerWatch(self._cache, self._cluster, self._add_key)
                 reading.append(tasks.create_task(owners.follow()))
                 saying = tasks.create_task(self._events.run())
                 acting = [
-                    tasks.create_task(self._lanes.run()),
+                    tasks.create_task(self._work_queue.run()),
                     tasks.create_task(self._execution.run()),
                 ]
                 await self._stopping.wait()
-                self._lanes.stop()
+                self._work_queue.stop()
                 self._execution.stop()
                 await asyncio.wait(acting)
                 self._events.stop()
@@ -204,10 +210,10 @@ class Controller:
             for task in reading:
                 task.cancel()
 
-    async def _begin(self, lead: leader_election.Lead) -> None:
+    async def _begin(self, lead: leader_election.Leadership) -> None:
         """Return once this is the one that acts, and may."""
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(self._told.read(to_the_end=False))
+            following = tasks.create_task(self._event_history.read(to_the_end=False))
             await lead.acquired()
             following.cancel()
         self._stands_by = False
@@ -218,30 +224,30 @@ class Controller:
         """Open the log: from here on what is written is ours."""
         self._health.set("start", "opening the log")
         settings = self._settings
-        writer = await runtime.persist(
+        writer = await runtime.retry_until_available(
             lambda: self._bus.open_writer("controller", settings.instance), "log", self._health
         )
         await self._read_to(
-            await materialization.ends(self._bus, subscriptions.FOLDED, self._health)
+            await materialization.end_offsets(self._bus, subscriptions.FOLDED, self._health)
         )
-        await self._told.read(to_the_end=True)
-        slots = RequestLimiter(settings.writes_at_once)
-        self._events = EventRecorder(self._cluster, slots, settings.scheduled_events_per_s)
-        self._hands = CommandExecutor(
-            self._view, self._cluster, writer, slots, self._touch, self._clock, self._events
+        await self._event_history.read(to_the_end=True)
+        limiter = RequestLimiter(settings.max_inflight_requests)
+        self._events = EventRecorder(self._cluster, limiter, settings.scheduled_events_per_s)
+        self._executor = CommandExecutor(
+            self._cache, self._cluster, writer, limiter, self._add_key, self._clock, self._events
         )
-        self._execution = Execution(
-            self._view,
+        self._execution = DecisionExecutor(
+            self._cache,
             self._bus,
             self._cluster,
             writer,
-            self._hands,
-            slots,
-            self._touch,
+            self._executor,
+            limiter,
+            self._add_key,
             self._events,
             self._health,
             self._clock,
-            settings.decisions_in_hand,
+            settings.max_inflight_decisions,
             settings.preparation_s,
         )
         self._writer = writer
@@ -250,7 +256,9 @@ class Controller:
     # Reading
 
     async def _fold(self) -> None:
-        fold = materialization.fold(self._bus, subscriptions.FOLDED, self._health.set, "picture")
+        fold = materialization.materialize(
+            self._bus, subscriptions.FOLDED, self._health.set, "cache"
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -266,16 +274,16 @@ class Controller:
             await self._has_read.wait()
 
     async def _take_in(self, record: envelope.Record, at_end: Mapping[str, float]) -> None:
-        folded = self._view.apply(record, at_end.get(topics.SYNC.name, -math.inf))
+        folded = self._cache.apply(record, at_end.get(topics.SYNC.name, -math.inf))
         for item in folded.items:
             if record.topic == topics.PODS and item.kind == "job":
-                self._touch_by_pod(item, record.id)
+                self._add_key_for_pod(item, record.id)
             else:
-                self._touch(item, record.id)
+                self._add_key(item, record.id)
         if folded.undecodable:
             _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
             self._parked.append(
-                runtime.parked(record, "controller", folded.undecodable, self._clock())
+                runtime.dead_letter(record, "controller", folded.undecodable, self._clock())
             )
             await self._park()
 
@@ -284,7 +292,9 @@ class Controller:
         writer = self._writer
         while writer is not None and self._parked:
             parked = self._parked.popleft()
-            await runtime.persist(functools.partial(writer.append, parked), "log", self._health)
+            await runtime.retry_until_available(
+                functools.partial(writer.append, parked), "log", self._health
+            )
 
     async def _watch_sync(self) -> None:
         while True:
@@ -295,31 +305,31 @@ class Controller:
         while True:
             try:
                 found = self._network_file.look()
-            except network_file.FileError as error:
+            except topology_file.FileError as error:
                 _log.error("network file not used", reason=str(error))
             except Exception as error:  # the file is somebody's to edit
                 isolation.report(error, "network file")
             else:
                 if found is not None:
-                    self._view.discovery = found
+                    self._cache.discovery = found
                     for source in found:
-                        self._touch(cache.ReconcileKey("discovery", source), "")
+                        self._add_key(controller_cache.ReconcileKey("discovery", source), "")
             await asyncio.sleep(NETWORK_LOOK_S)
 
     def _look_at_sync(self) -> None:
-        """Steps are begun only on a whole and fresh picture."""
+        """Steps are begun only on a whole and fresh cache."""
         if not self._caught_up:
             return
         now_s = asyncio.get_running_loop().time()
-        missing = self._view.sync.missing(
+        missing = self._cache.sync.missing(
             subscriptions.NEEDED, now_s, self._settings.sync_max_age_s, self._positions
         )
-        rivals = self._view.sync.rivals(self._view.scheduler_names)
+        competitors = self._cache.sync.competitors(self._cache.scheduler_names)
         self._health.set("sync", "; ".join(missing) or None)
-        self._health.set("rivals", "; ".join(rivals) or None)
-        may_act = not missing and not rivals
-        if may_act != self._lanes.is_open:
-            self._lanes.open(is_open=may_act)
+        self._health.set("rivals", "; ".join(competitors) or None)
+        may_act = not missing and not competitors
+        if may_act != self._work_queue.is_open:
+            self._work_queue.open(is_open=may_act)
         if may_act:
             self._may_act.set()
         if self._stands_by:
@@ -327,18 +337,18 @@ class Controller:
 
     # Acting
 
-    async def _step(self, item: cache.ReconcileKey, cause: str) -> None:
+    async def _step(self, item: controller_cache.ReconcileKey, cause: str) -> None:
         """Plan one item's next step and carry it out. Raises OutsideError; any other error is
         reported by ``_isolate``, and the item is retried with backoff."""
-        reason = self._view.unknown_reason(item.key) if item.kind == "job" else ""
+        reason = self._cache.unknown_reason(item.key) if item.kind == "job" else ""
         if reason:
             _log.warning("job frozen", job=item.key, reason=reason)
         loop = asyncio.get_running_loop()
         now, begun = self._clock(), loop.time()
-        plan = reconcilers.plan(self._view, item, now)
+        plan = reconcilers.plan(self._cache, item, now)
         took_s = loop.time() - begun
         if item.kind == "queue counts":
-            instruments.OWN.counted(self._view, item.key)
+            controller_metrics.OWN.counted(self._cache, item.key)
         plan = self._postponed(item, plan, begun)
         if plan:
             with telemetry.span(f"reconcile {item.kind}", self._trace(item), key=item.key):
@@ -346,12 +356,16 @@ class Controller:
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s)
         # From the plan's moment: what came due since then is not in the plan.
-        at = reconcilers.due(self._view, item, now)
+        at = reconcilers.due(self._cache, item, now)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
-            self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
+            self._work_queue.add_key_after(
+                item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+            )
 
-    def _postponed(self, item: cache.ReconcileKey, plan: commands.Plan, at: float) -> commands.Plan:
+    def _postponed(
+        self, item: controller_cache.ReconcileKey, plan: commands.Plan, at: float
+    ) -> commands.Plan:
         """The plan without a write of mere counts that came up less than ``COUNTS_CALM_S`` ago."""
         rest = commands.without_counts(plan)
         if rest == plan:
@@ -361,49 +375,51 @@ class Controller:
         if at >= since + COUNTS_CALM_S:
             del self._calm_since[item]
             return plan
-        self._lanes.touch_later(item, since + COUNTS_CALM_S - at)
+        self._work_queue.add_key_after(item, since + COUNTS_CALM_S - at)
         return rest
 
-    def _touch(self, item: cache.ReconcileKey, cause: str) -> None:
+    def _add_key(self, item: controller_cache.ReconcileKey, cause: str) -> None:
         if self._writer is None:
             return  # whoever begins to act looks at everything
         if item.kind in CALM:
-            self._lanes.touch_later(item, CALM_S)
+            self._work_queue.add_key_after(item, CALM_S)
         elif item.kind in COUNTS:
-            self._lanes.touch_later(item, COUNTS_CALM_S)
+            self._work_queue.add_key_after(item, COUNTS_CALM_S)
         else:
-            self._lanes.touch(item, cause)
+            self._work_queue.add_key(item, cause)
 
-    def _touch_by_pod(self, item: cache.ReconcileKey, cause: str) -> None:
+    def _add_key_for_pod(self, item: controller_cache.ReconcileKey, cause: str) -> None:
         if self._writer is not None:
-            self._lanes.touch_spaced(item, cause, POD_NEWS_EVERY_S)
+            self._work_queue.add_key_spaced(item, cause, POD_NEWS_EVERY_S)
 
-    async def _carry_out(self, plan: commands.Plan, item: cache.ReconcileKey, cause: str) -> None:
+    async def _carry_out(
+        self, plan: commands.Plan, item: controller_cache.ReconcileKey, cause: str
+    ) -> None:
         try:
             for stage in plan:
-                await self._hands.carry_out(stage, item.key, cause)
+                await self._executor.carry_out(stage, item.key, cause)
         except RefusedError as error:
             _log.warning("refused", kind=item.kind, key=item.key, reason=str(error))
-            said = failures.event(self._view, item, error.command, error.reason, self._clock())
+            said = failures.event(self._cache, item, error.command, error.reason, self._clock())
             if said is not None:
-                news = () if self._view.was_said(said) else (said,)
-                note = failures.note(self._view, item, error.command, said)
+                news = () if self._cache.is_recorded(said) else (said,)
+                note = failures.note(self._cache, item, error.command, said)
                 with contextlib.suppress(RefusedError):
-                    await self._hands.carry_out((*news, *note), item.key, cause)
+                    await self._executor.carry_out((*news, *note), item.key, cause)
             raise
 
-    async def _isolate(self, item: cache.ReconcileKey, error: Exception) -> None:
+    async def _isolate(self, item: controller_cache.ReconcileKey, error: Exception) -> None:
         """Report an item whose step failed by a bug: in the log, as a metric and on the object."""
         isolation.report(error, item.kind, key=item.key)
         try:
-            stage = failures.isolated(self._view, item, error, self._clock())
-            await self._hands.carry_out(stage, item.key, "")
+            stage = failures.reconcile_failed(self._cache, item, error, self._clock())
+            await self._executor.carry_out(stage, item.key, "")
         except errors.InvariantError:
             raise
         except Exception as failed:
             # The retry reports it again.
             _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
 
-    def _trace(self, item: cache.ReconcileKey) -> str:
-        job = self._view.job(item.key) if item.kind == "job" else None
+    def _trace(self, item: controller_cache.ReconcileKey) -> str:
+        job = self._cache.job(item.key) if item.kind == "job" else None
         return "" if job is None else job.metadata.annotation(keys.TRACEPARENT) or ""

@@ -18,16 +18,16 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     Admission's ought to be the same."""
     instance: str = "controller"
     """Names this process in its epoch record."""
-    writes_at_once: int = 64
+    max_inflight_requests: int = 64
     """Requests to the API server in flight. One server on two cores is busy with 32; more than 64
     only wait there instead of here, where the job that had fewest goes first."""
-    decisions_in_hand: int = 256
+    max_inflight_decisions: int = 256
     """Decisions being executed at once: enough that a few slow gangs hold nobody up, few enough
     that a restart repeats little."""
     preparation_s: float = 600.0
     """How long the claims of a gang's pods may take to be bound before the decision is given up:
     what Kubernetes' scheduler allows, since some volumes are made in minutes."""
-    items_in_hand: int = 128
+    max_inflight_reconciles: int = 128
     """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
     wait for the log while others write."""
     scheduled_events_per_s: float = 50.0

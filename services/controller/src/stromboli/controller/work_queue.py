@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from stromboli.controller.core.store.cache import ReconcileKey
+from stromboli.controller.core.store.controller_cache import ReconcileKey
 from stromboli.shared import errors
 from stromboli.shared.runtime import runtime
 
@@ -54,18 +54,18 @@ class WorkQueue:
         self.is_open = False
         """Whether steps are begun at all."""
 
-    def touch(self, item: ReconcileKey, cause: str = "") -> None:
+    def add_key(self, item: ReconcileKey, cause: str = "") -> None:
         """The item may need a step."""
         _, not_before = self._failed.get(item, (0.0, 0.0))
         wait_s = not_before - asyncio.get_running_loop().time()
         if wait_s > 0:
-            self.touch_later(item, wait_s, cause)
+            self.add_key_after(item, wait_s, cause)
             return
         waiting = self._again if item in self._busy else self._dirty
         waiting[item] = cause or waiting.get(item, "")
         self._moved.set()
 
-    def touch_later(self, item: ReconcileKey, delay_s: float, cause: str = "") -> None:
+    def add_key_after(self, item: ReconcileKey, delay_s: float, cause: str = "") -> None:
         """Touch the item after a while, or when an earlier wish for it says so."""
         if cause:
             self._later[item] = cause
@@ -78,14 +78,14 @@ class WorkQueue:
             timer.cancel()
         self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
-    def touch_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
+    def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
         """Touch the item, so that its step begins no sooner than so long after the one before: what
         comes in crowds is looked at together, and what comes alone at once."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
-            self.touch_later(item, wait_s, cause)
+            self.add_key_after(item, wait_s, cause)
         else:
-            self.touch(item, cause)
+            self.add_key(item, cause)
 
     def open(self, *, is_open: bool) -> None:
         """Begin steps, or begin no more of them for now."""
@@ -131,11 +131,11 @@ class WorkQueue:
             await self._step(item, cause)
         except errors.TransientError as error:
             backoff = self._backoffs.setdefault(item, runtime.Backoff())
-            self.touch_later(item, backoff.next_s(error.retry_after_s))
+            self.add_key_after(item, backoff.next_s(error.retry_after_s))
         except errors.PermanentError:
             pause = self._refused.get(item, REFUSED_FIRST_S)
             self._refused[item] = min(2 * pause, REFUSED_PAUSE_S)
-            self.touch_later(item, pause)
+            self.add_key_after(item, pause)
         except errors.InvariantError:
             raise
         except Exception as error:  # one object must not stop all others
@@ -148,15 +148,15 @@ class WorkQueue:
         finally:
             self._busy.discard(item)
             if item in self._again:
-                self.touch(item, self._again.pop(item))
+                self.add_key(item, self._again.pop(item))
             self._moved.set()
 
     def _back_off(self, item: ReconcileKey) -> None:
         now = asyncio.get_running_loop().time()
         pause, _ = self._failed.get(item, (FAILED_FIRST_S, 0.0))
         self._failed[item] = min(2 * pause, FAILED_PAUSE_S), now + min(pause, FAILED_SPACE_S)
-        self.touch_later(item, pause)
+        self.add_key_after(item, pause)
 
     def _ring(self, item: ReconcileKey) -> None:
         self._timers.pop(item, None)
-        self.touch(item, self._later.pop(item, ""))
+        self.add_key(item, self._later.pop(item, ""))

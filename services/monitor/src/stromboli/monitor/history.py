@@ -27,7 +27,7 @@ PAUSE_S = 0.25
 """Between looks: nobody waits for the history, and what came meanwhile is written at once."""
 KEPT = "$kept"
 """Key of the records that say how far."""
-WANTED = topics.PICTURES
+WANTED = topics.MATERIALIZED
 
 
 class History:
@@ -54,29 +54,31 @@ class History:
         while True:
             await self._follow(None)
 
-    async def _last(self) -> cluster.ChangesKept | None:
-        record = await runtime.persist(lambda: self._bus.last(topics.CHANGES), "log", self._health)
+    async def _last(self) -> cluster.HistoryCheckpointed | None:
+        record = await runtime.retry_until_available(
+            lambda: self._bus.last(topics.CHANGES), "log", self._health
+        )
         try:
             message = None if record is None else envelope.decode(record)
         except errors.UndecodableError:
             return None
-        if not isinstance(message, cluster.ChangesKept) or self._is_due(message):
+        if not isinstance(message, cluster.HistoryCheckpointed) or self._is_due(message):
             return None
         known = all(at <= self._ends.get(name, 0) for name, at in message.positions.items())
         return message if known else None  # else a topic has lost records
 
-    async def _follow(self, kept: cluster.ChangesKept | None) -> None:
+    async def _follow(self, kept: cluster.HistoryCheckpointed | None) -> None:
         """Until an image is due. ``kept``: up to where all is there; None: make an image."""
         start = (
             port.START
             if kept is None
-            else port.Position(kept.positions, kept.epochs, kept.identities)
+            else port.Position(kept.positions, kept.epochs, kept.topic_ids)
         )
-        image_from = -1 if kept is None else kept.image_from
+        image_from = -1 if kept is None else kept.image_offset
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
         # A warning only: nobody waits for the history.
-        fold = materialization.fold(self._bus, WANTED, self._health.warn, "history", start)
+        fold = materialization.materialize(self._bus, WANTED, self._health.warn, "history", start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 is_whole = is_whole or batch.caught_up
@@ -84,11 +86,11 @@ class History:
                 if drafts and image_from < 0:
                     image_from, drafts = await self._append(drafts), []
                 if is_whole and batch.records:
-                    kept = cluster.ChangesKept(
+                    kept = cluster.HistoryCheckpointed(
                         positions=dict(batch.positions),
-                        epochs=dict(batch.place.epochs),
-                        identities=dict(batch.place.identities),
-                        image_from=image_from,
+                        epochs=dict(batch.position.epochs),
+                        topic_ids=dict(batch.position.topic_ids),
+                        image_offset=image_from,
                         imaged_at=imaged_at,
                     )
                     drafts.append(_draft(KEPT, kept, self._clock()))
@@ -102,10 +104,10 @@ class History:
     async def _append(self, drafts: list[envelope.Draft]) -> int:
         """Where the first of them stands."""
         call = functools.partial(self._writer.append, *drafts)
-        stand = await runtime.persist(call, "log", self._health)
+        stand = await runtime.retry_until_available(call, "log", self._health)
         return stand[0].offset
 
-    def _is_due(self, kept: cluster.ChangesKept) -> bool:
+    def _is_due(self, kept: cluster.HistoryCheckpointed) -> bool:
         return not timedelta() <= self._clock() - kept.imaged_at < IMAGE_EVERY
 
 
@@ -128,5 +130,5 @@ def _copy(record: envelope.Record, now: datetime) -> envelope.Draft:
     )
 
 
-def _draft(key: str, message: cluster.ChangesKept, now: datetime) -> envelope.Draft:
+def _draft(key: str, message: cluster.HistoryCheckpointed, now: datetime) -> envelope.Draft:
     return envelope.Draft(topic=topics.CHANGES, key=key, message=message, time=now)

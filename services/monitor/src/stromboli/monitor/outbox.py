@@ -20,9 +20,9 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
 from stromboli.shared.runtime import runtime, telemetry
 
-MOST_AT_ONCE = 1000
+MAX_BATCH = 1000
 """Drafts in one append: some megabytes."""
-MOST_WAITING = 5000
+MAX_QUEUED = 5000
 """Drafts held while the log is away; then reading the cluster waits, which it can."""
 TICK_MS = 50
 TICK_S = TICK_MS / 1000
@@ -47,7 +47,7 @@ def to_next_tick_s(now: float) -> float:
     return (TICK_MS - round(now * 1000) % TICK_MS) / 1000
 
 
-class Flow:
+class BurstDetector:
     """How much comes, as a bucket that runs empty: a crowd is what exceeds ``FEW`` at once and
     ``FEW_PER_S`` a second. It ends at most a tick after its last one. O(1)."""
 
@@ -55,7 +55,7 @@ class Flow:
         self._left = float(FEW)
         self._at = 0.0
 
-    def is_crowd(self, count: int, now: float) -> bool:
+    def is_burst(self, count: int, now: float) -> bool:
         """Whether these, by a clock that only goes forward, are part of one."""
         left = min(self._left + (now - self._at) * FEW_PER_S, FEW) - count
         self._left, self._at = max(left, -TICK_S * FEW_PER_S), now
@@ -84,8 +84,8 @@ class Outbox:
 
     async def room(self) -> None:
         """Return when there is room for more."""
-        if len(self._waiting) >= MOST_WAITING:
-            await self._until(lambda: len(self._waiting) < MOST_WAITING)
+        if len(self._waiting) >= MAX_QUEUED:
+            await self._until(lambda: len(self._waiting) < MAX_QUEUED)
 
     async def settled(self) -> int:
         """The position, once everything put so far is acknowledged."""
@@ -95,20 +95,20 @@ class Outbox:
 
     async def run(self) -> None:
         """Append for ever. Raises LogLostError, and permanent errors."""
-        loop, flow = asyncio.get_running_loop(), Flow()
+        loop, flow = asyncio.get_running_loop(), BurstDetector()
         while True:
             await self._filled.wait()
             self._filled.clear()
             while self._waiting:
-                count = min(len(self._waiting), MOST_AT_ONCE)
+                count = min(len(self._waiting), MAX_BATCH)
                 await self._append([self._waiting.popleft() for _ in range(count)])
-                if flow.is_crowd(count, loop.time()):
+                if flow.is_burst(count, loop.time()):
                     await asyncio.sleep(to_next_tick_s(loop.time()))
 
     async def _append(self, drafts: list[envelope.Draft]) -> None:
         call = functools.partial(self._writer.append, *drafts)
         try:
-            stand = await runtime.persist(call, "log", self._health)
+            stand = await runtime.retry_until_available(call, "log", self._health)
         except _OF_ONE_DRAFT as error:
             if len(drafts) > 1:
                 for draft in drafts:

@@ -5,9 +5,9 @@ import contextlib
 
 import structlog
 
-from stromboli.monitor.core.reflector_state import Mark, ReflectorState
+from stromboli.monitor.core.reflector_state import ReflectorState, SyncPoint
 from stromboli.monitor.outbox import Outbox
-from stromboli.monitor.own_log import OwnLog
+from stromboli.monitor.own_topics import OwnTopicsReader
 from stromboli.shared import envelope, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
@@ -36,7 +36,7 @@ class Reflector:
         self,
         picture: ReflectorState,
         outbox: Outbox,
-        own_log: OwnLog,
+        own_reader: OwnTopicsReader,
         writer: bus_port.Writer,
         cluster: port.Cluster,
         health: runtime.Health,
@@ -46,7 +46,7 @@ class Reflector:
         """Set it, and the watcher will vouch as soon as it can."""
         self._picture = picture
         self._outbox = outbox
-        self._own_log = own_log
+        self._own_log = own_reader
         self._writer = writer
         self._cluster = cluster
         self._health = health
@@ -74,7 +74,7 @@ class Reflector:
                     await self._do_without(error)
                 else:
                     await self._wait_out(error)
-            except errors.OutsideError as error:
+            except errors.ExternalError as error:
                 await self._wait_out(error)
             except errors.InvariantError:
                 raise
@@ -86,7 +86,7 @@ class Reflector:
                 trouble = f"{type(error).__name__}: {error}"
                 await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
 
-    async def _wait_out(self, error: errors.OutsideError) -> None:
+    async def _wait_out(self, error: errors.ExternalError) -> None:
         """A missing right or definition is no reason to stop either: it may be given, and other
         kinds go on."""
         self._health.set(self._fact, str(error))
@@ -104,7 +104,7 @@ class Reflector:
         try:
             while True:
                 await asyncio.sleep(SERVED_LOOK_S)
-                with contextlib.suppress(errors.OutsideError):
+                with contextlib.suppress(errors.ExternalError):
                     await self._cluster.list(self._picture.kind)
                     return
         finally:
@@ -114,7 +114,7 @@ class Reflector:
     async def _list(self) -> None:
         self._picture.list_begins()
         self._health.set(self._fact, "being listed")
-        await self._say(self._picture.mark(self._clock()), 0)
+        await self._draft_change(self._picture.mark(self._clock()), 0)
         listing = await self._cluster.list(self._picture.kind)
         for place, raw in enumerate(listing.items):
             if place % SLICE == SLICE - 1:
@@ -160,13 +160,13 @@ class Reflector:
 
     # --- vouching --------------------------------------------------------------------------
 
-    async def vouch(self) -> None:
+    async def publish_sync_markers(self) -> None:
         """Whenever due: say again what others hide, then how far the log holds."""
         while True:
             await self.due.wait()
             self.due.clear()
             await self._restore()
-            await self._vouch()
+            await self._publish_if_synced()
 
     async def _restore(self) -> None:
         for key in self._picture.overwritten:
@@ -176,12 +176,12 @@ class Reflector:
                 raw = await self._cluster.get(self._picture.kind, namespace, name)
             except errors.NotFoundError:
                 pass
-            except errors.OutsideError as error:
+            except errors.ExternalError as error:
                 _log.warning("not restored", kind=self._fact, key=key, reason=str(error))
                 return
             self._put(self._picture.restore(key, raw, self._clock()))
 
-    async def _vouch(self) -> None:
+    async def _publish_if_synced(self) -> None:
         """``synced``, but only while a watch stands, and once the log has been read up to there
         and hides nothing: else a restart would go on from a version whose records are not there."""
         watching = self._watching
@@ -191,10 +191,12 @@ class Reflector:
         position = await self._outbox.settled()
         await self._own_log.reached(self._picture.topic, position)
         if self._watching is watching and not self._picture.overwritten:
-            await self._say(mark, position)
+            await self._draft_change(mark, position)
             self._health.set(self._fact, None)
 
-    async def _say(self, mark: Mark, position: int) -> None:
-        draft = self._picture.synced(mark, position)
+    async def _draft_change(self, mark: SyncPoint, position: int) -> None:
+        draft = self._picture.sync_marker(mark, position)
         async with self._saying:  # a repeated "synced" may not come behind a later "listing"
-            await runtime.persist(lambda: self._writer.append(draft), "log", self._health)
+            await runtime.retry_until_available(
+                lambda: self._writer.append(draft), "log", self._health
+            )

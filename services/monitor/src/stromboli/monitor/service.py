@@ -13,15 +13,15 @@
 import asyncio
 from datetime import timedelta
 
-from stromboli.monitor import definitions
-from stromboli.monitor.agents import Agents
+from stromboli.monitor import crd_check
+from stromboli.monitor.agent_receiver import AgentReceiver
+from stromboli.monitor.competitor_watch import CompetitorWatch
 from stromboli.monitor.core.reflector_state import ReflectorState
-from stromboli.monitor.core.reports import Reports
+from stromboli.monitor.core.reports import NodeReports
 from stromboli.monitor.history import History
 from stromboli.monitor.outbox import Outbox
-from stromboli.monitor.own_log import OwnLog
+from stromboli.monitor.own_topics import OwnTopicsReader
 from stromboli.monitor.reflector import Reflector
-from stromboli.monitor.rivalry import Rivalry
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import leader_election
 from stromboli.shared.api import kinds
@@ -41,7 +41,7 @@ async def serve(
     cluster: cluster_port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
-    agents: Agents | None = None,
+    agents: AgentReceiver | None = None,
     lease: leader_election.Lease | None = None,
 ) -> None:
     """Run until cancelled. Ready once every kind is synced, or once all is folded that the active
@@ -49,10 +49,12 @@ async def serve(
     ``lease``: None where there is no other monitor.
     """
 
-    async def term(lead: leader_election.Lead) -> None:
+    async def term(lead: leader_election.Leadership) -> None:
         await _term(settings, bus, cluster, health, clock, agents, lead)
 
-    await leader_election.serve_in_terms(lease or leader_election.Alone(health), term, health)
+    await leader_election.serve_in_terms(
+        lease or leader_election.SingleReplica(health), term, health
+    )
 
 
 async def _term(
@@ -61,47 +63,49 @@ async def _term(
     cluster: cluster_port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
-    agents: Agents | None,
-    lead: leader_election.Lead,
+    agents: AgentReceiver | None,
+    lead: leader_election.Leadership,
 ) -> None:
     for kind in kinds.WATCHED:
         health.set(kind.plural, "starting")
-    pictures = [ReflectorState(kind) for kind in kinds.WATCHED]
-    reports = Reports(timedelta(seconds=settings.agents_silence_s))
-    own_log = OwnLog(bus, pictures, reports, health)
-    await _stand_by(own_log, health, lead)
-    writer = await runtime.persist(
+    reflector_states = [ReflectorState(kind) for kind in kinds.WATCHED]
+    reports = NodeReports(timedelta(seconds=settings.agents_silence_s))
+    own_reader = OwnTopicsReader(bus, reflector_states, reports, health)
+    await _stand_by(own_reader, health, lead)
+    writer = await runtime.retry_until_available(
         lambda: bus.open_writer("monitor", settings.instance), "log", health
     )
-    async with own_log.opened(writer.epoch) as ends, asyncio.TaskGroup() as tasks:
-        tasks.create_task(own_log.follow())
+    async with own_reader.opened(writer.epoch) as ends, asyncio.TaskGroup() as tasks:
+        tasks.create_task(own_reader.follow())
         tasks.create_task(History(bus, writer, health, clock, ends).keep())
-        rivalry = Rivalry(settings.rival_leases, cluster, writer, health, clock)
+        rivalry = CompetitorWatch(settings.competitor_leases, cluster, writer, health, clock)
         await rivalry.look()  # before anything is said to be synced
         watchers = []
-        for picture in pictures:
+        for picture in reflector_states:
             end = ends[picture.topic.name]
             picture.open(end)
             outbox = Outbox(writer, health, end)
-            watcher = Reflector(picture, outbox, own_log, writer, cluster, health, clock)
+            watcher = Reflector(picture, outbox, own_reader, writer, cluster, health, clock)
             watchers.append(watcher)
             tasks.create_task(outbox.run())
-            tasks.create_task(watcher.vouch())
+            tasks.create_task(watcher.publish_sync_markers())
             tasks.create_task(watcher.read())
-        nodes = next(each for each in pictures if each.kind is kinds.NODES)
+        nodes = next(each for each in reflector_states if each.kind is kinds.NODES)
         outbox = Outbox(writer, health, ends[reports.topic.name])
         tasks.create_task(outbox.run())
         reports.open(clock())
         tasks.create_task(_tick(settings, reports, outbox, nodes, health, clock))
         tasks.create_task(_beat(settings, bus, cluster, health, watchers))
-        tasks.create_task(rivalry.run(settings.beat_s))
-        tasks.create_task(definitions.look(cluster, health))
+        tasks.create_task(rivalry.run(settings.heartbeat_s))
+        tasks.create_task(crd_check.check_definitions(cluster, health))
         if agents is not None:
             with agents.open(outbox.put, nodes.may_have, reports):
                 await asyncio.Event().wait()
 
 
-async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leader_election.Lead) -> None:
+async def _stand_by(
+    own_reader: OwnTopicsReader, health: runtime.Health, lead: leader_election.Leadership
+) -> None:
     """Take in what the active monitor says until this one is to act."""
     acquired = asyncio.create_task(lead.acquired())
     caught_up = asyncio.Event()
@@ -111,7 +115,7 @@ async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leader_electi
         for kind in kinds.WATCHED if not acquired.done() else ():
             health.set(kind.plural, None)
 
-    standing = asyncio.create_task(own_log.stand_by(caught_up))
+    standing = asyncio.create_task(own_reader.stand_by(caught_up))
     telling = asyncio.create_task(is_ready())
     try:
         await asyncio.wait([acquired, standing], return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +131,7 @@ async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leader_electi
 
 async def _tick(
     settings: MonitorSettings,
-    reports: Reports,
+    reports: NodeReports,
     outbox: Outbox,
     nodes: ReflectorState,
     health: runtime.Health,
@@ -141,7 +145,7 @@ async def _tick(
         told = [f"{node} since {at:%Y-%m-%d %H:%M:%S}Z" for node, at in silent.items()]
         more = f" and {len(told) - TOLD} more" if len(told) > TOLD else ""
         health.warn("agents", f"silent: {', '.join(told[:TOLD])}{more}" if told else None)
-        await asyncio.sleep(settings.beat_s)
+        await asyncio.sleep(settings.heartbeat_s)
 
 
 async def _beat(
@@ -157,7 +161,9 @@ async def _beat(
     often_until = loop.time() + OFTEN_FOR_S
     while True:
         is_often = loop.time() < often_until
-        await asyncio.sleep(min(OFTEN_S, settings.beat_s) if is_often else settings.beat_s)
+        await asyncio.sleep(
+            min(OFTEN_S, settings.heartbeat_s) if is_often else settings.heartbeat_s
+        )
         cluster_answers, log_answers = await asyncio.gather(
             cluster.is_reachable(), bus.is_reachable()
         )

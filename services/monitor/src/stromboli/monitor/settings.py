@@ -18,7 +18,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whom agents' tokens are made for, so that they are of no use elsewhere."""
     agents_silence_s: float = 90.0
     """How long an agent may be silent before its report counts as stale: four signs of life."""
-    rival_leases: tuple[str, ...] = (
+    competitor_leases: tuple[str, ...] = (
         "volcano-system/volcano=volcano",
         "volcano-system/vc-scheduler=volcano",
         "volcano-system/vc-controller-manager=volcano",
@@ -26,7 +26,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Leases by which other systems act on the objects of a scheduler's name, each as
     ``namespace/name=scheduler name``. While one is held and renewed, nothing of ours acts under
     that name. The default is Volcano as its chart installs it."""
-    beat_s: float = 3.0
+    heartbeat_s: float = 3.0
     """Seconds between two signs of life of a kind in ``cluster.sync``. Readers call a sync old
     after many of these, so that one lost beat does not stop them."""
 

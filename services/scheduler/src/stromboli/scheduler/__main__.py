@@ -14,9 +14,9 @@ async def main(settings: Settings, health: runtime.Health) -> None:
     """Serve health and decide until stopped."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
-            process.health_served(health, settings.health_host, settings.health_port)
+            process.serve_health(health, settings.health_host, settings.health_port)
         )
-        bus = await stack.enter_async_context(process.connected(settings.kafka, health))
+        bus = await stack.enter_async_context(process.connect_bus(settings.kafka, health))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_freeze_when_ready(health))
             lease = settings.lease if settings.lease.enabled else None

@@ -15,7 +15,7 @@ class DiscoveryError(Exception):
     """What is installed contradicts itself."""
 
 
-def registry(found: metadata.EntryPoints | None = None) -> plugins.Registry:
+def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Registry:
     """The plugins of this environment: our own and those that are installed.
 
     A plugin is imported when a configuration names it; what its import raises is that
@@ -35,10 +35,10 @@ def registry(found: metadata.EntryPoints | None = None) -> plugins.Registry:
                 f"the plugin {name} is in {' and in '.join(owners)}; uninstall one of them or "
                 f"rename its entry point in the group {ENTRY_POINTS}"
             )
-    return plugins.Registry({name: _Imported(entries[0]) for name, entries in by_name.items()})
+    return plugins.Registry({name: _LazyPlugin(entries[0]) for name, entries in by_name.items()})
 
 
-class _Imported:
+class _LazyPlugin:
     """A plugin's class, imported when it is first wanted."""
 
     def __init__(self, entry: metadata.EntryPoint) -> None:

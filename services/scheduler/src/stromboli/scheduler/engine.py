@@ -29,11 +29,11 @@ from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import telemetry
 
-FOLDED = (topics.SYNC, *cluster_cache.FOLDED)
-GAUGE_EVERY = timedelta(seconds=1)
+TOPICS = (topics.SYNC, *cluster_cache.TOPICS)
+GAUGE_INTERVAL = timedelta(seconds=1)
 """How often plugins are asked for their gauges: dashboards look every 15 s or so, and asking costs
 milliseconds where there are a thousand queues."""
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 _session_seconds = telemetry.meter.create_histogram(
     "stromboli.scheduler.session", unit="s", description="From taking up a session to its end"
@@ -55,7 +55,7 @@ _failing = telemetry.meter.create_gauge(
 )
 
 
-class Undecodable(msgspec.Struct, frozen=True):
+class UndecodableRecord(msgspec.Struct, frozen=True):
     """A record for the dead letters, and why."""
 
     record: envelope.Record
@@ -69,21 +69,21 @@ class Publication(msgspec.Struct, frozen=True):
     explanations: dict[str, envelope.Draft]
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepResult(msgspec.Struct, frozen=True):
     """What a step came to. ``facts``: fact -> problem or None; ``warnings``: likewise what stops
     nothing; ``is_due``: decide again soon; ``look_again_s``: take a step after so long even if
     nothing comes."""
 
-    undecodable: tuple[Undecodable, ...]
+    undecodable: tuple[UndecodableRecord, ...]
     facts: dict[str, str | None]
     warnings: dict[str, str | None]
     publication: Publication | None
     is_due: bool
-    look_again_s: float
+    next_step_s: float
 
 
 class Engine:
-    """The picture, and whether it may be decided on."""
+    """The cache, and whether it may be decided on."""
 
     def __init__(
         self,
@@ -92,11 +92,13 @@ class Engine:
         epoch: int | None,
         sync_max_age: timedelta,
         find: opening.FindPlugin = plugins.find,
-        watched: Callable[[plugin_isolation.Attempt], framework.Session] = plugin_isolation.at_once,
+        watched: Callable[
+            [plugin_isolation.Attempt], framework.Session
+        ] = plugin_isolation.run_unwatched,
         ask: external_calls.Ask | None = None,
         measures: instruments.Instruments | None = None,
     ) -> None:
-        self.picture = cluster_cache.ClusterCache(by.scheduler_names)
+        self.cache = cluster_cache.ClusterCache(by.scheduler_names)
         self._policy = by
         self._configure()
         self._seed = seed
@@ -107,51 +109,53 @@ class Engine:
         self._is_current = False
         self._successor = ""
         self._opened_last = -1
-        self._tidy_at = _LONG_AGO
-        self._tidied_to = 0
-        self._until: dict[str, int] = {}  # topic -> offset
+        self._compact_at = _EPOCH_START
+        self._compact_before = 0
+        self._required_offsets: dict[str, int] = {}  # topic -> offset
         self._clock = cluster_clock.ClusterClock()
-        self._look_at: datetime | None = None
-        self._decided_at = _LONG_AGO
-        self._shown: tuple[object, ...] = ({}, ())
-        self._complained: set[str] = set()
+        self._wake_at: datetime | None = None
+        self._decided_at = _EPOCH_START
+        self._logged_unknown: tuple[object, ...] = ({}, ())
+        self._logged_complaints: set[str] = set()
         self._find = find
-        self._watched = watched
-        self._told = session_inputs.SessionInputs(ask=ask)
-        self._measures = instruments.Instruments() if measures is None else measures
-        self._gauged_at: datetime | None = None
-        self._stood_at: datetime | None = None
-        self._troubles = plugin_isolation.Troubles()
+        self._run_watched = watched
+        self._inputs = session_inputs.SessionInputs(ask=ask)
+        self._instruments = instruments.Instruments() if measures is None else measures
+        self._gauges_updated_at: datetime | None = None
+        self._waiting_observed_at: datetime | None = None
+        self._troubles = plugin_isolation.FailureHistory()
         self._failures: dict[str, str] = {}
 
     def reconfigure(self, configured: configuration.Configuration) -> None:
         """From the next session on, decide by this; the core thread calls it."""
         self._policy = msgspec.structs.replace(self._policy, configured=configured)
         self._configure()
-        self.picture.wake(self._own_id)
+        self.cache.request_session(self._own_event_id)
 
-    def measure(self, measured: cluster_objects.Measured | None) -> None:
+    def measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:
         """From the next session on, this is the use of nodes as measured; None for nothing. The
         core thread calls it."""
         if measured is not None:
             measured = msgspec.structs.replace(measured, at=self._clock.of(measured.at))
-        self._told = msgspec.structs.replace(self._told, measured=measured)
-        if measured is not None and self.picture.waiting:
-            self.picture.wake(self._own_id)
+        self._inputs = msgspec.structs.replace(self._inputs, measured=measured)
+        if measured is not None and self.cache.waiting:
+            self.cache.request_session(self._own_event_id)
 
     def _configure(self) -> None:
         configured = self._policy.configured
-        self.picture.world.default_to(configured.default_queue)
-        self.picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
+        self.cache.world.set_default_queue(configured.default_queue)
+        self.cache.sessions_may_evict = bool(
+            policy.EVICTING_ACTIONS.intersection(configured.actions)
+        )
 
     def lead(self, epoch: int, opened_at: int, ends: Mapping[str, int]) -> None:
         """Decide from here on as the writer of this epoch, once its own beginning is folded, and
         all that stood before these ends of topics: decisions of the one before count only with the
         pods that it had seen. The core thread calls it."""
         self._epoch = epoch
-        self._until = dict(ends)
-        self.wait_for(opened_at)
-        self.picture.wake(self._own_id)
+        self._required_offsets = dict(ends)
+        self.require_offset(opened_at)
+        self.cache.request_session(self._own_event_id)
 
     @property
     def replaced_by(self) -> str:
@@ -159,87 +163,87 @@ class Engine:
         has_successor = self._epoch is not None and self._opened_last > self._epoch
         return self._successor if has_successor else ""
 
-    def wait_for(self, offset: int) -> None:
-        """Decide nothing before the decision at this offset is folded: it is part of the picture,
+    def require_offset(self, offset: int) -> None:
+        """Decide nothing before the decision at this offset is folded: it is part of the cache,
         and so is a copy that a repeated append may have left before it."""
         name = topics.DECISIONS.name
-        self._until[name] = max(self._until.get(name, 0), offset + 1)
+        self._required_offsets[name] = max(self._required_offsets.get(name, 0), offset + 1)
 
     def step(
         self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool, at_s: float = 0.0
-    ) -> Step:
+    ) -> StepResult:
         """Fold, and decide if something is due and nothing forbids it. ``at_s``: seconds of the
         clock that ``Batch.at_end`` goes by."""
-        undecodable = [found for batch in batches for found in self._fold(batch, now)]
-        facts = self._facts(at_s)
+        undecodable = [found for batch in batches for found in self._materialize(batch, now)]
+        facts = self._health_problems(at_s)
         self._is_current = not any(facts.values())
         if now < self._decided_at:
-            self._forget_times()
-        if self._epoch is None and now >= self._tidy_at and self._is_current:
-            self.picture.stand_by(self._tidied_to)
-            self._tidy_at = now + self._sync_max_age
-            self._tidied_to = self.picture.offsets.get(topics.DECISIONS.name, 0)
-        if self._look_at is not None and now >= self._look_at:
-            self._look_at = None
-            self.picture.wake(self._own_id)
-        is_due = self._may_publish and bool(self.picture.due)
+            self._reset_timers()
+        if self._epoch is None and now >= self._compact_at and self._is_current:
+            self.cache.compact(self._compact_before)
+            self._compact_at = now + self._sync_max_age
+            self._compact_before = self.cache.offsets.get(topics.DECISIONS.name, 0)
+        if self._wake_at is not None and now >= self._wake_at:
+            self._wake_at = None
+            self.cache.request_session(self._own_event_id)
+        is_due = self._may_publish and bool(self.cache.session_cause)
         publication = self._decide(now) if is_due and may_decide else None
-        self._report_isolated()
+        self._report_isolated_objects()
         has_decided = publication is not None
         if self._may_publish:
             publication = self._with_republications(publication, now)
-        if self._stood_at is None or now - self._stood_at >= GAUGE_EVERY:
-            self._stood_at = now
-            self._measures.standing(self.picture.explained.values(), self.picture.unanswered())
-        return Step(
+        if self._waiting_observed_at is None or now - self._waiting_observed_at >= GAUGE_INTERVAL:
+            self._waiting_observed_at = now
+            self._instruments.set_waiting(self.cache.explained.values(), self.cache.unanswered())
+        return StepResult(
             undecodable=tuple(undecodable),
             facts=facts,
             warnings={"plugins": _lines(self._failures)},
             publication=publication,
             is_due=is_due and not has_decided,
-            look_again_s=self._look_again_s(now),
+            next_step_s=self._next_step_s(now),
         )
 
-    def _forget_times(self) -> None:
+    def _reset_timers(self) -> None:
         """The clock was set back: times that were ahead by the old one may never come."""
-        self._tidy_at = self._decided_at = _LONG_AGO
-        self._look_at = self._gauged_at = self._stood_at = None
-        self.picture.wake(self._own_id)
+        self._compact_at = self._decided_at = _EPOCH_START
+        self._wake_at = self._gauges_updated_at = self._waiting_observed_at = None
+        self.cache.request_session(self._own_event_id)
 
     @property
-    def _own_id(self) -> str:
+    def _own_event_id(self) -> str:
         """What led to a session that no record called for."""
         return envelope.event_id("scheduler", -1 if self._epoch is None else self._epoch, 0)
 
-    def _look_again_s(self, now: datetime) -> float:
+    def _next_step_s(self, now: datetime) -> float:
         """The age of the monitor's last sign of life is looked at even if nothing comes."""
         until = now + self._sync_max_age
-        overdue_at = self.picture.assumed.overdue_at if self._may_publish else None
-        return (min(until, self._look_at or until, overdue_at or until) - now).total_seconds()
+        overdue_at = self.cache.assumed.overdue_at if self._may_publish else None
+        return (min(until, self._wake_at or until, overdue_at or until) - now).total_seconds()
 
     # Folding
 
-    def _fold(self, batch: port.Batch, now: datetime) -> Iterator[Undecodable]:
-        newest = self.picture.newest_creation
+    def _materialize(self, batch: port.Batch, now: datetime) -> Iterator[UndecodableRecord]:
+        newest = self.cache.newest_creation
         for record in batch.records:
             reason = self._apply(record, batch.at_end)
             if reason:
-                yield Undecodable(record, reason)
-        for record in batch.unheard:
+                yield UndecodableRecord(record, reason)
+        for record in batch.fenced:
             if record.topic == topics.EXPLANATIONS:
-                self.picture.apply(record)  # it hides what we said: what it says stands there now
-                if self.picture.world.job(record.key) is not None:
-                    self.picture.world.changed.add(record.key)  # also if it was left aside
-                self.picture.wake(record.id)
-        created = self.picture.newest_creation
+                self.cache.apply(record)  # it hides what we said: what it says stands there now
+                if self.cache.world.job(record.key) is not None:
+                    self.cache.world.changed.add(record.key)  # also if it was left aside
+                self.cache.request_session(record.id)
+        created = self.cache.newest_creation
         is_live = batch.caught_up and self._is_current
         if created > newest and (is_live or created > self._clock.of(now)):
             self._clock.observe(created, now)
-        place = batch.place
-        self.picture.advance(place.positions, place.epochs, place.identities)
+        position = batch.position
+        self.cache.advance(position.positions, position.epochs, position.topic_ids)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
-            self.picture.wake(self._own_id)
+            self.cache.request_session(self._own_event_id)
 
     def _apply(self, record: envelope.Record, at_end: Mapping[str, float]) -> str:
         if record.topic == topics.SYNC:
@@ -250,7 +254,7 @@ class Engine:
             return ""
         if record.topic == topics.EXPLANATIONS and record.epoch == self._epoch:
             return ""  # what we said ourselves was noted when we said it
-        return self.picture.apply(record)
+        return self.cache.apply(record)
 
     def _look_for_successor(self, record: envelope.Record) -> None:
         epoch = -1 if record.epoch is None else record.epoch
@@ -264,22 +268,22 @@ class Engine:
         self._opened_last = epoch
         self._successor = f"{name} decides since {record.offset}"
 
-    def _facts(self, at_s: float) -> dict[str, str | None]:
+    def _health_problems(self, at_s: float) -> dict[str, str | None]:
         max_age_s = self._sync_max_age.total_seconds()
-        missing = self._sync.missing(cluster_cache.KINDS, at_s, max_age_s, self.picture.offsets)
-        rivals = self._sync.rivals(self._policy.scheduler_names)
+        missing = self._sync.missing(cluster_cache.KINDS, at_s, max_age_s, self.cache.offsets)
+        competitors = self._sync.competitors(self._policy.scheduler_names)
         return {
             "start": None if self._is_caught_up else "folding the log",
             "sync": "; ".join(missing) or None,
-            "rivals": "; ".join(rivals) or None,
+            "competitors": "; ".join(competitors) or None,
         }
 
     @property
     def _may_decide(self) -> bool:
         if self._epoch is None or self.replaced_by:
             return False
-        offsets = self.picture.offsets
-        return all(offsets.get(name, 0) >= end for name, end in self._until.items())
+        offsets = self.cache.offsets
+        return all(offsets.get(name, 0) >= end for name, end in self._required_offsets.items())
 
     @property
     def _may_publish(self) -> bool:
@@ -288,35 +292,36 @@ class Engine:
     # Deciding
 
     def _decide(self, now: datetime) -> Publication:
-        self._show_unknowns()
+        self._log_unknown_objects()
         started = time.perf_counter()
-        decided = schedule.decide(
-            self.picture,
+        decided = schedule.run_session(
+            self.cache,
             self._clock.of(now),
             self._policy,
             self._seed,
-            given=self._told,
+            given=self._inputs,
             find=self._find,
-            troubles=self._troubles,
-            watched=self._watched,
-            timed=self._measures.timed,
-            with_gauges=self._gauged_at is None or now - self._gauged_at >= GAUGE_EVERY,
+            plugin_failures=self._troubles,
+            watched=self._run_watched,
+            timed=self._instruments.timed,
+            with_gauges=self._gauges_updated_at is None
+            or now - self._gauges_updated_at >= GAUGE_INTERVAL,
         )
         publication = Publication(
             tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))
         )
         for key, draft in publication.explanations.items():
-            self.picture.record_explanation(key, draft.message)
-        self.picture.rest(is_throttled=decided.is_throttled)
+            self.cache.record_explanation(key, draft.message)
+        self.cache.finish_session(is_throttled=decided.is_throttled)
         wake_at = decided.wake_at and durations.after(decided.wake_at, -self._clock.offset)
-        wakes = [at for at in (wake_at, self._gauge(decided, now)) if at]
-        self._look_at, self._decided_at = min(wakes, default=None), now
+        wakes = [at for at in (wake_at, self._update_gauges(decided, now)) if at]
+        self._wake_at, self._decided_at = min(wakes, default=None), now
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
-        self._complain(decided.complaints)
-        self._show_failures(dict(decided.failures))
+        self._log_complaints(decided.complaints)
+        self._log_plugin_failures(dict(decided.failures))
         _session_seconds.record(seconds)
-        self._measures.session(seconds)
+        self._instruments.session(seconds)
         _binds.add(binds)
         if decided.record is not None:
             telemetry.log.info(
@@ -325,7 +330,7 @@ class Engine:
                 gangs=len(decided.decisions),
                 binds=binds,
                 evictions=sum(len(statement.evictions) for statement in decided.decisions),
-                waiting=len(self.picture.waiting),
+                waiting=len(self.cache.waiting),
                 throttled=decided.is_throttled,
                 seconds=round(seconds, 6),
                 cause=decided.cause,
@@ -336,7 +341,7 @@ class Engine:
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
         """The publication, and again the decisions that have been open for too long."""
-        overdue = self.picture.assumed.overdue(now)
+        overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
         telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
@@ -355,49 +360,55 @@ class Engine:
             return Publication(drafts, {})
         return Publication((*drafts, *publication.decisions), publication.explanations)
 
-    def _gauge(self, decided: schedule.Session, now: datetime) -> datetime | None:
+    def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
         """Show the gauges of a session that told them; else, when one is to tell them."""
         if decided.gauges is None:
-            return None if self._gauged_at is None else self._gauged_at + GAUGE_EVERY
-        self._measures.tell(decided.gauges)
-        self._gauged_at = now
+            return (
+                None
+                if self._gauges_updated_at is None
+                else self._gauges_updated_at + GAUGE_INTERVAL
+            )
+        self._instruments.set_gauges(decided.gauges)
+        self._gauges_updated_at = now
         return None
 
-    def _report_isolated(self) -> None:
+    def _report_isolated_objects(self) -> None:
         """Log and count each object that the core failed on: each is a bug to report."""
-        for found, error in self.picture.quarantine.news:
+        for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
             telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
             _isolated.add(1, {"kind": kind})
-        self.picture.quarantine.news.clear()
+        self.cache.quarantine.news.clear()
 
-    def _complain(self, complaints: tuple[str, ...]) -> None:
+    def _log_complaints(self, complaints: tuple[str, ...]) -> None:
         """Say what is wrong once, not in every session."""
-        news = sorted(set(complaints) - self._complained)
-        self._complained = set(complaints)
+        news = sorted(set(complaints) - self._logged_complaints)
+        self._logged_complaints = set(complaints)
         if news:
             telemetry.log.warning("complaints", of=news)
 
-    def _show_failures(self, failures: dict[str, str]) -> None:
+    def _log_plugin_failures(self, failures: dict[str, str]) -> None:
         for name in failures.keys() ^ self._failures.keys():
             _failing.set(int(name in failures), {"plugin": name})
         self._failures = failures
 
-    def _show_unknowns(self) -> None:
+    def _log_unknown_objects(self) -> None:
         """Say once what is left out: nodes, and unreadable pods for which no node could be."""
-        unknown = (self.picture.world.nodes.excluded, self.picture.unplaced_unknown_pods())
-        if unknown != self._shown:
-            self._shown = unknown
+        unknown = (self.cache.world.nodes.excluded, self.cache.unplaced_unknown_pods())
+        if unknown != self._logged_unknown:
+            self._logged_unknown = unknown
             telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
 
-    def _decisions(self, decided: schedule.Session, now: datetime) -> Iterator[envelope.Draft]:
+    def _decisions(
+        self, decided: schedule.SessionResult, now: datetime
+    ) -> Iterator[envelope.Draft]:
         for statement in decided.decisions:
-            group = self.picture.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
+            group = self.cache.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
             parent = group.metadata.annotation(keys.TRACEPARENT) if group else None
             created = group.metadata.creation_timestamp if group else None
             seen_at = self._clock.of(now)
             waited_s = None if created is None else (seen_at - created).total_seconds()
-            self._measures.decided(statement, waited_s)
+            self._instruments.decided(statement, waited_s)
             with telemetry.span(
                 "decide", parent or "", pod_group=statement.pod_group, binds=len(statement.binds)
             ) as traceparent:
@@ -419,7 +430,7 @@ class Engine:
             )
 
     def _explanations(
-        self, decided: schedule.Session, now: datetime
+        self, decided: schedule.SessionResult, now: datetime
     ) -> Iterator[tuple[str, envelope.Draft]]:
         said: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
             **decided.explanations,
@@ -429,7 +440,7 @@ class Engine:
             },
         }
         for key, message in said.items():
-            before = self.picture.explained.get(key)
+            before = self.cache.explained.get(key)
             yield (
                 key,
                 envelope.Draft(
@@ -449,17 +460,17 @@ def _lines(failures: dict[str, str]) -> str | None:
 
 def warm_up() -> None:
     """Do once what is slow the first time, so that the first session is as quick as the second."""
-    picture = cluster_cache.ClusterCache(("warm-up",))
+    cache = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):
-        picture.world.put_node(
+        cache.world.put_node(
             core.Node(
                 metadata=meta.ObjectMeta(name=name, labels={"zone": name}),
                 status=core.NodeStatus(allocatable=amounts),
             )
         )
-    picture.world.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
-    picture.world.put_pod_group(
+    cache.world.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
+    cache.world.put_pod_group(
         scheduling.PodGroup(
             metadata=meta.ObjectMeta(name="g", namespace="warm-up", uid="g"),
             spec=scheduling.PodGroupSpec(min_member=1),
@@ -473,7 +484,7 @@ def warm_up() -> None:
         spec = core.PodSpec(
             scheduler_name="warm-up", containers=(container,), node_selector={"zone": "a"}
         )
-        picture.world.put_pod(core.Pod(metadata=metadata, spec=spec))
-    picture.waiting.add("warm-up/g")
+        cache.world.put_pod(core.Pod(metadata=metadata, spec=spec))
+    cache.waiting.add("warm-up/g")
     for _ in range(2):
-        schedule.decide(picture, _LONG_AGO, policy.Policy())
+        schedule.run_session(cache, _EPOCH_START, policy.Policy())

@@ -15,9 +15,9 @@ import httpx
 from stromboli.scheduler.core.framework import external_calls
 from stromboli.shared.runtime import telemetry
 
-AT_ONCE = 16
+MAX_CONCURRENT = 16
 """Questions under way to an extender, which mostly is one small process."""
-MOST_BYTES = 10 * 2**20
+MAX_RESPONSE_BYTES = 10 * 2**20
 """Of an answer, as in the field."""
 
 _asked = telemetry.meter.create_counter(
@@ -25,12 +25,12 @@ _asked = telemetry.meter.create_counter(
 )
 
 
-class Caller:
+class ExtenderClient:
     """Answers questions over HTTP; use as a context manager. See ``outside.Ask``."""
 
     def __init__(self, transport: httpx.BaseTransport | None = None) -> None:
         self._http = httpx.Client(transport=transport)
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="extender")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="extender")
 
     def __enter__(self) -> Self:
         return self
@@ -45,15 +45,17 @@ class Caller:
         self._http.close()
 
     def __call__(
-        self, questions: Sequence[external_calls.Question]
-    ) -> Sequence[external_calls.Answer]:
+        self, questions: Sequence[external_calls.ExternalRequest]
+    ) -> Sequence[external_calls.ExternalResponse]:
         """An answer for each question; after one that has none, the rest is not sent."""
         is_over = threading.Event()
 
-        def send(question: external_calls.Question) -> external_calls.Answer:
+        def send(question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
             if is_over.is_set():
-                return external_calls.Answer(error="not asked, since one before had no answer")
-            answer = self._sent(question)
+                return external_calls.ExternalResponse(
+                    error="not asked, since one before had no answer"
+                )
+            answer = self._send(question)
             _asked.add(1, {"outcome": "failed" if answer.error else "answered"})
             if answer.error:
                 is_over.set()
@@ -63,7 +65,7 @@ class Caller:
             return [send(questions[0])]
         return list(self._threads.map(send, questions))
 
-    def _sent(self, question: external_calls.Question) -> external_calls.Answer:
+    def _send(self, question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
         headers = {"content-type": "application/json"}
         try:
             with self._http.stream(
@@ -74,18 +76,22 @@ class Caller:
                 timeout=question.timeout_s,
             ) as response:
                 if response.status_code != httpx.codes.OK:
-                    return external_calls.Answer(error=f"it answers {response.status_code}")
+                    return external_calls.ExternalResponse(
+                        error=f"it answers {response.status_code}"
+                    )
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
-                    if len(body) > MOST_BYTES:
-                        return external_calls.Answer(
-                            error=f"its answer has more than {MOST_BYTES} bytes"
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        return external_calls.ExternalResponse(
+                            error=f"its answer has more than {MAX_RESPONSE_BYTES} bytes"
                         )
-                return external_calls.Answer(body=body.decode())
+                return external_calls.ExternalResponse(body=body.decode())
         except httpx.TimeoutException:
-            return external_calls.Answer(error=f"no answer within {question.timeout_s:g} s")
+            return external_calls.ExternalResponse(
+                error=f"no answer within {question.timeout_s:g} s"
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return external_calls.Answer(error=str(error) or type(error).__name__)
+            return external_calls.ExternalResponse(error=str(error) or type(error).__name__)
         except UnicodeDecodeError:
-            return external_calls.Answer(error="its answer is not UTF-8")
+            return external_calls.ExternalResponse(error="its answer is not UTF-8")

@@ -67,9 +67,9 @@ class Instruments:
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
         """Measures a part of a session; see ``timing.Timed``."""
         if part in (timing.PLUGIN_OPENS, timing.PLUGIN_CLOSES):
-            return _Stopwatch(self._plugins, self._clock, {"plugin": name, "OnSession": part})
+            return _Timer(self._plugins, self._clock, {"plugin": name, "OnSession": part})
         labels = {"action": name} if part == timing.ACTION else {}
-        return _Stopwatch(self._parts[part], self._clock, labels)
+        return _Timer(self._parts[part], self._clock, labels)
 
     def session(self, seconds: float) -> None:
         """A session took so long."""
@@ -85,7 +85,7 @@ class Instruments:
                 self._attempts.add(1)
                 self._victims.set(len(statement.evictions))
 
-    def standing(self, explained: Iterable[messages.PodGroupExplained], unanswered: int) -> None:
+    def set_waiting(self, explained: Iterable[messages.PodGroupExplained], unanswered: int) -> None:
         """So it stands: PodGroups that wait, as explained, and decisions in flight."""
         self._unanswered.set(unanswered)
         self._waiting = Counter((each.queue, each.tier) for each in explained)
@@ -96,7 +96,7 @@ class Instruments:
             for (queue, tier), count in self._waiting.items()
         ]
 
-    def tell(self, gauges: Iterable[extension_points.Gauge]) -> None:
+    def set_gauges(self, gauges: Iterable[extension_points.Gauge]) -> None:
         """These are the gauges from now on, and no others."""
         told: dict[str, list[extension_points.Gauge]] = defaultdict(list)
         for gauge in gauges:
@@ -118,7 +118,7 @@ class Instruments:
         return observe
 
 
-class _Stopwatch(AbstractContextManager[None]):
+class _Timer(AbstractContextManager[None]):
     """Records milliseconds, also of what raises."""
 
     def __init__(

@@ -33,7 +33,7 @@ _failed = telemetry.meter.create_counter(
 )
 
 
-class MeasuringError(Exception):
+class MetricsError(Exception):
     """Nothing was measured, for this reason."""
 
 
@@ -56,9 +56,9 @@ class _Response(msgspec.Struct):
 class Prometheus:
     """One Prometheus; use as an async context manager."""
 
-    def __init__(self, where: configuration.Metrics) -> None:
+    def __init__(self, source: configuration.Metrics) -> None:
         self._http = httpx.AsyncClient(
-            base_url=where.address, verify=where.is_certificate_checked, timeout=TIMEOUT_S
+            base_url=source.address, verify=source.is_certificate_checked, timeout=TIMEOUT_S
         )
 
     async def __aenter__(self) -> "Prometheus":
@@ -67,97 +67,97 @@ class Prometheus:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def measure(self, now: datetime) -> cluster_objects.Measured:
+    async def measure(self, now: datetime) -> cluster_objects.MeasuredUsage:
         """Use of all nodes that it knows, by the label ``instance`` without its port.
 
         Raises MeasuringError.
         """
-        told = {name: await self._asked(query) for name, query in QUERIES.items()}
-        names = sorted(told["cpu"].keys() & told["memory"].keys())
+        values_by_metric = {name: await self._query(query) for name, query in QUERIES.items()}
+        names = sorted(values_by_metric["cpu"].keys() & values_by_metric["memory"].keys())
         if not names:
-            raise MeasuringError("it knows of no node; are its series those of node_exporter?")
-        return cluster_objects.Measured(
+            raise MetricsError("it knows of no node; are its series those of node_exporter?")
+        return cluster_objects.MeasuredUsage(
             now,
             {
                 name: cluster_objects.NodeUsage(
-                    cpu={usage.PERIOD: told["cpu"][name]},
-                    memory={usage.PERIOD: told["memory"][name]},
+                    cpu={usage.PERIOD: values_by_metric["cpu"][name]},
+                    memory={usage.PERIOD: values_by_metric["memory"][name]},
                 )
                 for name in names
             },
         )
 
-    async def _asked(self, query: str) -> dict[str, float]:
+    async def _query(self, query: str) -> dict[str, float]:
         """Instance -> value."""
         try:
             response = await self._http.get("/api/v1/query", params={"query": query})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise MeasuringError(str(error) or type(error).__name__) from error
+            raise MetricsError(str(error) or type(error).__name__) from error
         try:
             found = decoding.decode(msgspec.json.Decoder(_Response), response.content)
         except msgspec.DecodeError as error:
-            raise MeasuringError(f"{response.status_code}: not its API: {error}") from error
+            raise MetricsError(f"{response.status_code}: not its API: {error}") from error
         if found.status != "success" or found.data is None:
-            raise MeasuringError(f"{response.status_code}: {found.error or 'no success'}")
+            raise MetricsError(f"{response.status_code}: {found.error or 'no success'}")
         if found.data.result_type != "vector":
-            raise MeasuringError(f"it answers with a {found.data.result_type}, not a vector")
+            raise MetricsError(f"it answers with a {found.data.result_type}, not a vector")
         try:
             values = {
                 sample.metric.get("instance", "").partition(":")[0]: float(sample.value[1])
                 for sample in found.data.result
             }
         except ValueError as error:
-            raise MeasuringError(str(error)) from error
+            raise MetricsError(str(error)) from error
         return {name: value for name, value in values.items() if name and math.isfinite(value)}
 
 
-class Meter:
+class MetricsPoller:
     """Asks where the configuration says, as long as it says so."""
 
     def __init__(
         self,
-        give: Callable[[cluster_objects.Measured | None], Awaitable[None]],
+        publish: Callable[[cluster_objects.MeasuredUsage | None], Awaitable[None]],
         health: runtime.Health,
         clock: runtime.Clock,
     ) -> None:
-        self._give = give
+        self._publish = publish
         self._health = health
         self._clock = clock
-        self._where: configuration.Metrics | None = None
+        self._source: configuration.Metrics | None = None
         self._changed = asyncio.Event()
 
-    def follow(self, where: configuration.Metrics | None) -> None:
+    def set_source(self, source: configuration.Metrics | None) -> None:
         """From now on, ask there; None asks nobody, and what was measured is forgotten."""
-        if where != self._where:
-            self._where = where
+        if source != self._source:
+            self._source = source
             self._changed.set()
 
     async def run(self) -> None:
         """Ask until cancelled."""
         while True:
             self._changed.clear()
-            where = self._where
+            source = self._source
             self._health.warn("metrics", None)
-            await self._give(None)
-            if where is None:
+            await self._publish(None)
+            if source is None:
                 await self._changed.wait()
                 continue
-            async with Prometheus(where) as asked:
-                while where == self._where:
-                    await self._once(asked, where)
-                    await self._pause(where.interval_s)
+            async with Prometheus(source) as asked:
+                while source == self._source:
+                    await self._poll(asked, source)
+                    await self._pause(source.interval_s)
 
-    async def _once(self, asked: Prometheus, where: configuration.Metrics) -> None:
+    async def _poll(self, asked: Prometheus, source: configuration.Metrics) -> None:
         try:
             measured = await asked.measure(self._clock())
-        except MeasuringError as error:
+        except MetricsError as error:
             _failed.add(1)
             self._health.warn(
-                "metrics", f"{where.address} tells no use of nodes: {error}; asked again soon"
+                "metrics", f"{source.address} tells no use of nodes: {error}; asked again soon"
             )
         else:
             self._health.warn("metrics", None)
-            await self._give(measured)
+            await self._publish(measured)
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -22,11 +22,11 @@ from typing import Self
 from stromboli.scheduler.core.framework import plugin_isolation, session
 from stromboli.shared.runtime import telemetry
 
-_LOOKS = 10
+_CHECKS_PER_DEADLINE = 10
 """How often within a deadline the stack is looked at."""
 
 
-class Watch:
+class PluginWatchdog:
     """Watches one thread's attempts; use as a context manager."""
 
     def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class Watch:
         self._has_fired = False
         self._begun = threading.Event()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._monitor, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -64,22 +64,22 @@ class Watch:
         finally:
             while self._running is not None:
                 with contextlib.suppress(session.PluginHungError):  # too late: it did answer
-                    self._settle()
+                    self._disarm()
 
-    def _settle(self) -> None:
+    def _disarm(self) -> None:
         """Nothing strikes from here on. What was fired before may strike in here."""
         with self._lock:
             if self._has_fired:
-                _raise_in(threading.get_ident(), None)
+                _raise_in_thread(threading.get_ident(), None)
                 self._has_fired = False
             self._running = None
 
     # The watching thread ----------------------------------------------------------------------
 
-    def _look_on(self) -> None:
+    def _monitor(self) -> None:
         seen: FrameType | None = None
         since = 0.0
-        while not self._stopped.wait(self._deadline_s / _LOOKS):
+        while not self._stopped.wait(self._deadline_s / _CHECKS_PER_DEADLINE):
             if self._is_idle():  # nothing to look at costs nothing
                 self._begun.clear()
                 seen = None
@@ -90,7 +90,7 @@ class Watch:
             if found is None or found[0] is not seen:
                 seen, since = (found[0] if found else None), self._clock()
             elif self._clock() - since >= self._deadline_s:
-                self._fire(found[0], found[1])
+                self._interrupt(found[0], found[1])
                 since = self._clock()
 
     def _is_idle(self) -> bool:
@@ -106,19 +106,19 @@ class Watch:
             return None if frame is None else plugin_call(frame)
         return None
 
-    def _fire(self, frame: FrameType, plugin: str) -> None:
+    def _interrupt(self, frame: FrameType, plugin: str) -> None:
         with self._lock:
             running, now = self._running, self._call()
             if running is None or now is None or now[0] is not frame:
                 return
             telemetry.log.error("plugin does not answer", plugin=plugin, seconds=self._deadline_s)
             self._has_fired = True
-            _raise_in(running, session.PluginHungError)
+            _raise_in_thread(running, session.PluginHungError)
 
 
 def plugin_call(innermost: FrameType) -> tuple[FrameType, str] | None:
     """The outermost frame of a plugin above this one, and the plugin's name."""
-    frames = list(_outwards(innermost))[::-1]
+    frames = list(_caller_frames(innermost))[::-1]
     for frame in frames:
         if frame.f_code is session.Session.open_plugin.__code__:
             return frame, frame.f_locals["options"].name
@@ -128,17 +128,17 @@ def plugin_call(innermost: FrameType) -> tuple[FrameType, str] | None:
         for value in frame.f_locals.values()
         if isinstance(value, session.Session)
     )
-    within = next(sessions, None)
-    return None if within is None else plugin_isolation.owner(frames, within)
+    ssn = next(sessions, None)
+    return None if ssn is None else plugin_isolation.owner(frames, ssn)
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+def _caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+def _raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
     """Raise ``kind`` in a thread at its next instruction, or take back what has not struck yet."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind)

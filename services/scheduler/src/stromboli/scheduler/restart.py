@@ -10,20 +10,20 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import scheduling as messages
 
-_FIRST_LOOK = 64
+_FIRST_WINDOW = 64
 """Records looked at from the end, at first: mostly the record is the last one."""
-_FARTHER = 16
+_WINDOW_GROWTH = 16
 """By how much farther back each next look goes: few looks, and little read twice."""
 
 
-async def place(bus: port.Bus) -> port.Position:
+async def start_position(bus: port.Bus) -> port.Position:
     """Where to fold from; topics that it does not name, from their start.
 
     Raises TransientError.
     """
     newest = await bus.last(topics.DECISIONS)
     end = 0 if newest is None else newest.offset + 1
-    back = _FIRST_LOOK
+    back = _FIRST_WINDOW
     while end:
         first = max(end - back, 0)
         session = await _newest_session(bus, first)
@@ -32,10 +32,10 @@ async def place(bus: port.Bus) -> port.Position:
                 topics.DECISIONS.name: session.unconfirmed_from,
                 topics.OUTCOMES.name: session.outcomes_from,
             }
-            return port.Position(positions, session.heard, session.identities)
+            return port.Position(positions, session.epochs_seen, session.topic_ids)
         if first == 0:
             break
-        back *= _FARTHER
+        back *= _WINDOW_GROWTH
     return port.START
 
 

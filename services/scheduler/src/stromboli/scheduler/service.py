@@ -31,15 +31,15 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, leader_election
 from stromboli.shared.bus import materialization, port
-from stromboli.shared.leader_election import on_log
+from stromboli.shared.leader_election import log_lease
 from stromboli.shared.runtime import runtime, telemetry
 
-BATCHES_AHEAD = 8
+MAX_BUFFERED_BATCHES = 8
 """Batches read while the core thread is busy: it never waits for the log, and a replay of a large
 log does not pile up in memory."""
-DRAFTS_AT_ONCE = 1000
+MAX_DRAFTS_PER_APPEND = 1000
 """Explanations in one append: larger ones would stand in the way of decisions."""
-NO_RECORDS = port.Batch(records=(), place=port.START, caught_up=False)
+EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
 """Makes the engine take a step."""
 
 _refused = telemetry.meter.create_counter(
@@ -63,32 +63,32 @@ async def serve(
     """
     health.set("start", "opening the log")
     if registry is None:
-        registry = await asyncio.to_thread(discovery.registry)
-    everything = Everything(settings, bus, health, clock, registry)
+        registry = await asyncio.to_thread(discovery.discover_plugins)
+    context = TermContext(settings, bus, health, clock, registry)
     if lease is None:
 
         async def opened() -> port.Writer:
             return await bus.open_writer("scheduler", settings.instance)
 
-        alone = leader_election.Alone(health)
+        alone = leader_election.SingleReplica(health)
         await leader_election.serve_in_terms(
-            alone, lambda lead: _term(everything, lead, opened), health
+            alone, lambda lead: _run_term(context, lead, opened), health
         )
         return
-    async with on_log.LogPlace(bus, settings.instance, clock, health) as place:
+    async with log_lease.LogLeaseStore(bus, settings.instance, clock, health) as place:
 
         async def taken() -> port.Writer:
             return place.writer
 
-        keeper = leader_election.LeaderElector(
+        elector = leader_election.LeaderElector(
             place, leader_election.identity(lease), lease.terms, health
         )
         await leader_election.serve_in_terms(
-            keeper, lambda lead: _term(everything, lead, taken), health
+            elector, lambda lead: _run_term(context, lead, taken), health
         )
 
 
-class Everything(msgspec.Struct, frozen=True):
+class TermContext(msgspec.Struct, frozen=True):
     """What all terms of a scheduler have in common."""
 
     settings: SchedulerSettings
@@ -98,26 +98,28 @@ class Everything(msgspec.Struct, frozen=True):
     registry: plugins.Registry
 
 
-async def _term(
-    given: Everything, lead: leader_election.Lead, opened: Callable[[], Awaitable[port.Writer]]
+async def _run_term(
+    context: TermContext,
+    lead: leader_election.Leadership,
+    opened: Callable[[], Awaitable[port.Writer]],
 ) -> None:
-    settings, bus, health, clock = given.settings, given.bus, given.health, given.clock
-    registry = given.registry
+    settings, bus, health, clock = context.settings, context.bus, context.health, context.clock
+    registry = context.registry
     file = (
-        configuration_file.File(Path(settings.configuration), registry)
+        configuration_file.ConfigurationFile(Path(settings.configuration), registry)
         if settings.configuration
         else None
     )
     loaded = (
-        configuration_file.default(registry)
+        configuration_file.load_default(registry)
         if file is None
-        else await _usable(file, settings, health)
+        else await _load_when_usable(file, settings, health)
     )
-    _tell(loaded, health)
-    start = await runtime.persist(lambda: restart.place(bus), "log", health)
+    _report_configuration(loaded, health)
+    start = await runtime.retry_until_available(lambda: restart.start_position(bus), "log", health)
     with (
-        extenders.Caller() as ask,
-        plugin_watchdog.Watch(
+        extenders.ExtenderClient() as ask,
+        plugin_watchdog.PluginWatchdog(
             settings.plugin_deadline_s
         ) as watched,  # stops what the thread's end waits for
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
@@ -139,34 +141,34 @@ async def _term(
             tasks.create_task(scheduler.run())
             tasks.create_task(_lead(scheduler, lead, opened, health))
             if file is not None:
-                tasks.create_task(_follow(file, scheduler, settings, health))
+                tasks.create_task(_poll_file(file, scheduler, settings, health))
 
 
 async def _lead(
     scheduler: "Scheduler",
-    lead: leader_election.Lead,
+    lead: leader_election.Leadership,
     opened: Callable[[], Awaitable[port.Writer]],
     health: runtime.Health,
 ) -> None:
     await lead.acquired()
-    await scheduler.lead(await runtime.persist(opened, "log", health))
+    await scheduler.lead(await runtime.retry_until_available(opened, "log", health))
 
 
-class Decider(Protocol):
+class Reconfigurable(Protocol):
     """What decides by a configuration."""
 
-    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
         """Decide by this from the next session on."""
 
 
-async def _usable(
-    file: configuration_file.File, settings: SchedulerSettings, health: runtime.Health
-) -> configuration_file.Loaded:
+async def _load_when_usable(
+    file: configuration_file.ConfigurationFile, settings: SchedulerSettings, health: runtime.Health
+) -> configuration_file.LoadedConfiguration:
     """What the file says once it can be used: nothing is decided before by rules nobody wrote."""
     while True:
         try:
-            loaded = await asyncio.to_thread(file.look)
-        except configuration_file.FileError as error:
+            loaded = await asyncio.to_thread(file.read_if_changed)
+        except configuration_file.ConfigurationFileError as error:
             health.set("configuration", str(error))
         else:
             if loaded is not None:
@@ -175,8 +177,8 @@ async def _usable(
         await asyncio.sleep(settings.configuration_check_s)
 
 
-async def _follow(
-    file: configuration_file.File,
+async def _poll_file(
+    file: configuration_file.ConfigurationFile,
     scheduler: "Scheduler",
     settings: SchedulerSettings,
     health: runtime.Health,
@@ -184,23 +186,27 @@ async def _follow(
     """Put in force what the file says whenever it says something else."""
     while True:
         await asyncio.sleep(settings.configuration_check_s)
-        await renew(file, scheduler, health)
+        await reload_configuration(file, scheduler, health)
 
 
-async def renew(file: configuration_file.File, decider: Decider, health: runtime.Health) -> None:
+async def reload_configuration(
+    file: configuration_file.ConfigurationFile, decider: Reconfigurable, health: runtime.Health
+) -> None:
     """Look at the file once. One that cannot be used leaves the old configuration in force."""
     try:
-        loaded = await asyncio.to_thread(file.look)
-    except configuration_file.FileError as error:
+        loaded = await asyncio.to_thread(file.read_if_changed)
+    except configuration_file.ConfigurationFileError as error:
         health.warn("configuration", f"the one before stays in force:\n{error}")
         _refused.add(1)
         return
     if loaded is not None:
         await decider.reconfigure(loaded)
-        _tell(loaded, health)
+        _report_configuration(loaded, health)
 
 
-def _tell(loaded: configuration_file.Loaded, health: runtime.Health) -> None:
+def _report_configuration(
+    loaded: configuration_file.LoadedConfiguration, health: runtime.Health
+) -> None:
     digest = loaded.configuration.digest
     telemetry.log.info("configured", origin=loaded.origin, digest=digest)
     health.warn("configuration", "\n".join(loaded.warnings) or None)
@@ -227,47 +233,47 @@ class Scheduler:
         self._health = health
         self._clock = clock
         self._engine = decider
-        self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
-        self._meter = node_metrics.Meter(self._measure, health, clock)
-        self._parked: list[envelope.Draft] = []
-        self._untold: dict[str, envelope.Draft] = {}
-        self._has_untold = asyncio.Event()
+        self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(MAX_BUFFERED_BATCHES)
+        self._meter = node_metrics.MetricsPoller(self._measure, health, clock)
+        self._dead_letters: list[envelope.Draft] = []
+        self._pending_explanations: dict[str, envelope.Draft] = {}
+        self._has_pending_explanations = asyncio.Event()
 
-    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
         """Decide by this from the next session on, which comes at once."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.reconfigure, loaded.configuration
         )
-        self._meter.follow(loaded.configuration.metrics)
-        await self._inbox.put(NO_RECORDS)
+        self._meter.set_source(loaded.configuration.metrics)
+        await self._inbox.put(EMPTY_BATCH)
 
     async def lead(self, writer: port.Writer) -> None:
         """Decide from now on, by this writer: whoever did before is heard no more."""
         self._writer = writer
-        ends = await materialization.ends(self._bus, cluster_cache.FOLDED, self._health)
+        ends = await materialization.end_offsets(self._bus, cluster_cache.TOPICS, self._health)
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.lead, writer.epoch, writer.opened_at, ends
         )
-        await self._inbox.put(NO_RECORDS)
+        await self._inbox.put(EMPTY_BATCH)
 
-    async def _measure(self, measured: cluster_objects.Measured | None) -> None:
+    async def _measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:
         """Use this from the next session on."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.measure, measured
         )
-        await self._inbox.put(NO_RECORDS)
+        await self._inbox.put(EMPTY_BATCH)
 
     async def run(self) -> None:
         """Read, decide and explain until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
-            tasks.create_task(self._explain())
+            tasks.create_task(self._publish_explanations())
             tasks.create_task(self._meter.run())
             tasks.create_task(self._decide())
 
     async def _read(self) -> None:
         tell = self._health.set
-        fold = materialization.fold(self._bus, engine.FOLDED, tell, "picture", self._start)
+        fold = materialization.materialize(self._bus, engine.TOPICS, tell, "cache", self._start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 await self._inbox.put(batch)
@@ -284,15 +290,15 @@ class Scheduler:
                 self._health.warn(fact, warning)
             if self._engine.replaced_by:
                 raise leader_election.ReplacedError(self._engine.replaced_by)
-            await self._park(step.undecodable)
+            await self._publish_dead_letters(step.undecodable)
             if step.publication is not None:
                 interval_s = self._settings.min_session_interval_s
                 next_session = runtime.timer_at(loop.time() + interval_s)
                 await self._publish(step.publication)
-            until = next_session if step.is_due else loop.time() + step.look_again_s
+            until = next_session if step.is_due else loop.time() + step.next_step_s
             batches = await self._next_batches(until)
 
-    async def _step(self, batches: list[port.Batch], *, may_decide: bool) -> engine.Step:
+    async def _step(self, batches: list[port.Batch], *, may_decide: bool) -> engine.StepResult:
         now, loop = self._clock(), asyncio.get_running_loop()
         at_s = loop.time()
         return await loop.run_in_executor(
@@ -315,36 +321,38 @@ class Scheduler:
         for the other task."""
         if publication.decisions:
             appended = await self._append(publication.decisions)
-            self._engine.wait_for(appended[-1].offset)
+            self._engine.require_offset(appended[-1].offset)
         if publication.explanations:
-            self._untold |= publication.explanations
-            self._has_untold.set()
+            self._pending_explanations |= publication.explanations
+            self._has_pending_explanations.set()
 
-    async def _explain(self) -> None:
+    async def _publish_explanations(self) -> None:
         """Only the newest about each PodGroup; what came while the log was away is not repeated."""
         while True:
-            await self._has_untold.wait()
-            keys = list(self._untold)[:DRAFTS_AT_ONCE]
-            drafts = [self._untold.pop(key) for key in keys]
-            if not self._untold:
-                self._has_untold.clear()
+            await self._has_pending_explanations.wait()
+            keys = list(self._pending_explanations)[:MAX_DRAFTS_PER_APPEND]
+            drafts = [self._pending_explanations.pop(key) for key in keys]
+            if not self._pending_explanations:
+                self._has_pending_explanations.clear()
             await self._append(drafts)
 
-    async def _park(self, undecodable: Iterable[engine.Undecodable]) -> None:
+    async def _publish_dead_letters(self, undecodable: Iterable[engine.UndecodableRecord]) -> None:
         """A standby keeps what it has to say until it may."""
-        drafts = self._parked
+        drafts = self._dead_letters
         for found in undecodable:
             record = found.record
             telemetry.log.warning(
                 "parked", topic=record.topic.name, at=record.offset, reason=found.reason
             )
-            drafts.append(runtime.parked(record, "scheduler", found.reason, self._clock()))
+            drafts.append(runtime.dead_letter(record, "scheduler", found.reason, self._clock()))
         if drafts and self._writer is not None:
-            self._parked = []
+            self._dead_letters = []
             await self._append(drafts)
-        del drafts[:-DRAFTS_AT_ONCE]
+        del drafts[:-MAX_DRAFTS_PER_APPEND]
 
     async def _append(self, drafts: Sequence[envelope.Draft]) -> tuple[port.Appended, ...]:
         writer = self._writer
         assert writer is not None, "a standby has nothing to say"
-        return await runtime.persist(lambda: writer.append(*drafts), "log", self._health)
+        return await runtime.retry_until_available(
+            lambda: writer.append(*drafts), "log", self._health
+        )

@@ -16,7 +16,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What chance there is in decisions depends on this and nothing else."""
     instance: str = "scheduler"
     """Names this process in its epoch record."""
-    max_unanswered_binds: int = 2000
+    max_in_flight_tasks: int = 2000
     """Binds and evictions decided and not yet carried out, beyond which nothing more is decided:
     two seconds of what an API server takes. More where the controller is measured to be faster."""
     sync_max_age_s: float = 60.0
@@ -37,7 +37,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self) -> policy.Policy:
         """What of it decides."""
         return policy.Policy(
-            scheduler_names=self.scheduler_names, max_unanswered=self.max_unanswered_binds
+            scheduler_names=self.scheduler_names, max_in_flight=self.max_in_flight_tasks
         )
 
 

@@ -52,7 +52,7 @@ class Fence:
         self._next = dict(positions or {})
 
     @property
-    def heard(self) -> dict[str, int]:
+    def accepted(self) -> dict[str, int]:
         """Topic name -> the highest epoch accepted so far."""
         return dict(self._highest)
 
@@ -91,13 +91,13 @@ class Fence:
         self, records: Iterable[envelope.Record]
     ) -> tuple[list[envelope.Record], list[envelope.Record]]:
         """Records that count, and those that do not; announcements are in neither."""
-        heard: list[envelope.Record] = []
-        unheard: list[envelope.Record] = []
+        accepted: list[envelope.Record] = []
+        fenced: list[envelope.Record] = []
         for record in records:
             passes = self.passes(record)
             if not is_announcement(record):
-                (heard if passes else unheard).append(record)
-        return heard, unheard
+                (accepted if passes else fenced).append(record)
+        return accepted, fenced
 
 
 def announces(record: envelope.Record) -> bool:

@@ -9,32 +9,32 @@ from stromboli.shared.bus import port
 from stromboli.shared.runtime import runtime
 
 
-async def ends(
+async def end_offsets(
     bus: port.Bus, wanted: Sequence[topics.Topic], health: runtime.Health
 ) -> Mapping[str, int]:
     """Topic name -> the offset behind what stands there now. Whoever takes over reads up to there
     before it acts: the one before acted on all of it, and what is not read yet is not absent."""
 
     async def end(topic: topics.Topic) -> tuple[str, int]:
-        newest = await runtime.persist(lambda: bus.last(topic), "log", health)
+        newest = await runtime.retry_until_available(lambda: bus.last(topic), "log", health)
         return topic.name, 0 if newest is None else newest.offset + 1
 
     return dict(await asyncio.gather(*map(end, wanted)))
 
 
-def lost(recreated: Collection[str]) -> None:
+def fail_on_recreated(recreated: Collection[str]) -> None:
     """Raises LogLostError: what was derived from these topics is void."""
     names = ", ".join(sorted(recreated))
     raise errors.LogLostError(f"read {names}", "deleted and created again, or cut short")
 
 
-async def fold(
+async def materialize(
     bus: port.Bus,
     wanted: Sequence[topics.Topic],
     tell: Callable[[str, str | None], None],
     fact: str,
     start: port.Position = port.START,
-    on_recreated: Callable[[Collection[str]], None] = lost,
+    on_recreated: Callable[[Collection[str]], None] = fail_on_recreated,
 ) -> AsyncGenerator[port.Batch, None]:
     """As ``port.Bus.fold``, and after a transient error again, from behind the last batch that its
     reader was done with; ``caught_up`` is then said anew, of the end as it is by then.
@@ -56,7 +56,7 @@ async def fold(
                     if batch.records:
                         backoff.reset()
                     yield batch
-                    start = batch.place
+                    start = batch.position
         except errors.TransientError as error:
             tell(fact, str(error))
             await asyncio.sleep(backoff.next_s(error.retry_after_s))

@@ -48,18 +48,18 @@ class Position(msgspec.Struct, frozen=True):
 
     positions: Mapping[str, int] = msgspec.field(default_factory=dict)
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
-    identities: Mapping[str, str] = msgspec.field(default_factory=dict)
+    topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
-    def valid_in(self, identities: Mapping[str, str]) -> "Position":
+    def valid_in(self, topic_ids: Mapping[str, str]) -> "Position":
         """Without the topics that are others now, to be read from their start."""
         gone = {
             name
-            for name, identity in self.identities.items()
-            if identities.get(name, identity) != identity
+            for name, identity in self.topic_ids.items()
+            if topic_ids.get(name, identity) != identity
         }
         kept = (
             {name: value for name, value in each.items() if name not in gone}
-            for each in (self.positions, self.epochs, self.identities)
+            for each in (self.positions, self.epochs, self.topic_ids)
         )
         return Position(*kept)  # type: ignore[arg-type]  # two of numbers, one of names
 
@@ -81,16 +81,16 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     records: tuple[envelope.Record, ...]
-    place: Position
+    position: Position
     caught_up: bool
-    unheard: tuple[envelope.Record, ...] = ()
+    fenced: tuple[envelope.Record, ...] = ()
     recreated: frozenset[str] = frozenset()
     at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def positions(self) -> Mapping[str, int]:
         """Topic name -> next offset."""
-        return self.place.positions
+        return self.position.positions
 
 
 class Writer(Protocol):
@@ -114,7 +114,7 @@ class Writer(Protocol):
         """
 
 
-class Work(Protocol):
+class GroupConsumer(Protocol):
     """A group's records of one topic, each to be answered by ``done``."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
@@ -150,7 +150,7 @@ class Bus(Protocol):
     ) -> AsyncGenerator[Batch, None]:
         """State: everything from ``start``, and on."""
 
-    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[Work]:
+    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[GroupConsumer]:
         """Things to do once."""
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:

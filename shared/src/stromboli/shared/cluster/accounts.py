@@ -25,7 +25,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return hash((self.name, self.uid, self.groups))
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class UnknownToken(msgspec.Struct, frozen=True):
     """A token nobody is known by, and why."""
 
     reason: str
@@ -52,7 +52,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
         """The resource as RBAC has it, such as ``pods/log``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
-    def refused_to(self, user: str) -> str:
+    def denial_message(self, user: str) -> str:
         """That somebody lacks it, in the words API servers have for it."""
         what = f'resource "{self.path}"' + (f' named "{self.name}"' if self.name else "")
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
@@ -86,7 +86,7 @@ def right(
 class Accounts(Protocol):
     """Whom a cluster knows, and what it lets them do."""
 
-    async def who(self, token: str, audiences: Sequence[str]) -> User | Unknown:
+    async def who(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
         """Who came with a token that was made for one of these audiences.
 
         Raises UnavailableError if that cannot be said now.
@@ -95,5 +95,5 @@ class Accounts(Protocol):
     async def may(self, user: User, asked: Right) -> bool:
         """Whether they may. Raises UnavailableError if that cannot be said now."""
 
-    async def own_name(self) -> str:
+    async def own_username(self) -> str:
         """The name under which we ourselves write. Raises UnavailableError."""

@@ -81,17 +81,17 @@ TOOLS: Mapping[str, Tool] = {
     ),
 }
 
-_WISHES = msgspec.json.Decoder(tuple[DebugToolRequest, ...])
+_REQUESTS_DECODER = msgspec.json.Decoder(tuple[DebugToolRequest, ...])
 
 
-def wishes(job: Job) -> tuple[DebugToolRequest, ...]:
+def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:
     """What the job asks for; nothing where that cannot be read or carried out (``problems``)."""
-    if any(problems(job)):
+    if any(violations(job)):
         return ()
     return _read(job)
 
 
-def problems(job: Job) -> Iterator[Violation]:
+def violations(job: Job) -> Iterator[Violation]:
     """What is wrong with the annotation."""
     try:
         found = _read(job)
@@ -119,7 +119,7 @@ def problems(job: Job) -> Iterator[Violation]:
         seen.add(wish.tool)
 
 
-def written(found: tuple[DebugToolRequest, ...]) -> str:
+def encode_annotation(found: tuple[DebugToolRequest, ...]) -> str:
     """The annotation's text."""
     return msgspec.json.encode(found).decode()
 
@@ -132,4 +132,4 @@ def object_name(job: str, tool: str) -> str:
 
 def _read(job: Job) -> tuple[DebugToolRequest, ...]:
     text = job.metadata.annotation(keys.TOOLS)
-    return decoding.decode(_WISHES, text) if text else ()
+    return decoding.decode(_REQUESTS_DECODER, text) if text else ()

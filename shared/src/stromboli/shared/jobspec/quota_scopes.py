@@ -17,7 +17,7 @@ MUST_BE_SAID = ("cpu", "memory")
 """By what a pod is best effort: nobody in it asks for these."""
 
 
-class Traits(msgspec.Struct, frozen=True):
+class PodTraits(msgspec.Struct, frozen=True):
     """What of a pod decides which quotas count it."""
 
     scopes: frozenset[str]
@@ -32,13 +32,13 @@ def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
         yield from spec.scope_selector.match_expressions
 
 
-def traits(spec: core.PodSpec) -> Traits:
+def traits(spec: core.PodSpec) -> PodTraits:
     """Of a pod as it is made."""
     held = frozenset(name for name, holds in SCOPES.items() if holds(spec))
-    return Traits(held, spec.priority_class_name)
+    return PodTraits(held, spec.priority_class_name)
 
 
-def counts(scopes: Iterable[core.ScopeRequirement], pod: Traits) -> bool:
+def counts(scopes: Iterable[core.ScopeRequirement], pod: PodTraits) -> bool:
     """Whether a quota with these scopes counts such a pod; one without scopes counts all."""
     return all(_matches(scope, pod) for scope in scopes)
 
@@ -52,7 +52,7 @@ def needs(spec: core.ResourceQuotaSpec, pods: Iterable[tuple[core.PodSpec, int]]
     return total
 
 
-def _matches(scope: core.ScopeRequirement, pod: Traits) -> bool:
+def _matches(scope: core.ScopeRequirement, pod: PodTraits) -> bool:
     if scope.scope_name != BY_PRIORITY:
         return scope.scope_name in pod.scopes
     if scope.operator in ("In", "NotIn"):

@@ -4,12 +4,12 @@
 ``on_log`` are the two places where a lease can stand.
 """
 
-from stromboli.shared.leader_election.keeping import (
-    Alone,
-    Lead,
+from stromboli.shared.leader_election.elector import (
     LeaderElector,
+    Leadership,
     Lease,
     ReplacedError,
+    SingleReplica,
     Term,
     identity,
     serve_in_terms,
@@ -17,12 +17,12 @@ from stromboli.shared.leader_election.keeping import (
 from stromboli.shared.leader_election.settings import LeaseSettings
 
 __all__ = [
-    "Alone",
-    "Lead",
     "LeaderElector",
+    "Leadership",
     "Lease",
     "LeaseSettings",
     "ReplacedError",
+    "SingleReplica",
     "Term",
     "identity",
     "serve_in_terms",

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.shared.leader_election import core
+from stromboli.shared.leader_election import lease_rules
 
 
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,16 +19,20 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the Leases of monitor and controller are. Empty: where the pod is, else ``default``."""
     name: str = "stromboli"
     """What they are called: ``<name>-<cell>-<service>``."""
-    lasts_s: int = 15
+    duration_s: int = 15
     """How long a lease lasts that nobody renews: a standby takes over in so many seconds after its
     holder has died. In whole seconds, as Kubernetes has it."""
-    acts_s: float = 10.0
+    renew_deadline_s: float = 10.0
     """How long its holder acts after its last renewal: less, so that clocks which run apart by half
     and a request under way do no harm."""
-    look_every_s: float = 2.0
+    retry_period_s: float = 2.0
     """How often it is renewed, or looked at by a standby: one small request."""
 
     @property
-    def terms(self) -> core.Terms:
+    def terms(self) -> lease_rules.LeaseTiming:
         """Raises ValueError for lengths that promise nothing."""
-        return core.Terms(lasts_s=self.lasts_s, acts_s=self.acts_s, look_every_s=self.look_every_s)
+        return lease_rules.LeaseTiming(
+            duration_s=self.duration_s,
+            renew_deadline_s=self.renew_deadline_s,
+            retry_period_s=self.retry_period_s,
+        )

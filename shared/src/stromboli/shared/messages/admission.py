@@ -6,7 +6,7 @@ import msgspec
 
 from stromboli.shared.messages.base import Message, register
 
-Way = Literal["webhook", "rest", "kafka"]
+EntryPoint = Literal["webhook", "rest", "kafka"]
 """How an object comes in."""
 
 
@@ -25,20 +25,20 @@ class Violation(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.admission.reviewed.v1")
-class Reviewed(Message, frozen=True, kw_only=True):
+class ObjectReviewed(Message, frozen=True, kw_only=True):
     """One review (key: the object). Allowed exactly if there are no violations."""
 
     kind: str
     object: str
     operation: Literal["CREATE", "UPDATE", "DELETE"]
     user: str
-    way: Way
+    entry_point: EntryPoint
     allowed: bool
     violations: tuple[Violation, ...] = ()
 
 
 @register("stromboli.admission.submitted.v1")
-class Submitted(Message, frozen=True, kw_only=True):
+class ObjectsSubmitted(Message, frozen=True, kw_only=True):
     """Objects to create or change, all or none, as somebody outside hands them in.
 
     The header ``authorization`` has ``Bearer`` and a token of the submissions' audience. ``ce_id``
@@ -76,7 +76,7 @@ class SubmissionAnswered(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.admission.answered.v1")
-class Answered(Message, frozen=True, kw_only=True):
+class RequestAnswered(Message, frozen=True, kw_only=True):
     """What a request with an idempotency key was answered (key: that key), so that the same request
     is answered alike. ``request``: a digest of what was asked; ``body``: JSON."""
 

@@ -6,7 +6,7 @@ from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 
-class Counts(Message, frozen=True, kw_only=True):
+class TaskCounts(Message, frozen=True, kw_only=True):
     """Tasks by state."""
 
     pending: int = 0
@@ -30,7 +30,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     after: str
     at: Instant
     retry_count: int = 0
-    counts: Counts = Counts()
+    counts: TaskCounts = TaskCounts()
     reason: str = ""
     message: str = ""
     object_version: int = 0
@@ -79,7 +79,7 @@ class JobDeleted(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.batch.command_taken.v1")
-class CommandTaken(Message, frozen=True, kw_only=True):
+class CommandAccepted(Message, frozen=True, kw_only=True):
     """A user's command was recorded and is carried out (key: the job)."""
 
     job: str

@@ -66,7 +66,7 @@ class Unreadable(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.cluster.changes_kept.v1")
-class ChangesKept(Message, frozen=True, kw_only=True):
+class HistoryCheckpointed(Message, frozen=True, kw_only=True):
     """How far ``cluster.changes`` holds what stood on the snapshot topics.
 
     ``positions``: topic -> first offset that is not there yet; ``epochs``: topic -> the highest
@@ -78,10 +78,10 @@ class ChangesKept(Message, frozen=True, kw_only=True):
     """
 
     positions: dict[str, int]
-    image_from: int
+    image_offset: int
     imaged_at: Instant
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
-    identities: dict[str, str] = msgspec.field(default_factory=dict)
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.cluster.kind_synced.v1")
@@ -102,10 +102,10 @@ class KindSynced(Message, frozen=True, kw_only=True):
     projection: str = ""
 
 
-RIVALS_KEY = "$rivals"
+COMPETITORS_KEY = "$rivals"
 
 
-class Rival(Message, frozen=True, kw_only=True):
+class Competitor(Message, frozen=True, kw_only=True):
     """Another system of the same API groups, by the lease that it holds. ``since``: when it took
     it, as it says itself."""
 
@@ -116,9 +116,9 @@ class Rival(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.cluster.rivals_seen.v1")
-class RivalsSeen(Message, frozen=True, kw_only=True):
+class CompetitorsObserved(Message, frozen=True, kw_only=True):
     """Who else acts for a scheduler's name (key ``$rivals``). ``unknown``: why that could not be
     found out; then nobody may act."""
 
-    rivals: tuple[Rival, ...]
+    competitors: tuple[Competitor, ...]
     unknown: str = ""

@@ -32,13 +32,13 @@ class EpochAnnounced(Message, frozen=True, kw_only=True):
 
 
 @register("stromboli.log.parked.v1")
-class Parked(Message, frozen=True, kw_only=True):
+class DeadLetter(Message, frozen=True, kw_only=True):
     """A record that could not be decoded or handled. ``value`` is base64, at most 64 KiB of it."""
 
     topic: str
     offset: int
     key: str
-    parked_by: str
+    reported_by: str
     reason: str
     headers: dict[str, str]
     value: bytes = b""

@@ -9,7 +9,7 @@ import msgspec
 from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
-UNKNOWN_CELL = -1
+UNKNOWN_NUMA_NODE = -1
 """A device whose NUMA node the machine does not tell."""
 SELF = "X"
 """A GPU's way to itself, as nvidia-smi writes it."""
@@ -23,7 +23,7 @@ class HugePages(Message, frozen=True, kw_only=True):
     free: int = 0
 
 
-class NumaCell(Message, frozen=True, kw_only=True):
+class NumaNode(Message, frozen=True, kw_only=True):
     """A NUMA node. ``cpus``: those online, as in ``0-3,8``; none: memory alone, of a GPU for one.
 
     ``distances``: to the machine's NUMA nodes in the order of their ids, 10 is here (ACPI SLIT).
@@ -40,7 +40,7 @@ class CpuCore(Message, frozen=True, kw_only=True):
     """A core with its hyperthreads. Known by its lowest CPU: cores' own numbers repeat."""
 
     cpus: str
-    cell: int = 0
+    numa_node: int = 0
     socket: int = 0
 
 
@@ -49,7 +49,7 @@ class PciDevice(Message, frozen=True, kw_only=True):
 
     address: str
     kind: str
-    cell: int = UNKNOWN_CELL
+    numa_node: int = UNKNOWN_NUMA_NODE
 
 
 class MigSlice(Message, frozen=True, kw_only=True):
@@ -69,8 +69,8 @@ class Gpu(Message, frozen=True, kw_only=True):
     model: str = ""
     memory_bytes: int = 0
     pci: str = ""
-    cell: int = UNKNOWN_CELL
-    to_switch: int = 0
+    numa_node: int = UNKNOWN_NUMA_NODE
+    nvswitch_links: int = 0
     mig: bool = False
     slices: tuple[MigSlice, ...] = ()
     fabric: str = ""
@@ -83,31 +83,31 @@ class Nic(Message, frozen=True, kw_only=True):
 
     name: str
     pci: str = ""
-    cell: int = UNKNOWN_CELL
+    numa_node: int = UNKNOWN_NUMA_NODE
     rdma: str = ""
     link: str = ""
     is_up: bool = False
     gbit_s: int = 0
-    ways: tuple[str, ...] = ()
+    gpu_connections: tuple[str, ...] = ()
 
 
-class HeldDevices(Message, frozen=True, kw_only=True):
+class AllocatedDevices(Message, frozen=True, kw_only=True):
     """Devices of one resource, by the ids that their plugin gave them."""
 
     resource: str
     ids: tuple[str, ...]
-    cells: tuple[int, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
 
 
-class HeldMemory(Message, frozen=True, kw_only=True):
+class AllocatedMemory(Message, frozen=True, kw_only=True):
     """Memory of NUMA nodes set aside. ``kind``: ``memory`` or ``hugepages-2Mi`` and so on."""
 
     kind: str
     size_bytes: int
-    cells: tuple[int, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
 
 
-class Holding(Message, frozen=True, kw_only=True):
+class ExclusiveAllocation(Message, frozen=True, kw_only=True):
     """What a container holds alone. The kubelet's API names its pod, its state files give the
     pod's uid: either may be empty."""
 
@@ -116,11 +116,11 @@ class Holding(Message, frozen=True, kw_only=True):
     uid: str = ""
     container: str = ""
     cpus: str = ""
-    devices: tuple[HeldDevices, ...] = ()
-    memory: tuple[HeldMemory, ...] = ()
+    devices: tuple[AllocatedDevices, ...] = ()
+    memory: tuple[AllocatedMemory, ...] = ()
 
 
-class KubeletFacts(Message, frozen=True, kw_only=True):
+class KubeletConfiguration(Message, frozen=True, kw_only=True):
     """What the node's kubelet goes by. ``reserved``: amounts kept from pods. ``reserved_cpus``:
     which CPUs these are, where it is told. ``source``: of the holdings: ``podresources``,
     ``state files``, or empty for none."""
@@ -135,7 +135,7 @@ class KubeletFacts(Message, frozen=True, kw_only=True):
     source: str = ""
 
 
-class Unread(Message, frozen=True, kw_only=True):
+class ReadFailure(Message, frozen=True, kw_only=True):
     """Something that could not be read, and why."""
 
     what: str
@@ -146,17 +146,17 @@ class NodeTopology(Message, frozen=True, kw_only=True):
     """One machine. ``ways`` and ``nvlinks``: GPUs x GPUs in the order of ``gpus``: the way between
     two in nvidia-smi's names, and how many NVLinks go straight from one to the other."""
 
-    cells: tuple[NumaCell, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
     cores: tuple[CpuCore, ...] = ()
     offline_cpus: str = ""
     pci: tuple[PciDevice, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    ways: tuple[tuple[str, ...], ...] = ()
+    gpu_connections: tuple[tuple[str, ...], ...] = ()
     nvlinks: tuple[tuple[int, ...], ...] = ()
     nics: tuple[Nic, ...] = ()
-    kubelet: KubeletFacts = KubeletFacts()
-    holdings: tuple[Holding, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    kubelet: KubeletConfiguration = KubeletConfiguration()
+    exclusive_allocations: tuple[ExclusiveAllocation, ...] = ()
+    read_failures: tuple[ReadFailure, ...] = ()
 
 
 @register("stromboli.cluster.topology_observed.v1")

@@ -108,8 +108,8 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     outcomes_from: int = 0
     answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     memory: dict[str, str] = msgspec.field(default_factory=dict)
-    heard: dict[str, int] = msgspec.field(default_factory=dict)
-    identities: dict[str, str] = msgspec.field(default_factory=dict)
+    epochs_seen: dict[str, int] = msgspec.field(default_factory=dict)
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Result = Literal["executed", "refused", "expired"]
@@ -145,7 +145,7 @@ class DecisionAnswered(Message, frozen=True, kw_only=True):
     tasks: tuple[TaskOutcome, ...] = ()
     unanswered_from: int = 0
     outcomes_from: int = 0
-    entered_version: int = 0
+    enqueued_version: int = 0
 
 
 Tier = Literal[
@@ -167,7 +167,7 @@ has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it 
 being released. ``topology``: no part of the network that is near enough has the room."""
 
 
-class NodesRefused(Message, frozen=True, kw_only=True):
+class NodeRejection(Message, frozen=True, kw_only=True):
     """So many nodes are out for this reason."""
 
     nodes: int
@@ -214,7 +214,7 @@ class PodGroupExplained(Message, frozen=True, kw_only=True):
     pending: int
     placeable: int
     shortages: tuple[Shortage, ...] = ()
-    refusals: tuple[NodesRefused, ...] = ()
+    refusals: tuple[NodeRejection, ...] = ()
 
 
 @register("stromboli.scheduling.queue_ordered.v1")
@@ -241,4 +241,4 @@ class LeaseRenewed(Message, frozen=True, kw_only=True):
     without a holder has left its place to the next."""
 
     holder: str
-    lasts_s: float
+    duration_s: float

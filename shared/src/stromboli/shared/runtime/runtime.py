@@ -29,7 +29,7 @@ STOP_WITHIN_S = 10.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
 """Pauses between tries grow from the first to the longest: a broker is back within seconds."""
-PARKED_BYTES = 64 * 1024
+DEAD_LETTER_BYTES = 64 * 1024
 """How much of a parked record's value is kept: enough to see what it is."""
 
 _log = structlog.get_logger(__name__)
@@ -137,7 +137,7 @@ class Backoff:
         self._pause_s = FIRST_PAUSE_S
 
 
-async def persist(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
+async def retry_until_available(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
     """The result of ``call``, tried until the outside takes it.
 
     Meanwhile ``fact`` is a problem of ``health``. Permanent errors pass through.
@@ -154,19 +154,21 @@ async def persist(call: Callable[[], Awaitable[T]], fact: str, health: Health) -
             return result
 
 
-def parked(record: envelope.Record, service: str, reason: str, now: datetime) -> envelope.Draft:
+def dead_letter(
+    record: envelope.Record, service: str, reason: str, now: datetime
+) -> envelope.Draft:
     """The dead letter for a record that ``service`` cannot decode or handle."""
     return envelope.Draft(
         topic=topics.DEAD_LETTERS,
         key=record.topic.name,
-        message=log.Parked(
+        message=log.DeadLetter(
             topic=record.topic.name,
             offset=record.offset,
             key=record.key,
-            parked_by=service,
+            reported_by=service,
             reason=reason,
             headers=dict(record.headers),
-            value=(record.value or b"")[:PARKED_BYTES],
+            value=(record.value or b"")[:DEAD_LETTER_BYTES],
         ),
         time=now,
         cause=record.id,

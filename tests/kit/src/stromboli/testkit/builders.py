@@ -393,7 +393,7 @@ def make_command(
     )
 
 
-def make_explained(
+def make_explanation(
     pod_group: str, uid: str = "u", members: int = 1, **said: Any
 ) -> messages.PodGroupExplained:
     """Why a gang of so many pods waits, of which none runs or has a place."""
@@ -409,13 +409,13 @@ def kind_of(made: meta.Object) -> kinds.Kind[Any]:
     return next(kind for kind in kinds.WATCHED if kind.struct is type(made))
 
 
-def observed(made: meta.Object) -> envelope.Draft:
+def snapshot_of(made: meta.Object) -> envelope.Draft:
     """The monitor's draft of an object."""
     topic = topics.SNAPSHOTS[kind_of(made)]
     return envelope.Draft(topic=topic, key=made.metadata.key, message=made, time=NOON)
 
 
-def gone(made: meta.Object) -> envelope.Draft:
+def tombstone_of(made: meta.Object) -> envelope.Draft:
     """The monitor's draft of an object's end."""
     return envelope.Draft(
         topic=topics.SNAPSHOTS[kind_of(made)],
@@ -436,7 +436,7 @@ def make_record(
     return envelope.Record(draft.topic, offset, draft.key, value, headers)
 
 
-def garbled(topic: topics.Topic, key: str, offset: int = 0) -> envelope.Record:
+def undecodable_record(topic: topics.Topic, key: str, offset: int = 0) -> envelope.Record:
     """A record that does not decode."""
     headers = {"ce_id": f"{topic.writer}/0/{offset}", "ce_type": "stromboli.test.garbled.v1"}
     return envelope.Record(topic, offset, key, b"{", headers)

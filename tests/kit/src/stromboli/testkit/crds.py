@@ -12,7 +12,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.jobspec import crds
 from stromboli.shared.runtime import runtime
 
-PATIENCE_S = 30.0
+ESTABLISH_TIMEOUT_S = 30.0
 """Seconds for all of them to be served: it takes about one."""
 
 
@@ -84,8 +84,8 @@ async def apply_crds(cluster: port.Cluster) -> tuple[Definition, ...]:
     when it refuses a definition.
     """
     names = [await _apply(cluster, document) for document in crds.documents()]
-    async with asyncio.timeout(PATIENCE_S):
-        return tuple([await _served(cluster, name) for name in names])
+    async with asyncio.timeout(ESTABLISH_TIMEOUT_S):
+        return tuple([await _until_served(cluster, name) for name in names])
 
 
 async def _apply(cluster: port.Cluster, document: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ async def _apply(cluster: port.Cluster, document: dict[str, Any]) -> str:
     return name
 
 
-async def _served(cluster: port.Cluster, name: str) -> Definition:
+async def _until_served(cluster: port.Cluster, name: str) -> Definition:
     """The definition, once it is established and its collection answers: a little later."""
     pauses = runtime.Backoff()
     while True:

@@ -91,7 +91,7 @@ def operations(*steps: tuple[str, str] | tuple[str, str, Any]) -> bytes:
     )
 
 
-class Seen(msgspec.Struct, frozen=True):
+class WatchedChange(msgspec.Struct, frozen=True):
     """A change that a watch told."""
 
     type: str
@@ -109,20 +109,20 @@ async def changes(
     kind: port.AnyKind,
     version: str,
     namespace: str,
-    until: Callable[[list[Seen]], bool],
+    until: Callable[[list[WatchedChange]], bool],
     within_s: float = records.DEADLINE_S,
-) -> list[Seen]:
+) -> list[WatchedChange]:
     """What a watcher sees of a namespace (or, for cluster scoped kinds, of names that begin so)
     after ``version`` until it has seen enough. It resumes where the server closes the stream.
 
     The ConfigMap that every namespace has is left out."""
-    seen: list[Seen] = []
+    seen: list[WatchedChange] = []
     async with asyncio.timeout(within_s):
         while True:
             stream = cluster.watch(kind, version)
             try:
                 async for event in stream:
-                    change = Seen(event.type, read(event.object))
+                    change = WatchedChange(event.type, read(event.object))
                     version = change.version
                     if event.type != "BOOKMARK" and _belongs(change.document, namespace):
                         seen.append(change)

@@ -88,7 +88,7 @@ class SimulatedNodes(Part):
 
     def command(self) -> list[str]:
         """The runner's command."""
-        return [sys.executable, "-m", "stromboli.local.nodes", *self._arguments]
+        return [sys.executable, "-m", "stromboli.embedded.nodes", *self._arguments]
 
     async def is_ready(self) -> bool:
         """Whether all nodes are there."""
@@ -108,7 +108,7 @@ class ProcessNodes(Part):
 
     def command(self) -> list[str]:
         """The agent's command."""
-        return [sys.executable, "-m", "stromboli.local.processes", *self._arguments]
+        return [sys.executable, "-m", "stromboli.embedded.processes", *self._arguments]
 
     async def is_ready(self) -> bool:
         """Whether all nodes are there."""

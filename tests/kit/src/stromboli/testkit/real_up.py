@@ -21,7 +21,7 @@ from stromboli.testkit.real_system import RealSystem
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 State = Annotated[Path, typer.Option(help="Folder for all state and logs.")]
-USUAL_STATE = Path(".strom/real")
+DEFAULT_STATE = Path(".strom/real")
 READY_WITHIN_S = 120.0
 
 
@@ -79,7 +79,7 @@ def keep(state: State, nodes: int = 0, simulated: int = 0) -> None:
 def up(
     nodes: Annotated[int, typer.Option(help="Fake nodes (KWOK): pods on them run for ever.")] = 100,
     simulated: Annotated[int, typer.Option(help="Simulated nodes: pods on them end.")] = 4,
-    state: State = USUAL_STATE,
+    state: State = DEFAULT_STATE,
 ) -> None:
     """Start everything and print where it is."""
     if running := _read(state):
@@ -126,7 +126,7 @@ def up(
 
 
 @app.command()
-def down(state: State = USUAL_STATE) -> None:
+def down(state: State = DEFAULT_STATE) -> None:
     """Stop exactly what ``up`` started."""
     running = _read(state)
     if running is None:

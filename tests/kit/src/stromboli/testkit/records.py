@@ -14,7 +14,7 @@ DEADLINE_S = 30.0
 """By when anything must have happened, on a busy machine and a real broker, too."""
 
 
-def phase_changed(job: str = "default/j1", after: str = "Running") -> envelope.Draft:
+def phase_change(job: str = "default/j1", after: str = "Running") -> envelope.Draft:
     """A draft of the controller on a topic that nobody opens on."""
     message = batch.JobPhaseChanged(
         job=job, uid=f"job-{job}", queue="default", before="Pending", after=after, at=builders.NOON
@@ -22,7 +22,7 @@ def phase_changed(job: str = "default/j1", after: str = "Running") -> envelope.D
     return envelope.Draft(topic=topics.BATCH_EVENTS, key=job, message=message, time=builders.NOON)
 
 
-def answered(decision: str) -> envelope.Draft:
+def outcome_of(decision: str) -> envelope.Draft:
     """A draft of the controller on its main topic."""
     message = scheduling.DecisionAnswered(
         decision=decision, decision_offset=0, pod_group="default/g1"
@@ -32,8 +32,8 @@ def answered(decision: str) -> envelope.Draft:
 
 def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
     """A draft on the topic that everyone writes to."""
-    message = log.Parked(
-        topic=topic.name, offset=0, key="k", parked_by=parked_by, reason="test", headers={}
+    message = log.DeadLetter(
+        topic=topic.name, offset=0, key="k", reported_by=parked_by, reason="test", headers={}
     )
     return envelope.Draft(
         topic=topics.DEAD_LETTERS, key=topic.name, message=message, time=builders.NOON

@@ -22,15 +22,15 @@ class TopicLog:
 
     def see(self, *objects: meta.Object) -> list[envelope.Record]:
         """The monitor observed these objects."""
-        return [self.append(builders.observed(made)) for made in objects]
+        return [self.append(builders.snapshot_of(made)) for made in objects]
 
     def lose(self, *objects: meta.Object) -> list[envelope.Record]:
         """The monitor saw these objects go."""
-        return [self.append(builders.gone(made)) for made in objects]
+        return [self.append(builders.tombstone_of(made)) for made in objects]
 
     def garble(self, topic: topics.Topic, key: str) -> envelope.Record:
         """A record that nobody can read."""
-        record = builders.garbled(topic, key, self._next(topic))
+        record = builders.undecodable_record(topic, key, self._next(topic))
         self.records.append(record)
         return record
 
@@ -40,9 +40,7 @@ class TopicLog:
         return offset
 
 
-def interleaved(
-    records: Sequence[envelope.Record], choices: Sequence[int]
-) -> list[envelope.Record]:
+def interleave(records: Sequence[envelope.Record], choices: Sequence[int]) -> list[envelope.Record]:
     """The same records in another order across topics; within each topic they stay in order.
 
     ``choices`` picks the topic of each next record, cyclically.

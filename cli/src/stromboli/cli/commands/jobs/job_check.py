@@ -10,7 +10,7 @@ import typer
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
-from stromboli.client.answers import Explanation
+from stromboli.client.responses import Explanation
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Configuration = Annotated[
 ]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class DryRunResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a session would decide on a job.
 
     ``nodes``: node -> pods that would start there. ``evicted``: pods that would have to go for it.
@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.nodes) and not self.quotas
 
 
-Trial = Callable[[Sequence[bytes | msgspec.Raw], bytes, str | None, datetime], Verdict]
+Trial = Callable[[Sequence[bytes | msgspec.Raw], bytes, str | None, datetime], DryRunResult]
 
 
 def check(
@@ -68,12 +68,12 @@ def check(
     """Show what would become of a job; returns the exit code. Raises RefusedError."""
     (completed,) = client.check([document])
     where = f"{completed.namespace}/{completed.name}"
-    trial = _trial()
+    trial = _load_dry_run()
     if trial is None:
         raise CommandError(
             f"job {where}",
             "it would be admitted; whether it would start cannot be tried here",
-            "install stromboli-local, which brings the scheduler",
+            "install stromboli-embedded, which brings the scheduler",
         )
     try:
         seen = client.scheduling_input()
@@ -98,18 +98,18 @@ def check(
     return 0 if verdict.starts else WAITS
 
 
-def render(job: str, verdict: Verdict) -> list[str]:
+def render(job: str, verdict: DryRunResult) -> list[str]:
     """What would become of it, in lines."""
     lines = [f"{job} would be admitted."]
     if verdict.starts:
         bound = sum(verdict.nodes.values())
         named = [f"{count} on {node}" for node, count in verdict.nodes.items()]
-        lines.append(f"It would start now: {bound} of {verdict.pods} pods, {_listed(named)}.")
+        lines.append(f"It would start now: {bound} of {verdict.pods} pods, {_join_names(named)}.")
     elif verdict.evicted:
         lines.append(f"It would start once {len(verdict.evicted)} pods have gone for it.")
     if verdict.evicted:
         named = list(verdict.evicted)
-        lines.append(f"  evicted    {_listed(named, EVICTED_SHOWN)}")
+        lines.append(f"  evicted    {_join_names(named, EVICTED_SHOWN)}")
     if verdict.quotas:
         lines.append("It would not start now: its pods would be refused.")
         lines += [f"  {each}" for each in verdict.quotas]
@@ -126,12 +126,12 @@ def render(job: str, verdict: Verdict) -> list[str]:
     return lines
 
 
-def _listed(names: list[str], most: int = NODES_SHOWN) -> str:
+def _join_names(names: list[str], most: int = NODES_SHOWN) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _trial() -> Trial | None:
+def _load_dry_run() -> Trial | None:
     """The session that is installed, if one is."""
     from importlib import metadata  # 25 ms that other commands need not pay
 

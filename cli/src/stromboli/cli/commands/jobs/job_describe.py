@@ -29,11 +29,13 @@ def describe(
     pods = [pod_status.decode(raw) for raw in raws]
     if pods:
         output.show_lines([""])
-        output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
+        output.show_table(
+            *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
+        )
     output.show_lines(job_view.waits(explanation, pods))
     is_same = history.uid == job.metadata.uid  # it may still be that of one of this name before
-    before = timeline.gone(history.tasks, pods) if is_same else []
-    found = timeline.entries(job, pods, events, before)
+    before = timeline.attempts_without_pod(history.tasks, pods) if is_same else []
+    found = timeline.timeline_entries(job, pods, events, before)
     if found:
         output.show_lines([""])
         output.show_table(timeline.HEADERS, timeline.rows(found))

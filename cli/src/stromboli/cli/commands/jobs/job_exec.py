@@ -41,7 +41,7 @@ def exec_in(
             "a command in a pod needs kubectl and your own rights, and there is no kubectl here",
             "install kubectl, with a kubeconfig for the cluster",
         )
-    if not _knows_a_cluster(program):
+    if not _has_cluster_access(program):
         raise CommandError(
             f"job {namespace}/{name}",
             "a command in a pod needs kubectl and your own rights, and kubectl knows no cluster",
@@ -51,20 +51,20 @@ def exec_in(
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     running = [pod for pod in pods if pod.status.phase == "Running"]
-    found = log_lines.sources(log_lines.chosen(running, task, index), name, container)
+    found = log_lines.log_sources(log_lines.select_pods(running, task, index), name, container)
     if not found:
         raise CommandError(
             f"job {namespace}/{name}",
             log_lines.unknown_task(job, task) or "no such pod of it runs",
             f"see what there is: strom pod list -n {namespace} --job {name}",
         )
-    words = arguments(
-        found[0], namespace, run.command_of(ctx) or ("sh",), is_terminal=sys.stdin.isatty()
+    words = kubectl_arguments(
+        found[0], namespace, run.trailing_arguments(ctx) or ("sh",), is_terminal=sys.stdin.isatty()
     )
     raise typer.Exit(subprocess.run([program, *words], check=False).returncode)
 
 
-def _knows_a_cluster(kubectl: str) -> bool:
+def _has_cluster_access(kubectl: str) -> bool:
     """A kubeconfig, or the account of the pod that we are in."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return True
@@ -73,7 +73,7 @@ def _knows_a_cluster(kubectl: str) -> bool:
     return asked.returncode != 0 or bool(asked.stdout.strip())
 
 
-def arguments(
+def kubectl_arguments(
     source: log_lines.Source, namespace: str, command: Sequence[str], *, is_terminal: bool
 ) -> list[str]:
     """What kubectl is called with. Pure."""

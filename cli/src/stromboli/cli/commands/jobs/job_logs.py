@@ -61,12 +61,12 @@ def logs(
                 pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
             except NotFoundError:
                 return []  # deleted meanwhile
-            wanted = log_lines.chosen(pods, task, index)
-            return log_lines.sources(wanted, name, container)
+            wanted = log_lines.select_pods(pods, task, index)
+            return log_lines.log_sources(wanted, name, container)
 
         why = f"see why: strom explain {name} -n {namespace}"
 
-        reader = _Reader(
+        reader = _LogReader(
             client, namespace, name, tail, previous=previous, follow=follow, prefix=prefix
         )
         if not follow:
@@ -83,7 +83,7 @@ def logs(
         reader.follow(look, lambda: _has_ended(client, namespace, name))
 
 
-class _Reader:
+class _LogReader:
     """Reads sources, one after the other or all at once, and shows their lines."""
 
     def __init__(
@@ -110,7 +110,7 @@ class _Reader:
 
     def read(self, found: list[log_lines.Source]) -> None:
         """All of them in order. Raises the first trouble, once the others are shown."""
-        prefixes = log_lines.prefixes(found)
+        prefixes = log_lines.line_prefixes(found)
         for source in found:
             for line in self._stream(source):
                 self._show(source, line, prefixes)
@@ -157,7 +157,7 @@ class _Reader:
                 reading.discard(key)
                 done.add(key)
             else:
-                self._show(source, line, log_lines.prefixes(found))
+                self._show(source, line, log_lines.line_prefixes(found))
         for trouble in self._troubles.values():
             output.show_note(trouble.lines()[0])
 
@@ -181,7 +181,7 @@ class _Reader:
             previous=self._previous,
             tail_lines=0 if is_again and self._tail is not None else self._tail,
         )
-        lines = log_lines.Lines()
+        lines = log_lines.LineBuffer()
         try:
             with self._client.stream(call) as chunks:
                 for chunk in chunks:

@@ -7,11 +7,11 @@ import typer
 
 from stromboli.cli import options, selectors
 from stromboli.cli.commands.jobs import (
-    attach,
-    changes,
-    history,
+    job_attach,
+    job_changes,
     job_describe,
     job_exec,
+    job_history,
     job_logs,
     job_wait,
     run,
@@ -22,7 +22,7 @@ from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import batch, kinds
 
 app = typer.Typer(cls=options.Group, help="Run jobs, look at them, and change them.")
-app.command("run", cls=run.Run)(run.run)
+app.command("run", cls=run.RunCommand)(run.run)
 
 
 @app.command("list")
@@ -90,21 +90,23 @@ def view(
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
-        output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
+        output.show_table(
+            *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
+        )
     output.show_lines(job_view.waits(explanation, pods))
 
 
 app.command("describe")(job_describe.describe)
 app.command("logs")(job_logs.logs)
-app.command("exec", cls=run.WithCommand)(job_exec.exec_in)
-app.command("history")(history.history)
-app.command("attach")(attach.attach)
-app.command("detach")(attach.detach)
+app.command("exec", cls=run.CommandWithTrailingArguments)(job_exec.exec_in)
+app.command("history")(job_history.history)
+app.command("attach")(job_attach.attach)
+app.command("detach")(job_attach.detach)
 app.command("wait")(job_wait.wait)
-app.command("suspend")(changes.suspend)
-app.command("resume")(changes.resume)
-app.command("restart")(changes.restart)
-app.command("scale")(changes.scale)
+app.command("suspend")(job_changes.suspend)
+app.command("resume")(job_changes.resume)
+app.command("restart")(job_changes.restart)
+app.command("scale")(job_changes.scale)
 
 
 @app.command("delete")

@@ -11,14 +11,14 @@ import typer
 from typer.core import TyperCommand
 
 from stromboli.cli import files, options, usage_errors
+from stromboli.cli import parsing as written
 from stromboli.cli.commands import apply
 from stromboli.cli.commands.jobs import job_check, job_spec, job_wait, script
 from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.render import output
-from stromboli.cli.render import wording as written
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import durations
-from stromboli.shared.jobspec import job_order
+from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
 _COMMAND = "stromboli.cli.command"
@@ -31,7 +31,7 @@ OF_THE_CALL = {
 Amounts = dict[str, str] | None
 
 
-class WithCommand(TyperCommand):
+class CommandWithTrailingArguments(TyperCommand):
     """A command that takes another one behind ``--``, so that its first word is no argument of
     ours."""
 
@@ -49,7 +49,7 @@ class WithCommand(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
 
 
-class Run(WithCommand):
+class RunCommand(CommandWithTrailingArguments):
     """It takes a script, too, whose ``#STROM`` lines are read as if they stood before the command
     line's own options."""
 
@@ -75,7 +75,9 @@ class Run(WithCommand):
             found = dict.fromkeys(places[option] for option in named if option in places)
             if not found:
                 raise
-            raise _misplaced(", ".join(found), usage_errors.told(error), ctx) from None
+            raise _misplaced_option(
+                ", ".join(found), usage_errors.parser_message(error), ctx
+            ) from None
 
     def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
         try:
@@ -84,7 +86,9 @@ class Run(WithCommand):
             return None  # the parse that counts tells it
         return named if isinstance(named, str) and script.is_script(named) else None
 
-    def _checked(self, ctx: typer.Context, path: str, line: script.Line) -> tuple[str, ...]:
+    def _checked(
+        self, ctx: typer.Context, path: str, line: script.DirectiveLine
+    ) -> tuple[str, ...]:
         """The line's words. Raises UsageError with its place for what no job may have."""
         place = f"{path}:{line.number}"
         alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
@@ -94,7 +98,7 @@ class Run(WithCommand):
         except typer.Exit:  # --help
             given = {"help": True}
         except typer.TyperException as error:
-            raise _misplaced(place, usage_errors.told(error), ctx) from None
+            raise _misplaced_option(place, usage_errors.parser_message(error), ctx) from None
         named = {name for name, value in given.items() if value is not None}
         if "name" in named:
             raise UsageError(
@@ -110,11 +114,11 @@ class Run(WithCommand):
         return line.words
 
 
-def _misplaced(place: str, why: str, ctx: typer.Context) -> UsageError:
+def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
     return UsageError(place, why, f"see what it takes: {ctx.command_path} --help")
 
 
-def command_of(ctx: typer.Context) -> tuple[str, ...]:
+def trailing_arguments(ctx: typer.Context) -> tuple[str, ...]:
     """What stood behind the two dashes of a command of class ``WithCommand``."""
     found: tuple[str, ...] = ctx.meta[_COMMAND]
     return found
@@ -130,13 +134,13 @@ def _variable(text: str) -> str:
     return text if equals else f"{name}={os.environ[name]}"
 
 
-def _after(text: str) -> str:
+def _dependency(text: str) -> str:
     """The conditions as they are. Raises ValueError for what are none."""
-    job_order.parse(text)
+    job_dependencies.parse(text)
     return text
 
 
-def _time(text: str) -> timedelta:
+def _time_limit(text: str) -> timedelta:
     """How long a job may run. Raises ValueError."""
     found = durations.duration(text)
     if found.total_seconds() <= 0:
@@ -212,7 +216,7 @@ def run(
         typer.Option(
             "--time",
             metavar="DURATION",
-            parser=_time,
+            parser=_time_limit,
             help="How long the job may run: 90m, 4h, 1h30m. It is ended then; until then it may "
             "fill gaps that longer jobs cannot.",
         ),
@@ -233,7 +237,7 @@ def run(
             "--dependency",
             "-d",
             metavar="CONDITION:JOB",
-            parser=_after,
+            parser=_dependency,
             help="Begin only when other jobs have: afterok:JOB[:JOB], afternotok, afterany (ended) "
             "or after (begun); several conditions with commas.",
         ),
@@ -312,7 +316,7 @@ def run(
         raise typer.BadParameter(f"{name!r} and {name_option!r} are two names", param_hint="--name")
     timeout_s = options.duration_s(timeout, "--timeout")
     if file is not None:
-        document = _job_of_file(ctx, file, namespace)
+        document = _job_from_manifest(ctx, file, namespace)
     else:
         stem = script.stem(found.name) if found else image
         own_name = name_option if found else name or name_option
@@ -379,7 +383,7 @@ def _amounts(
         raise typer.BadParameter(str(error), param_hint="--cpus, --memory, --gpus") from None
 
 
-def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
+def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
     """The one job of a manifest; nothing else on the command line may describe a job."""
     apart = {*OF_THE_CALL, "namespace"}
     given = [

@@ -34,7 +34,7 @@ class ScriptError(ValueError):
         self.next_step = next_step
 
 
-class Line(msgspec.Struct, frozen=True):
+class DirectiveLine(msgspec.Struct, frozen=True):
     """The words of one ``#STROM`` line."""
 
     number: int
@@ -47,13 +47,13 @@ class Script(msgspec.Struct, frozen=True):
     name: str
     text: str
     interpreter: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DirectiveLine, ...]
 
     def command(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
         """The container's command. Kubernetes replaces ``$(NAME)`` in it and makes ``$$`` one
         dollar, which must not happen to a script: so each of these is written twice."""
         text = re.sub(r"\$(?=[$(])", "$$", self.text)
-        own_name = (self.name,) if _SHELL.match(_program(self.interpreter)) else ()
+        own_name = (self.name,) if _SHELL.match(_program_words(self.interpreter)) else ()
         return (*self.interpreter, "-c", text, *own_name, *arguments)
 
 
@@ -86,8 +86,8 @@ def parse(path: str, text: str) -> Script:
     )
 
 
-def _lines(rows: list[str]) -> list[Line]:
-    found: list[Line] = []
+def _lines(rows: list[str]) -> list[DirectiveLine]:
+    found: list[DirectiveLine] = []
     first_command = 0
     for number, row in enumerate(rows, 1):
         is_ours = row == MARK or (row.startswith(MARK) and row[len(MARK)].isspace())
@@ -98,13 +98,13 @@ def _lines(rows: list[str]) -> list[Line]:
                 "move it to the top of the script",
             )
         if is_ours:
-            found.append(Line(number, _words(row.removeprefix(MARK), number)))
+            found.append(DirectiveLine(number, _split_words(row.removeprefix(MARK), number)))
         elif row.strip() and not row.lstrip().startswith("#") and not first_command:
             first_command = number
     return found
 
 
-def _words(row: str, number: int) -> tuple[str, ...]:
+def _split_words(row: str, number: int) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(row, comments=True))
     except ValueError as error:
@@ -118,7 +118,7 @@ def _interpreter(first: str) -> tuple[str, ...]:
     words = tuple(first.removeprefix("#!").split())
     if words and PurePath(words[0]).name == "env":
         words = tuple(word for word in words[1:] if word != "-S")
-    program = _program(words)
+    program = _program_words(words)
     if not _SHELL.match(program) and not _PYTHON.match(program):
         raise ScriptError(
             1,
@@ -128,5 +128,5 @@ def _interpreter(first: str) -> tuple[str, ...]:
     return words
 
 
-def _program(words: tuple[str, ...]) -> str:
+def _program_words(words: tuple[str, ...]) -> str:
     return PurePath(words[0]).name if words else ""

@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-VALID = timedelta(days=90)
+VALIDITY = timedelta(days=90)
 """From its making to its end: as long as public authorities have it."""
-RENEWED_BEFORE = timedelta(days=30)
+RENEW_BEFORE_END = timedelta(days=30)
 """What is left of a certificate when the next one is made: time for people to notice trouble."""
-SETTLES_AFTER = timedelta(minutes=10)
+TRUST_PROPAGATION = timedelta(minutes=10)
 """From its making until it is shown, where another one can be shown meanwhile: API servers learn of
 a change within seconds, a replica that lost its connection within minutes."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class CertificateInfo(msgspec.Struct, frozen=True):
     """A certificate as far as it matters here. ``name``: under which it is kept."""
 
     name: str
@@ -29,22 +29,28 @@ class Held(msgspec.Struct, frozen=True):
     serves: frozenset[str]
 
 
-def is_due(held: Collection[Held], wanted: Collection[str], now: datetime) -> bool:
+def needs_renewal(
+    held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
+) -> bool:
     """Whether a new one has to be made: none for all ``wanted`` names lasts long enough."""
     return not any(
-        each.serves >= set(wanted) and each.ends_at - now > RENEWED_BEFORE for each in held
+        each.serves >= set(wanted) and each.ends_at - now > RENEW_BEFORE_END for each in held
     )
 
 
-def trusted(held: Collection[Held], now: datetime) -> list[Held]:
+def trusted(held: Collection[CertificateInfo], now: datetime) -> list[CertificateInfo]:
     """Those that have not ended, the oldest first."""
     return sorted(
         (each for each in held if each.ends_at > now), key=lambda each: (each.made_at, each.name)
     )
 
 
-def shown(held: Collection[Held], wanted: Collection[str], now: datetime) -> Held | None:
+def served(
+    held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
+) -> CertificateInfo | None:
     """The newest that has settled, else the oldest; None when none is for all ``wanted`` names."""
-    fitting: Sequence[Held] = [each for each in trusted(held, now) if each.serves >= set(wanted)]
-    settled = [each for each in fitting if now - each.made_at >= SETTLES_AFTER]
+    fitting: Sequence[CertificateInfo] = [
+        each for each in trusted(held, now) if each.serves >= set(wanted)
+    ]
+    settled = [each for each in fitting if now - each.made_at >= TRUST_PROPAGATION]
     return settled[-1] if settled else next(iter(fitting), None)

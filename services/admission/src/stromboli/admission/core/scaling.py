@@ -5,7 +5,7 @@ from typing import Any
 from stromboli.shared.messages.admission import Violation
 
 
-def scaled(
+def scale_patch(
     job: dict[str, Any], task: str, replicas: int, minimum: int | None
 ) -> dict[str, Any] | Violation:
     """What is to be changed of a job so that a task has so many replicas.

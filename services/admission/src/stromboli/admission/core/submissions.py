@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import decoding, envelope, errors
-from stromboli.shared.messages.admission import Submitted
+from stromboli.shared.messages.admission import ObjectsSubmitted
 
-LONGEST_NAME = 255
+MAX_ID_LENGTH = 255
 """Characters of a submission's id and source, as of an idempotency key."""
-MOST_BYTES = 3 * 1024 * 1024
+MAX_BYTES = 3 * 1024 * 1024
 """As one request over REST may have."""
-TOKEN_LONGEST_S = 3600 + 60
+MAX_TOKEN_LIFETIME_S = 3600 + 60
 """Readers of the topic see the tokens in it, and the topic is kept for days: none may be valid for
 longer than this. kubectl issues them for an hour, and clocks differ."""
-CLOCKS_DIFFER = timedelta(seconds=60)
+MAX_CLOCK_SKEW = timedelta(seconds=60)
 BEARER = "bearer "
 
 
-class Name(msgspec.Struct, frozen=True):
+class SubmissionId(msgspec.Struct, frozen=True):
     """What a submission is called: its id and its source, which may be empty where none came."""
 
     id: str
@@ -34,7 +34,7 @@ class Name(msgspec.Struct, frozen=True):
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """Objects to create or change for whoever has the token."""
 
-    name: Name
+    name: SubmissionId
     at: datetime
     token: str
     documents: tuple[dict[str, Any], ...]
@@ -43,10 +43,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         return f"Submission({self.name.source}/{self.name.id}, {len(self.documents)} objects)"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RejectedSubmission(msgspec.Struct, frozen=True):
     """Why nothing can be done with a record; ``status`` as HTTP has it."""
 
-    name: Name
+    name: SubmissionId
     status: int
     detail: str
 
@@ -59,52 +59,62 @@ class _Claims(msgspec.Struct, frozen=True):
 _CLAIMS = msgspec.json.Decoder(_Claims)
 
 
-def read(record: envelope.Record, now: datetime, max_age: timedelta) -> Submission | Refused:
+def read(
+    record: envelope.Record, now: datetime, max_age: timedelta
+) -> Submission | RejectedSubmission:
     """The submission in a record. Never raises."""
-    name = _name_of(record)
+    name = _id_of(record)
     try:
         at = record.time
     except errors.UndecodableError:
-        return Refused(name, 400, "ce_time: when it was handed in, as 2026-01-31T12:00:00Z")
-    if len(record.value or b"") > MOST_BYTES:
+        return RejectedSubmission(
+            name, 400, "ce_time: when it was handed in, as 2026-01-31T12:00:00Z"
+        )
+    if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")
-        return Refused(name, 413, f"{size} bytes; at most {MOST_BYTES}: send several")
+        return RejectedSubmission(name, 413, f"{size} bytes; at most {MAX_BYTES}: send several")
     if not name.id or not name.source:
-        return Refused(name, 400, f"ce_id, ce_source: 1 to {LONGEST_NAME} characters each")
-    if at > now + CLOCKS_DIFFER:
-        return Refused(name, 400, "ce_time: it is not that late yet")
+        return RejectedSubmission(
+            name, 400, f"ce_id, ce_source: 1 to {MAX_ID_LENGTH} characters each"
+        )
+    if at > now + MAX_CLOCK_SKEW:
+        return RejectedSubmission(name, 400, "ce_time: it is not that late yet")
     if at < now - max_age:
         seconds = round((now - at).total_seconds())
-        most = round(max_age.total_seconds())
-        return Refused(name, 408, f"handed in {seconds} s ago; at most {most} s: send it again")
+        limit = round(max_age.total_seconds())
+        return RejectedSubmission(
+            name, 408, f"handed in {seconds} s ago; at most {limit} s: send it again"
+        )
     token = token_of(record)
     if not token:
-        return Refused(name, 401, "no header authorization with Bearer and a token")
+        return RejectedSubmission(name, 401, "no header authorization with Bearer and a token")
     lives_s = lifetime_s(token)
-    if lives_s is not None and lives_s > TOKEN_LONGEST_S:
-        return Refused(
-            name, 401, f"the token lives for {lives_s:.0f} s; on a topic at most {TOKEN_LONGEST_S}"
+    if lives_s is not None and lives_s > MAX_TOKEN_LIFETIME_S:
+        return RejectedSubmission(
+            name,
+            401,
+            f"the token lives for {lives_s:.0f} s; on a topic at most {MAX_TOKEN_LIFETIME_S}",
         )
     try:
         message = envelope.decode(record)
     except errors.UndecodableError as error:
-        return Refused(name, 400, error.reason)
-    if not isinstance(message, Submitted):
-        return Refused(name, 400, "it has no value")
+        return RejectedSubmission(name, 400, error.reason)
+    if not isinstance(message, ObjectsSubmitted):
+        return RejectedSubmission(name, 400, "it has no value")
     return _with_documents(name, at, token, message)
 
 
 def _with_documents(
-    name: Name, at: datetime, token: str, message: Submitted
-) -> Submission | Refused:
+    name: SubmissionId, at: datetime, token: str, message: ObjectsSubmitted
+) -> Submission | RejectedSubmission:
     documents = []
     for index, raw in enumerate(message.objects):
         try:
             documents.append(decoding.document(raw))
         except msgspec.DecodeError as error:
-            return Refused(name, 400, f"objects[{index}]: {error}")
+            return RejectedSubmission(name, 400, f"objects[{index}]: {error}")
     if not documents:
-        return Refused(name, 400, "objects: there are none")
+        return RejectedSubmission(name, 400, "objects: there are none")
     return Submission(name=name, at=at, token=token, documents=tuple(documents))
 
 
@@ -132,7 +142,7 @@ def lifetime_s(token: str) -> float | None:
     return claims.exp - claims.iat
 
 
-def _name_of(record: envelope.Record) -> Name:
+def _id_of(record: envelope.Record) -> SubmissionId:
     """Empty where it is longer than a name may be: a part of a name is none."""
     found = (record.id, record.headers.get("ce_source", ""))
-    return Name(*(text if len(text) <= LONGEST_NAME else "" for text in found))
+    return SubmissionId(*(text if len(text) <= MAX_ID_LENGTH else "" for text in found))

@@ -28,14 +28,14 @@ _TIMES = {
 }
 
 
-class _Job(msgspec.Struct):
+class _JobHistory(msgspec.Struct):
     key: str
     uid: str
     deleted_at: datetime | None = None
     attempts: dict[str, TaskAttempt] = msgspec.field(default_factory=dict)
 
 
-class Histories:
+class TaskHistories:
     """Job key -> the attempts of its jobs, also of earlier jobs of the same name, by uid.
 
     ``most_attempts``: how many attempts are kept in all.
@@ -46,9 +46,9 @@ class Histories:
         """Whether everything that the log keeps was read."""
         self._most = most_attempts
         self._count = 0
-        self._alive: OrderedDict[str, _Job] = OrderedDict()
+        self._alive: OrderedDict[str, _JobHistory] = OrderedDict()
         """uid -> job, the least recently updated first."""
-        self._gone: OrderedDict[str, _Job] = OrderedDict()
+        self._gone: OrderedDict[str, _JobHistory] = OrderedDict()
         """uid -> job that was deleted or whose name another took, the first such first."""
         self._uids: dict[str, list[str]] = {}
         """Job key -> uids, the oldest job first."""
@@ -78,7 +78,7 @@ class Histories:
         found = self._find(uid or uids[-1])
         ordered = sorted(
             found.attempts.values(),
-            key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _began(it)),
+            key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _start_time(it)),
         )
         return TaskHistory(
             job=job,
@@ -89,10 +89,10 @@ class Histories:
             earlier=tuple(reversed(uids[: uids.index(found.uid)])),
         )
 
-    def _find(self, uid: str) -> _Job:
+    def _find(self, uid: str) -> _JobHistory:
         return self._alive[uid] if uid in self._alive else self._gone[uid]
 
-    def _job(self, key: str, uid: str) -> _Job:
+    def _job(self, key: str, uid: str) -> _JobHistory:
         """The job, new if this is the first event of it. A new job ends the one before it."""
         if uid in self._gone:
             return self._gone[uid]
@@ -102,7 +102,7 @@ class Histories:
                 if earlier in self._alive:
                     self._gone[earlier] = self._alive.pop(earlier)
             uids.append(uid)
-            self._alive[uid] = _Job(key, uid)
+            self._alive[uid] = _JobHistory(key, uid)
         self._alive.move_to_end(uid)
         return self._alive[uid]
 
@@ -111,7 +111,7 @@ class Histories:
         before = job.attempts.get(event.pod_uid)
         if before is None:
             self._count += 1
-        job.attempts[event.pod_uid] = _after(before, event)
+        job.attempts[event.pod_uid] = _next_attempt(before, event)
         while self._count > self._most and len(self._alive) + len(self._gone) > 1:
             jobs = self._gone if self._gone.keys() - {job.uid} else self._alive
             self._forget(next(uid for uid in jobs if uid != job.uid))
@@ -145,7 +145,7 @@ class Histories:
             del self._uids[job.key]
 
 
-def _after(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
+def _next_attempt(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
     found = before or TaskAttempt(
         task=told.task,
         index=told.index,
@@ -172,6 +172,6 @@ def _after(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
     )
 
 
-def _began(attempt: TaskAttempt) -> float:
+def _start_time(attempt: TaskAttempt) -> float:
     times = (attempt.created_at, attempt.bound_at, attempt.running_at, attempt.ended_at)
     return min((at.timestamp() for at in times if at is not None), default=0.0)

@@ -14,21 +14,21 @@ from typing import Literal
 import msgspec
 
 from stromboli.admission import idempotency, problems
-from stromboli.admission.auth import principal
-from stromboli.admission.review import incoming
-from stromboli.admission.review.incoming import RefusedError
+from stromboli.admission.auth import authentication
+from stromboli.admission.review import submitted_objects
 from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
 
 LINE_BYTES = 3 * 1024 * 1024
 """As a request with one object may have."""
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 """Results are held until the request has been read: some megabytes."""
-MOST_VIOLATIONS = 20
+MAX_VIOLATIONS = 20
 """Told of one item: a thousand items with a thousand mistakes would be an answer of gigabytes."""
-SIDE_BY_SIDE = 32
+MAX_CONCURRENT = 32
 """Objects under way: an API server on two cores is busy with as many."""
 Outcome = Literal["created", "configured", "unchanged", "refused", "failed"]
 
@@ -51,7 +51,7 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-class BulkAnswer(msgspec.Struct, frozen=True):
+class BulkResult(msgspec.Struct, frozen=True):
     """How often each result came, and all results in the order of the lines. ``unread``: lines
     beyond the limit, which were left out."""
 
@@ -85,44 +85,51 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
 
 
 async def submit(
-    door: AdmissionService, chunks: AsyncIterator[bytes], key: str, asker: principal.Principal
-) -> BulkAnswer:
+    admission: AdmissionService,
+    chunks: AsyncIterator[bytes],
+    key: str,
+    principal: authentication.Principal,
+) -> BulkResult:
     """Write what every line says, as far as the asker may. ``key``: names that the server makes up
     come from it."""
-    key = idempotency.scoped(key, asker) if key else ""
+    key = idempotency.scoped(key, principal) if key else ""
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()
     unread = index = 0
     async with asyncio.TaskGroup() as group:
         async for line in lines(chunks):
-            if index >= MOST_ITEMS:
+            if index >= MAX_ITEMS:
                 unread += 1
                 continue
-            task = group.create_task(_one(door, index, line, key, asker, results))
+            task = group.create_task(_submit_line(admission, index, line, key, principal, results))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             index += 1
             if line is not None and not _is_job(line):
                 await asyncio.wait(under_way)
-            while len(under_way) >= SIDE_BY_SIDE:
+            while len(under_way) >= MAX_CONCURRENT:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
     results.sort(key=lambda item: item.index)
-    return BulkAnswer(dict(Counter(item.result for item in results)), results, unread)
+    return BulkResult(dict(Counter(item.result for item in results)), results, unread)
 
 
-async def _one(
-    door: AdmissionService,
+async def _submit_line(
+    admission: AdmissionService,
     index: int,
     line: bytes | None,
     key: str,
-    asker: principal.Principal,
+    principal: authentication.Principal,
     results: list[ItemResult],
 ) -> None:
-    results.append(await _result(door, index, line, key, asker))
+    results.append(await _result_of(admission, index, line, key, principal))
 
 
-async def _result(
-    door: AdmissionService, index: int, line: bytes | None, key: str, asker: principal.Principal
+async def _result_of(
+    admission: AdmissionService,
+    index: int,
+    line: bytes | None,
+    key: str,
+    principal: authentication.Principal,
 ) -> ItemResult:
     if line is None:
         why = f"the line is longer than {LINE_BYTES} bytes"
@@ -130,16 +137,18 @@ async def _result(
     try:
         document = decoding.document(line)
         if key:
-            document = incoming.named_once(document, idempotency.digest(key, str(index)))
-        (applied,) = await door.submit([document], asker)
+            document = submitted_objects.with_generated_name(
+                document, idempotency.digest(key, str(index))
+            )
+        (applied,) = await admission.submit([document], principal)
     except msgspec.DecodeError as error:
         why = f"no JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
-    except RefusedError as error:
-        told = error.violations[:MOST_VIOLATIONS]
+    except RejectedError as error:
+        told = error.violations[:MAX_VIOLATIONS]
         detail = f"{len(error.violations)} things to correct"
         return ItemResult(index=index, result="refused", status=422, detail=detail, violations=told)
-    except principal.MissingRightsError as error:
+    except authentication.ForbiddenError as error:
         return ItemResult(
             index=index,
             result="refused",
@@ -147,7 +156,7 @@ async def _result(
             detail=str(error),
             violations=error.violations,
         )
-    except errors.OutsideError as error:
+    except errors.ExternalError as error:
         status = problems.status_of(error)
         return ItemResult(index=index, result="failed", status=status, detail=str(error))
     made = kinds.metadata_of(applied.object)
@@ -161,15 +170,15 @@ async def _result(
     )
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _ObjectHeader(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-_HEAD = msgspec.json.Decoder(_Head)
+_HEADER_DECODER = msgspec.json.Decoder(_ObjectHeader)
 
 
 def _is_job(line: bytes) -> bool:
     try:
-        return decoding.decode(_HEAD, line).kind == kinds.JOBS.kind
+        return decoding.decode(_HEADER_DECODER, line).kind == kinds.JOBS.kind
     except msgspec.DecodeError:
         return True  # refused by itself

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.admission.auth import principal
+from stromboli.admission.auth import authentication
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
@@ -28,31 +28,33 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     held: str = ""
 
 
-def nothing_of(job: str, uid: str) -> Explanation:
+def of_deleted_job(job: str, uid: str) -> Explanation:
     """What is left to say of a job that went while nobody looked."""
     return Explanation(job, "", f"{job}-{uid}", None)
 
 
-async def of(door: AdmissionService, job: batch.Job, asker: principal.Principal) -> Explanation:
+async def of(
+    admission: AdmissionService, job: batch.Job, principal: authentication.Principal
+) -> Explanation:
     """What is known of the job now. Of what is in front of it the asker is told the names that
     they may list; the others just count. Raises TransientError if nobody can say what that is."""
     group = f"{job.metadata.key}-{job.metadata.uid}"
-    known = door.explanation(group)
+    known = admission.explanation(group)
     phase = job.status.state.phase or "Pending"
-    held = _held(door, job, phase)
+    held = _pending_reason(admission, job, phase)
     if known is None:
         return Explanation(job.metadata.key, phase, group, None, held=held)
     explained, in_front = known
     if in_front is not None:
-        in_front = await _named(in_front, asker)
+        in_front = await _readable_names(in_front, principal)
     return Explanation(job.metadata.key, phase, group, explained, in_front, held)
 
 
-def _held(door: AdmissionService, job: batch.Job, phase: str) -> str:
+def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> str:
     """What the controller noted on the job; of a job of others that nobody here takes it."""
     if phase not in ACTIVE:
         return ""
-    name, ours = job.spec.scheduler_name, door.policy.scheduler_names
+    name, ours = job.spec.scheduler_name, admission.policy.scheduler_names
     if name in ours:
         return job.metadata.annotation(keys.HELD) or ""
     named = f"it names the scheduler {name!r}" if name else "it names no scheduler"
@@ -62,7 +64,11 @@ def _held(door: AdmissionService, job: batch.Job, phase: str) -> str:
     )
 
 
-async def _named(pod_groups: tuple[str, ...], asker: principal.Principal) -> tuple[str, ...]:
+async def _readable_names(
+    pod_groups: tuple[str, ...], principal: authentication.Principal
+) -> tuple[str, ...]:
     spaces = {name.partition("/")[0] for name in pod_groups}
-    seen = {space for space in spaces if await asker.may(right("list", kinds.POD_GROUPS, space))}
+    seen = {
+        space for space in spaces if await principal.may(right("list", kinds.POD_GROUPS, space))
+    }
     return tuple(name if name.partition("/")[0] in seen else HIDDEN for name in pod_groups)

@@ -8,7 +8,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.rest.rights import many, needs, one
+from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
@@ -26,18 +26,20 @@ Uid = Annotated[
 ]
 
 
-def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+def routes(
+    admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
     """All of them."""
 
     def earlier(key: str, uid: str) -> TaskHistory:
-        found = door.histories.of(key, uid)
+        found = admission.task_histories.of(key, uid)
         if found is None:
             raise errors.NotFoundError(f"get Job {key}", f"no events of a job with uid {uid}")
         return found
 
     async def current(key: str) -> TaskHistory:
         """Of the job that exists, else of the last one of this name."""
-        found = door.histories.of(key)
+        found = admission.task_histories.of(key)
         try:
             now = kinds.metadata_of(await cluster.get(kinds.JOBS, *key.split("/")))
         except errors.NotFoundError:
@@ -47,7 +49,7 @@ def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[Contro
         if found is not None and found.uid == now.uid:
             return found
         # No event of the job that exists has been read yet.
-        complete = door.histories.is_complete
+        complete = admission.task_histories.is_complete
         uids = () if found is None else (found.uid, *found.earlier)
         return TaskHistory(job=key, uid=now.uid, complete=complete, earlier=uids)
 

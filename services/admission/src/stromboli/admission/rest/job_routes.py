@@ -10,11 +10,11 @@ from litestar.types import ControllerRouterHandler
 from stromboli.admission import idempotency, problems
 from stromboli.admission.core import scaling
 from stromboli.admission.rest import explanations
-from stromboli.admission.rest.creating import Asked, Creator, Document, Key
-from stromboli.admission.rest.listing import Continue, Items, Limit, listed
-from stromboli.admission.rest.rights import many, needs, one
-from stromboli.admission.review.incoming import Applied
+from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
+from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.review.submitted_objects import Applied
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port
@@ -23,10 +23,10 @@ from stromboli.shared.messages.admission import Violation
 
 JOBS = "/v1/namespaces/{namespace:str}/jobs"
 JOB = JOBS + "/{name:str}"
-SEEN = one("get", kinds.JOBS)
+RETURNED_FIELDS = one("get", kinds.JOBS)
 LISTED = needs(many("list", kinds.JOBS))
 ENDED = ("Completed", "Failed", "Terminated")
-COMMANDED = needs(SEEN, many("create", kinds.COMMANDS))
+COMMANDED = needs(RETURNED_FIELDS, many("create", kinds.COMMANDS))
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -46,25 +46,29 @@ class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def routes(
-    door: AdmissionService, cluster: cluster_port.Cluster, creator: Creator
+    admission: AdmissionService, cluster: cluster_port.Cluster, creator: ObjectCreator
 ) -> list[ControllerRouterHandler]:
     """All of them."""
 
     async def commanded(
         request: Asked, key: str | None, namespace: str, name: str, action: str
     ) -> Response[msgspec.Raw]:
-        asked = await idempotency.asked(request, request.user, key)
+        asked = await idempotency.request_digest(request, request.user, key)
 
         async def work() -> tuple[int, bytes]:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
-            refuse_ended(target, action)
-            wish = command_of(name, namespace, target.metadata.uid, action)
+            reject_ended(target, action)
+            topology_request = command_of(name, namespace, target.metadata.uid, action)
             marks = (asked,) if asked else ()
-            (made,) = await door.submit([wish], request.user, only_new=True, marks=marks)
+            (made,) = await admission.submit(
+                [topology_request], request.user, only_new=True, marks=marks
+            )
             return 202, bytes(made.object)
 
         status, body = await (
-            door.once.answer(idempotency.scoped(key, request.user), asked, work) if key else work()
+            admission.idempotency_cache.answer(idempotency.scoped(key, request.user), asked, work)
+            if key
+            else work()
         )
         return Response(msgspec.Raw(body), status_code=status)
 
@@ -79,13 +83,13 @@ def routes(
 
     @get("/v1/jobs", opt=LISTED, summary="Jobs of all namespaces")
     async def all_jobs(limit: Limit = None, after: Continue = None) -> Items:
-        return await listed(cluster, kinds.JOBS, limit=limit, after=after)
+        return await list_page(cluster, kinds.JOBS, limit=limit, after=after)
 
     @get(JOBS, opt=LISTED, summary="Jobs of a namespace")
     async def jobs(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
-        return await listed(cluster, kinds.JOBS, namespace, limit=limit, after=after)
+        return await list_page(cluster, kinds.JOBS, namespace, limit=limit, after=after)
 
-    @get(JOB, opt=needs(SEEN), summary="One job")
+    @get(JOB, opt=needs(RETURNED_FIELDS), summary="One job")
     async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
 
@@ -98,7 +102,9 @@ def routes(
     async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
         await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
 
-    @get(JOB + "/pods", opt=needs(SEEN, many("list", kinds.PODS)), summary="A job's pods")
+    @get(
+        JOB + "/pods", opt=needs(RETURNED_FIELDS, many("list", kinds.PODS)), summary="A job's pods"
+    )
     async def job_pods(
         namespace: FromPath[str],
         name: FromPath[str],
@@ -107,18 +113,18 @@ def routes(
     ) -> Items:
         await cluster.get(kinds.JOBS, namespace, name)
         labels = {keys.JOB_NAME: name}
-        return await listed(cluster, kinds.PODS, namespace, labels, limit=limit, after=after)
+        return await list_page(cluster, kinds.PODS, namespace, labels, limit=limit, after=after)
 
     @get(
         JOB + "/explanation",
-        opt=needs(SEEN),
+        opt=needs(RETURNED_FIELDS),
         summary="Why a job waits, and what is in front of it",
     )
     async def explanation(
         request: Asked, namespace: FromPath[str], name: FromPath[str]
     ) -> explanations.Explanation:
         found = await cluster.get(kinds.JOBS, namespace, name)
-        return await explanations.of(door, kinds.JOBS.decode(found), request.user)
+        return await explanations.of(admission, kinds.JOBS.decode(found), request.user)
 
     @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Ask for an action on a job")
     async def command(
@@ -130,7 +136,7 @@ def routes(
     ) -> Response[msgspec.Raw]:
         if data.action not in BY_COMMAND:
             why = f"{data.action!r} is not an action on a job"
-            raise problems.refusal("action", why, f"one of {', '.join(BY_COMMAND)}")
+            raise problems.invalid("action", why, f"one of {', '.join(BY_COMMAND)}")
         return await commanded(request, key, namespace, name, data.action)
 
     @post(
@@ -164,7 +170,7 @@ def routes(
     @post(
         JOB + "/scale",
         status_code=200,
-        opt=needs(SEEN, one("patch", kinds.JOBS)),
+        opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
         summary="Give a task of a job more pods, or fewer",
     )
     async def scale(
@@ -174,13 +180,13 @@ def routes(
         data: JSONBody[ScaleRequest],
     ) -> Applied:
         raw = await cluster.get(kinds.JOBS, namespace, name)
-        refuse_ended(kinds.JOBS.decode(raw), "scaling")
+        reject_ended(kinds.JOBS.decode(raw), "scaling")
         before = msgspec.json.decode(raw)
         named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
-        change = scaling.scaled(named, data.task, data.replicas, data.min_available)
+        change = scaling.scale_patch(named, data.task, data.replicas, data.min_available)
         if isinstance(change, Violation):
-            raise problems.refusal(change.path, change.reason, change.expected)
-        (applied,) = await door.submit([change], request.user)
+            raise problems.invalid(change.path, change.reason, change.expected)
+        (applied,) = await admission.submit([change], request.user)
         return applied
 
     return [
@@ -198,13 +204,13 @@ def routes(
     ]
 
 
-def refuse_ended(job: batch.Job, wish: str) -> None:
+def reject_ended(job: batch.Job, topology_request: str) -> None:
     """Raises RefusedError for a job that has ended: nothing leads on from there, and the controller
     could say so later only."""
     phase = job.status.state.phase
     if phase in ENDED:
-        why = f"the job is {phase}: it has ended for good, so there is no {wish}"
-        raise problems.refusal("status.state.phase", why, "submit it again")
+        why = f"the job is {phase}: it has ended for good, so there is no {topology_request}"
+        raise problems.invalid("status.state.phase", why, "submit it again")
 
 
 def command_of(name: str, namespace: str, uid: str, action: str) -> Document:

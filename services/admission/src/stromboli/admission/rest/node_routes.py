@@ -5,7 +5,7 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.rest.rights import needs, one
+from stromboli.admission.rest.authorization import needs, one
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
@@ -13,7 +13,9 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base
 
 
-def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+def routes(
+    admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
     """All of them."""
 
     @get(
@@ -22,7 +24,7 @@ def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[Contro
         summary="A node's NUMA nodes, CPUs, GPUs, links and network cards, and who holds them",
     )
     async def topology(name: FromPath[str]) -> msgspec.Raw:
-        found = door.hardware.get(name)
+        found = admission.hardware.get(name)
         if found is None:
             await cluster.get(kinds.NODES, "", name)
             raise errors.NotFoundError(

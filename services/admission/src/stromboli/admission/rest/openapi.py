@@ -109,7 +109,7 @@ _ERROR = {
 }
 
 
-def completed(schema: Document) -> Document:
+def complete(schema: Document) -> Document:
     """Litestar's document with what it cannot know."""
     found: Document = msgspec.json.decode(msgspec.json.encode(schema))
     found["components"]["schemas"]["Problem"] = _problem()
@@ -166,34 +166,34 @@ def _tag(path: str) -> str:
     return "jobs" if "jobs" in parts else parts[0] if parts[0] != "namespaces" else parts[-1]
 
 
-class _Completed(JsonRenderPlugin):
+class _OpenApiRenderer(JsonRenderPlugin):
     """Serves the completed document."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: Document) -> bytes:
         """As JSON."""
-        return super().render(request, completed(openapi_schema))
+        return super().render(request, complete(openapi_schema))
 
 
 CONFIG = OpenAPIConfig(
     title="Stromboli",
     version="v1",
     description=DESCRIPTION,
-    render_plugins=[_Completed(path=["/openapi.json", "/"])],
+    render_plugins=[_OpenApiRenderer(path=["/openapi.json", "/"])],
 )
 
 
 def text(app: Litestar) -> str:
     """What the file should hold."""
-    document = completed(app.openapi_schema.to_schema())
+    document = complete(app.openapi_schema.to_schema())
     raw = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1)
     return raw.decode() + "\n"
 
 
 def main(arguments: list[str]) -> None:
     """Write the file, or compare it."""
-    from stromboli.admission.rest import rest  # which takes its configuration from here
+    from stromboli.admission.rest import application  # which takes its configuration from here
 
-    made = text(rest.described())
+    made = text(application.application_for_openapi())
     if arguments == ["--check"]:
         if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
             sys.exit(

@@ -8,8 +8,8 @@ from litestar import get
 from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.rest import rights
-from stromboli.admission.rest.rights import many, needs, one
+from stromboli.admission.rest import authorization
+from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
@@ -22,14 +22,14 @@ class Items(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
 
 
-class _Involved(msgspec.Struct, frozen=True):
+class _InvolvedObject(msgspec.Struct, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True, rename="camel"):
-    involved_object: _Involved = _Involved()
+    involved_object: _InvolvedObject = _InvolvedObject()
 
 
 _EVENT = msgspec.json.Decoder(_Event)
@@ -55,7 +55,7 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
 
     @get(
         "/v1/pods",
-        opt=needs(rights.many_by_query("list", kinds.PODS)),
+        opt=needs(authorization.many_by_query("list", kinds.PODS)),
         summary="Pods of all namespaces, or of one",
     )
     async def pods(namespace: FromQuery[str] = "") -> Items:

@@ -7,8 +7,8 @@ from litestar import delete, get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.rest.listing import Continue, Items, Limit, listed
-from stromboli.admission.rest.rights import many, needs, one
+from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
@@ -17,12 +17,12 @@ from stromboli.shared.cluster import port as cluster_port
 KINDS: tuple[Kind[Any], ...] = (kinds.JOB_FLOWS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS)
 
 
-class _Involved(msgspec.Struct, frozen=True):
+class _InvolvedObject(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True, rename="camel"):
-    involved_object: _Involved = _Involved()
+    involved_object: _InvolvedObject = _InvolvedObject()
 
 
 _ABOUT = msgspec.json.Decoder(_Event)
@@ -42,11 +42,11 @@ def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouter
         summary=f"{kind.kind}s of all namespaces",
     )
     async def everywhere(limit: Limit = None, after: Continue = None) -> Items:
-        return await listed(cluster, kind, limit=limit, after=after)
+        return await list_page(cluster, kind, limit=limit, after=after)
 
     @get(in_namespace, opt=needs(many("list", kind)), summary=f"{kind.kind}s of a namespace")
     async def here(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
-        return await listed(cluster, kind, namespace, limit=limit, after=after)
+        return await list_page(cluster, kind, namespace, limit=limit, after=after)
 
     @get(f"{in_namespace}/{{name:str}}", opt=needs(one("get", kind)), summary=f"One {kind.kind}")
     async def maker(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:

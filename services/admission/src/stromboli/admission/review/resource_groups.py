@@ -15,7 +15,7 @@ from stromboli.shared.jobspec.validation.pods import ResourceGroups
 from stromboli.shared.runtime import telemetry
 
 
-class File:
+class ResourceGroupsFile:
     """The groups in a YAML file. An empty path means there are none."""
 
     def __init__(self, path: str) -> None:

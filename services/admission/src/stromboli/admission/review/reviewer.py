@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stromboli.admission.review import resource_groups
-from stromboli.shared import errors, network, snapshot
+from stromboli.shared import errors, network_topology, snapshot
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
@@ -26,26 +26,26 @@ T = TypeVar("T", bound=meta.Object)
 R = TypeVar("R")
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 """Priority classes that every cluster has."""
-VALUES_INLINE = 2_000
+MAX_INLINE_VALUES = 2_000
 """Values of an object that is reviewed on the event loop: some milliseconds."""
 _THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
 """One: Python runs one at a time, and the event loop competes with each."""
 
 
-class Who(msgspec.Struct, frozen=True):
+class RequestIdentity(msgspec.Struct, frozen=True):
     """Whose permissions count, and who asks for the change: see ``review.Known``."""
 
     submitter: permissions.Submitter | None = None
     requester: permissions.Submitter | None = None
 
     @classmethod
-    def user(cls, name: str, groups: Iterable[str]) -> "Who":
+    def user(cls, name: str, groups: Iterable[str]) -> "RequestIdentity":
         """A user who asks for themselves."""
         found = permissions.Submitter(name, tuple(groups))
         return cls(found, found)
 
 
-NOBODY = Who()
+UNKNOWN_IDENTITY = RequestIdentity()
 """Asks for no permission and is recorded nowhere."""
 
 
@@ -57,8 +57,8 @@ class Reviewer:
         self,
         cluster: cluster_port.Cluster,
         cache: snapshot.Snapshot,
-        policy: review.Policy,
-        groups: resource_groups.File,
+        policy: review.AdmissionPolicy,
+        groups: resource_groups.ResourceGroupsFile,
     ) -> None:
         self._cluster = cluster
         self._cache = cache
@@ -74,7 +74,7 @@ class Reviewer:
         before: Document | None,
         together: dict[str, Queue],
         claimed: frozenset[str] = frozenset(),
-        who: Who = NOBODY,
+        who: RequestIdentity = UNKNOWN_IDENTITY,
         coming_classes: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
         """All that is wrong. ``together``: queues that come in with the object; ``coming_classes``:
@@ -87,31 +87,31 @@ class Reviewer:
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
         async def judged() -> tuple[Violation, ...]:
-            known = review.Known(
+            known = review.ClusterContext(
                 queues=queues | together,
-                tiers=network.tiers(hyper_nodes),
+                tiers=network_topology.tiers(hyper_nodes),
                 claimed=claimed,
                 priority_classes=classes,
                 submitter=who.submitter,
                 requester=who.requester,
                 absent_priority_classes=absent - coming_classes,
             )
-            return await _apart(
+            return await _in_thread_if_large(
                 document,
                 lambda: review.violations(kind, operation, document, before, known, self.policy),
             )
 
         # A cache that is still being read may hold what a queue allowed long ago.
         needs_queues = review.is_about_queues(kind, document) or (
-            kind in permissions.RECORDED and not self.is_caught_up
+            kind in permissions.SUBMITTER_KINDS and not self.is_caught_up
         )
         if needs_queues:
             queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         found = await judged()
-        if review.network_in_doubt(found):
+        if review.may_depend_on_topology(found):
             hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
             found = await judged()
-        if needs_queues or not review.queues_in_doubt(found):
+        if needs_queues or not review.may_depend_on_queues(found):
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return await judged()
@@ -149,13 +149,13 @@ class Reviewer:
     ) -> tuple[Violation, ...]:
         """Jobs that a new one waits for, which neither are there nor come in with it."""
         found = []
-        known = review.Known(claimed=claimed)
-        for name in review.waited_for(document, self.policy, known):
+        known = review.ClusterContext(claimed=claimed)
+        for name in review.dependencies(document, self.policy, known):
             if name not in coming:
                 try:
                     await self._cluster.get(kinds.JOBS, namespace, name)
                 except errors.NotFoundError:
-                    found.append(job_rules.missing(name))
+                    found.append(job_rules.missing_dependency(name))
         return tuple(found)
 
     async def _listed(self, kind: Kind[T]) -> list[T]:
@@ -178,16 +178,16 @@ class Reviewer:
         """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
         moment old may be missed, as with any watch."""
         space = self._cache.get(kinds.NAMESPACES, namespace)
-        known = review.Known(namespace=space, claimed=claimed)
+        known = review.ClusterContext(namespace=space, claimed=claimed)
         policy = self.policy
         if kind == kinds.PODS:
             policy = msgspec.structs.replace(policy, groups=self._groups.current())
             if known.namespace is None:
                 own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
-                known = review.Known(namespace=own)
-        return await _apart(
+                known = review.ClusterContext(namespace=own)
+        return await _in_thread_if_large(
             document,
-            lambda: review.completed(kind, document, policy, traceparent, known),
+            lambda: review.default_patch(kind, document, policy, traceparent, known),
         )
 
     def recorded(
@@ -195,17 +195,17 @@ class Reviewer:
         kind: Kind[Any],
         document: Document,
         before: Document | None,
-        who: Who,
+        who: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
         """What records the submitter of an object."""
-        known = review.Known(claimed=claimed, requester=who.requester)
-        return review.recorded(kind, document, before, self.policy, known)
+        known = review.ClusterContext(claimed=claimed, requester=who.requester)
+        return review.submitter_patch(kind, document, before, self.policy, known)
 
 
-async def _apart(document: Document, work: Callable[[], R]) -> R:
+async def _in_thread_if_large(document: Document, work: Callable[[], R]) -> R:
     """The result of ``work`` about an object: of a large one in a thread, so that the event loop
     answers others meanwhile."""
-    if bounds.values(document) < VALUES_INLINE:
+    if bounds.count_values(document) < MAX_INLINE_VALUES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

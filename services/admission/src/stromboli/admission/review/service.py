@@ -1,4 +1,4 @@
-"""The door: reviews with the folded picture of the queues, and writes what was admitted.
+"""Admission: reviews with the folded picture of the queues, and writes what was admitted.
 
 Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.topology`` and ``.sync``,
 ``scheduling.explanations`` and ``admission.answers``; writes that, ``admission.reviews`` and the
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from stromboli.admission import idempotency
-from stromboli.admission.auth import principal
-from stromboli.admission.core import reviews, task_history, wire
-from stromboli.admission.review import feeds, incoming, resource_groups, reviewer
+from stromboli.admission.auth import authentication
+from stromboli.admission.core import admission_review, review_records, task_history
+from stromboli.admission.review import resource_groups, reviewer, submitted_objects, watch_cache
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import kinds, meta
@@ -26,19 +26,19 @@ from stromboli.shared.cluster.accounts import right
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import patch, permissions, review
 from stromboli.shared.jobspec.validation.patch import Document
-from stromboli.shared.messages.admission import Violation, Way
+from stromboli.shared.messages.admission import EntryPoint, Violation
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered
 from stromboli.shared.runtime import runtime, telemetry
 
 T = TypeVar("T", bound=meta.Object)
-REVIEWS_WAITING = 10_000
+MAX_PENDING_REVIEWS = 10_000
 """Records held while the log is away: some megabytes, minutes of a busy door."""
 CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_CLASSES)
-CONFLICTS = 3
-"""How often a change begins anew because the object changed between its reading and writing."""
+MAX_CONFLICT_RETRIES = 3
+"""How often a change begins again because the object changed between its reading and writing."""
 _reviews = telemetry.meter.create_counter(
-    "stromboli.admission.reviews", description="Objects reviewed, by what the door said"
+    "stromboli.admission.reviews", description="Objects reviewed, by what admission said"
 )
 
 
@@ -54,14 +54,14 @@ class AdmissionService:
         settings: AdmissionSettings,
         cluster: cluster_port.Cluster,
         clock: runtime.Clock,
-        askers: principal.Authenticator | None = None,
+        authenticator: authentication.Authenticator | None = None,
     ) -> None:
         """``askers``: who asks, where the cluster's accounts count."""
         self._cluster = cluster
         self._clock = clock
         self._service_accounts = frozenset(settings.service_accounts)
-        self.askers = askers
-        self._picture = snapshot.Snapshot()
+        self.authenticator = authenticator
+        self._cache = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders = queue_order.QueueOrders()
         self.claimed: frozenset[str] = frozenset()
@@ -69,25 +69,25 @@ class AdmissionService:
         too, and we neither complete nor refuse these."""
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> what it has, as its agent tells."""
-        self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
-        self.policy = review.Policy(
+        self.pending_reviews: asyncio.Queue[envelope.Draft] = asyncio.Queue(MAX_PENDING_REVIEWS)
+        self.policy = review.AdmissionPolicy(
             scheduler_names=settings.scheduler_names,
             plugins=job_plugins.load(),
             max_queue_depth=settings.max_queue_depth,
-            queues_with_pods_go=settings.queues_with_pods_go,
+            allow_deleting_queues_with_pods=settings.allow_deleting_queues_with_pods,
         )
-        self.once = idempotency.Once(clock)
-        self.feeds = feeds.Feeds(cluster, settings.watch_alive_every_s)
-        self.histories = task_history.Histories(settings.attempts_kept)
-        groups = resource_groups.File(settings.resource_groups_file)
-        self._reviewer = reviewer.Reviewer(cluster, self._picture, self.policy, groups)
+        self.idempotency_cache = idempotency.IdempotencyCache(clock)
+        self.watch_caches = watch_cache.WatchCaches(cluster, settings.watch_alive_every_s)
+        self.task_histories = task_history.TaskHistories(settings.attempts_kept)
+        groups = resource_groups.ResourceGroupsFile(settings.resource_groups_file)
+        self._reviewer = reviewer.Reviewer(cluster, self._cache, self.policy, groups)
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
         if record.topic in CACHED:
-            self._picture.apply(record)
+            self._cache.apply(record)
         elif record.topic == topics.ANSWERS:
-            self.once.fold(record)
+            self.idempotency_cache.fold(record)
         elif record.topic == topics.TOPOLOGY:
             self.hardware.pop(record.key, None)
             found = envelope.decode(record)
@@ -100,11 +100,11 @@ class AdmissionService:
                 self._explained[record.key] = message
             elif isinstance(message, QueueOrdered):
                 self._orders.put(message)
-            self.feeds.news.ring()
+            self.watch_caches.explanations_changed.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
-        """Topics were deleted and created again: what they told is to be read anew."""
-        self._picture.drop(recreated)
+        """Topics were deleted and created again: what they told is to be read again."""
+        self._cache.drop(recreated)
         if topics.TOPOLOGY.name in recreated:
             self.hardware.clear()
         if topics.EXPLANATIONS.name in recreated:
@@ -128,24 +128,24 @@ class AdmissionService:
         of ours ``within_s`` seconds, is answered with a refusal that says so.
         Raises ValueError if ``body`` is no AdmissionReview.
         """
-        request = wire.decode(body)
+        request = admission_review.decode_request(body)
         kind = kinds.BY_NAME.get((request.kind.api_version, request.kind.kind))
         if kind is None or not path.startswith(f"/{kind.plural}/"):
             what = f"{request.kind.api_version} {request.kind.kind}"
             refusal = Violation(path="kind", reason=f"{what} has no rules at {path}")
-            return wire.answer(request.uid, (refusal,))
+            return admission_review.encode_response(request.uid, (refusal,))
         try:
             async with asyncio.timeout(None if within_s == math.inf else within_s):
                 if path.endswith("/mutate"):
                     return await self._mutate(request, kind)
                 return await self._validate(request, kind)
-        except errors.OutsideError as error:
+        except errors.ExternalError as error:
             return self._not_now(request, kind, error)
         except TimeoutError:
             why = f"no answer of the API server to our own reads within {within_s:.1f} s"
             return self._not_now(request, kind, errors.UnavailableError("review", why))
 
-    async def _mutate(self, request: wire.Request, kind: Kind[Any]) -> bytes:
+    async def _mutate(self, request: admission_review.ReviewRequest, kind: Kind[Any]) -> bytes:
         who = await self._who(request)
         with telemetry.span("admit", kind=kind.kind) as traceparent:
             document = request.object or {}
@@ -157,9 +157,9 @@ class AdmissionService:
                 )
             document = patch.applied(document, additions) if additions else document
             additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
-        return wire.answer(request.uid, (), additions)
+        return admission_review.encode_response(request.uid, (), additions)
 
-    async def _validate(self, request: wire.Request, kind: Kind[Any]) -> bytes:
+    async def _validate(self, request: admission_review.ReviewRequest, kind: Kind[Any]) -> bytes:
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         who = await self._who(request)
@@ -171,42 +171,44 @@ class AdmissionService:
         user = request.user_info.username
         self._record(kind.kind, document, request.operation, user, "webhook", found)
         warnings = () if found else self._reviewer.warnings(kind, document)
-        return wire.answer(request.uid, found, warnings=warnings)
+        return admission_review.encode_response(request.uid, found, warnings=warnings)
 
-    def _not_now(self, request: wire.Request, kind: Kind[Any], error: errors.OutsideError) -> bytes:
+    def _not_now(
+        self, request: admission_review.ReviewRequest, kind: Kind[Any], error: errors.ExternalError
+    ) -> bytes:
         refusal = Violation(path="", reason=str(error), expected="try again in a moment")
         document = request.object or request.old_object or {}
         user = request.user_info.username
         self._record(kind.kind, document, request.operation, user, "webhook", (refusal,))
-        return wire.answer(request.uid, (refusal,), code=503)
+        return admission_review.encode_response(request.uid, (refusal,), code=503)
 
     def caught_up(self) -> None:
         """The cache holds all that was on the log when this service started."""
         self._reviewer.is_caught_up = True
 
-    async def _who(self, request: wire.Request) -> reviewer.Who:
+    async def _who(self, request: admission_review.ReviewRequest) -> reviewer.RequestIdentity:
         """Who asks for a change that an API server asks about, and whose permissions count. What
         services of ours write is of the submitter that they recorded on it."""
         name = request.user_info.username
         is_ours = name in self._service_accounts or (
-            self.askers is not None and name == await self.askers.own_name()
+            self.authenticator is not None and name == await self.authenticator.own_username()
         )
         if not is_ours:
-            return reviewer.Who.user(name, request.user_info.groups or ())
+            return reviewer.RequestIdentity.user(name, request.user_info.groups or ())
         if request.operation != "CREATE" or request.kind.kind != kinds.JOBS.kind:
-            return reviewer.NOBODY
+            return reviewer.UNKNOWN_IDENTITY
         metadata = kinds.metadata_of(msgspec.json.encode(request.object or {}))
-        return reviewer.Who(permissions.recorded(metadata))
+        return reviewer.RequestIdentity(permissions.recorded(metadata))
 
     async def submit(
         self,
         documents: list[Document],
-        asker: principal.Principal,
+        principal: authentication.Principal,
         *,
-        way: Way = "rest",
+        entry_point: EntryPoint = "rest",
         only_new: bool = False,
         marks: Sequence[str] = (),
-    ) -> list[incoming.Applied]:
+    ) -> list[submitted_objects.Applied]:
         """Create or change objects, all or none as far as they can be judged beforehand.
 
         ``only_new``: change none, so that the right to create is enough. ``marks``: the digest of
@@ -222,58 +224,66 @@ class AdmissionService:
         may_conflict = bool(marks) or not only_new
         marks = marks or [""] * len(documents)
         documents = [
-            incoming.named_once(each, mark) if mark else each
+            submitted_objects.with_generated_name(each, mark) if mark else each
             for each, mark in zip(documents, marks, strict=True)
         ]
-        tries = CONFLICTS if may_conflict and incoming.may_repeat(documents) else 0
-        request = incoming.Request(marks)
+        tries = (
+            MAX_CONFLICT_RETRIES if may_conflict and submitted_objects.may_repeat(documents) else 0
+        )
+        request = submitted_objects.SubmitAttempts(marks)
         try:
             for _ in range(tries):
-                with contextlib.suppress(errors.ConflictError):  # somebody was faster: begin anew
-                    return await self._submitted(documents, asker, only_new, request)
-            return await self._submitted(documents, asker, only_new, request)
-        except (incoming.RefusedError, principal.MissingRightsError) as error:
+                with contextlib.suppress(errors.ConflictError):  # somebody was faster: begin again
+                    return await self._submitted(documents, principal, only_new, request)
+            return await self._submitted(documents, principal, only_new, request)
+        except (submitted_objects.RejectedError, authentication.ForbiddenError) as error:
             if not request.reviews:  # refused before anything was judged
-                for each, found in incoming.each_refused(documents, error.violations):
+                for each, found in submitted_objects.violations_by_object(
+                    documents, error.violations
+                ):
                     kind = str(each.get("kind"))
-                    self._record(kind, each, "CREATE", asker.name, way, found)
+                    self._record(kind, each, "CREATE", principal.name, entry_point, found)
             raise
         finally:
             for it, found in request.reviews.values():
-                self._record(it.kind.kind, it.document, it.operation, asker.name, way, found)
+                self._record(
+                    it.kind.kind, it.document, it.operation, principal.name, entry_point, found
+                )
 
     async def _submitted(
         self,
         documents: list[Document],
-        asker: principal.Principal,
+        principal: authentication.Principal,
         only_new: bool,
-        request: incoming.Request,
-    ) -> list[incoming.Applied]:
+        request: submitted_objects.SubmitAttempts,
+    ) -> list[submitted_objects.Applied]:
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             submissions = await self._prepared(
-                documents, traceparent, asker, only_new=only_new, marks=request.marks
+                documents, traceparent, principal, only_new=only_new, marks=request.marks
             )
-            missing = await incoming.missing(submissions, asker)
-            refused = missing if any(missing) else await self._refused(submissions, asker)
+            missing = await submitted_objects.missing_rights(submissions, principal)
+            refused = missing if any(missing) else await self._refused(submissions, principal)
             request.judged(submissions, refused)
-            incoming.raise_if_missing(missing)
-            incoming.raise_if_any(refused)
+            submitted_objects.raise_if_missing(missing)
+            submitted_objects.raise_if_any(refused)
             for place, submission in enumerate(submissions):
                 if place not in request.written:
                     request.written[place] = await self._written(submission)
             return [request.written[place] for place in range(len(submissions))]
 
     async def check(
-        self, documents: list[Document], asker: principal.Principal
-    ) -> list[incoming.Applied]:
+        self, documents: list[Document], principal: authentication.Principal
+    ) -> list[submitted_objects.Applied]:
         """What ``submit`` would make of objects: ``accepted``, as they would be stored. Nothing is
         written. Raises MissingRightsError, RefusedError, OutsideError."""
-        submissions = await self._prepared(documents, "", asker)
-        incoming.raise_if_missing(await incoming.missing(submissions, asker))
-        refused = await self._refused(submissions, asker)
-        incoming.raise_if_any(refused)
+        submissions = await self._prepared(documents, "", principal)
+        submitted_objects.raise_if_missing(
+            await submitted_objects.missing_rights(submissions, principal)
+        )
+        refused = await self._refused(submissions, principal)
+        submitted_objects.raise_if_any(refused)
         return [
-            incoming.Applied(
+            submitted_objects.Applied(
                 each.kind.kind,
                 each.namespace,
                 each.name,
@@ -289,17 +299,19 @@ class AdmissionService:
         found = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None, {})
         self._record(kinds.QUEUES.kind, document, "DELETE", user, "rest", found)
         if found:
-            raise incoming.RefusedError(found)
+            raise submitted_objects.RejectedError(found)
         await self._cluster.delete(kinds.QUEUES, "", name)
 
     async def _refused(
-        self, submissions: list[incoming.Submission], asker: principal.Principal
+        self,
+        submissions: list[submitted_objects.SubmittedObject],
+        principal: authentication.Principal,
     ) -> list[tuple[Violation, ...]]:
         """All that is wrong with each."""
         together = {
             submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
             for submission in submissions
-            if submission.kind == kinds.QUEUES and incoming.is_readable(submission)
+            if submission.kind == kinds.QUEUES and submitted_objects.is_readable(submission)
         }
         classes = {it.name for it in submissions if it.kind == kinds.PRIORITY_CLASSES}
         refused: list[tuple[Violation, ...]] = []
@@ -313,7 +325,7 @@ class AdmissionService:
                 submission.document,
                 submission.before,
                 together,
-                who=reviewer.Who.user(asker.name, asker.groups),
+                who=reviewer.RequestIdentity.user(principal.name, principal.groups),
                 coming_classes=frozenset(classes),
             )
             if submission.kind == kinds.JOBS and submission.operation == "CREATE":
@@ -323,8 +335,8 @@ class AdmissionService:
             refused.append(found + self._foreign(submission))
         return refused
 
-    def _foreign(self, submission: incoming.Submission) -> tuple[Violation, ...]:
-        """Through our own door a job of another scheduler would wait for ever."""
+    def _foreign(self, submission: submitted_objects.SubmittedObject) -> tuple[Violation, ...]:
+        """Through our own door a job of another scheduler would wait indefinitely."""
         if submission.kind != kinds.JOBS:
             return ()
         spec = submission.document.get("spec")
@@ -343,11 +355,11 @@ class AdmissionService:
         self,
         documents: list[Document],
         traceparent: str,
-        asker: principal.Principal,
+        principal: authentication.Principal,
         *,
         only_new: bool = False,
         marks: Sequence[str] = (),
-    ) -> list[incoming.Submission]:
+    ) -> list[submitted_objects.SubmittedObject]:
         refused: list[Violation] = []
         missing: list[Violation] = []
         named: list[tuple[Kind[Any], str, Document]] = []
@@ -358,7 +370,7 @@ class AdmissionService:
                 continue
             kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
             if kind not in kinds.SUBMITTED:
-                refused.append(incoming.unknown(document, f"{where}kind"))
+                refused.append(submitted_objects.unknown_kind(document, f"{where}kind"))
             elif not isinstance(document.get("metadata"), dict) or not (
                 patch.text_of(document, "name") or patch.text_of(document, "generateName")
             ):
@@ -368,18 +380,22 @@ class AdmissionService:
                     )
                 )
             else:
-                namespace, made = incoming.named(kind, document)
+                namespace, made = submitted_objects.with_namespace_and_name(kind, document)
                 named.append((kind, namespace, made))
                 # Whether there is one may be known only to who may read it.
                 first = right("get", kind, namespace, made["metadata"]["name"])
                 if not only_new:
-                    missing += await principal.lacks(asker, (first,), where.rstrip("."))
+                    missing += await authentication.missing_rights(
+                        principal, (first,), where.rstrip(".")
+                    )
         if refused:
-            raise incoming.RefusedError(tuple(refused))
+            raise submitted_objects.RejectedError(tuple(refused))
         if missing:
-            raise principal.MissingRightsError(tuple(missing))
+            raise authentication.ForbiddenError(tuple(missing))
         return [
-            await self._submission(kind, namespace, document, traceparent, asker, only_new, mark)
+            await self._submission(
+                kind, namespace, document, traceparent, principal, only_new, mark
+            )
             for (kind, namespace, document), mark in zip(
                 named, marks or [""] * len(named), strict=True
             )
@@ -391,11 +407,11 @@ class AdmissionService:
         namespace: str,
         document: Document,
         traceparent: str,
-        asker: principal.Principal,
+        principal: authentication.Principal,
         only_new: bool,
         mark: str,
-    ) -> incoming.Submission:
-        who = reviewer.Who.user(asker.name, asker.groups)
+    ) -> submitted_objects.SubmittedObject:
+        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         name = document["metadata"]["name"]
         try:
             before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
@@ -404,17 +420,21 @@ class AdmissionService:
             made = patch.applied(document, additions) if additions else document
             recorded = self._reviewer.recorded(kind, made, None, who)
             made = patch.applied(made, recorded) if recorded else made
-            made = incoming.marked(made, mark)
-            return incoming.Submission(kind, namespace, made, None, mark)
-        if incoming.has_mark(before, mark):
-            return incoming.Submission(kind, namespace, before, before, mark, is_done=True)
+            made = submitted_objects.with_mark(made, mark)
+            return submitted_objects.SubmittedObject(kind, namespace, made, None, mark)
+        if submitted_objects.has_mark(before, mark):
+            return submitted_objects.SubmittedObject(
+                kind, namespace, before, before, mark, is_done=True
+            )
         if only_new:
-            raise incoming.taken(kind, namespace, name)
+            raise submitted_objects.already_exists(kind, namespace, name)
         merged = patch.merged(before, document)
         merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, who))
-        return incoming.Submission(kind, namespace, merged, before)
+        return submitted_objects.SubmittedObject(kind, namespace, merged, before)
 
-    async def _written(self, submission: incoming.Submission) -> incoming.Applied:
+    async def _written(
+        self, submission: submitted_objects.SubmittedObject
+    ) -> submitted_objects.Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name
         if submission.before is None:
             body = msgspec.json.encode(submission.document)
@@ -436,7 +456,9 @@ class AdmissionService:
             )
             result = "configured"
         made = kinds.metadata_of(stored)
-        return incoming.Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored))
+        return submitted_objects.Applied(
+            kind.kind, namespace, made.name, result, msgspec.Raw(stored)
+        )
 
     def _record(
         self,
@@ -444,16 +466,16 @@ class AdmissionService:
         document: Document,
         operation: review.Operation,
         user: str,
-        way: Way,
+        entry_point: EntryPoint,
         found: tuple[Violation, ...],
     ) -> None:
-        message = reviews.record(kind, document, operation, user, way, found)
-        _reviews.add(1, {"kind": message.kind, "way": way, "allowed": not found})
+        message = review_records.record(kind, document, operation, user, entry_point, found)
+        _reviews.add(1, {"kind": message.kind, "way": entry_point, "allowed": not found})
         key = message.object or message.kind
         now = self._clock()
         draft = envelope.Draft(topic=topics.REVIEWS, key=key, message=message, time=now)
         try:
-            self.reviewed.put_nowait(draft)
+            self.pending_reviews.put_nowait(draft)
         except asyncio.QueueFull:
             telemetry.log.warning(
                 "review not recorded: too many wait for the log", object=draft.key

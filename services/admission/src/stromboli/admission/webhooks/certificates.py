@@ -64,7 +64,7 @@ class _Source(abc.ABC):
             while True:
                 try:
                     await self.look()
-                except errors.OutsideError as error:
+                except errors.ExternalError as error:
                     # With one at hand we go on: it is good for weeks.
                     (health.warn if first.is_set() else health.set)(_FACT, str(error))
                     await asyncio.sleep(backoff.next_s(error.retry_after_s))
@@ -95,7 +95,7 @@ class _Source(abc.ABC):
         telemetry.log.info("certificate shown", ends_at=key_pairs.ends_at(certificate).isoformat())
 
 
-class Files(_Source):
+class CertificateFiles(_Source):
     """Files in PEM that somebody else renews."""
 
     def __init__(self, certificate: str, key: str) -> None:
@@ -110,7 +110,7 @@ class Files(_Source):
             raise errors.PermanentError(f"read {self._paths[0]}", str(error)) from error
 
 
-class Own(_Source):
+class SelfSignedCertificate(_Source):
     """Made by us, kept in a Secret that is there already, trusted by two configurations."""
 
     def __init__(
@@ -134,8 +134,8 @@ class Own(_Source):
         """Make one when it is time, have them trusted, then show one: in this order."""
         now = self._clock()
         pairs, version = await self._read()
-        if certificates.is_due([pair.held for pair in pairs.values()], self._names, now):
-            made = key_pairs.make(self._names, now, certificates.VALID)
+        if certificates.needs_renewal([pair.held for pair in pairs.values()], self._names, now):
+            made = key_pairs.make(self._names, now, certificates.VALIDITY)
             over = [name for name, pair in pairs.items() if pair.held.ends_at <= now]
             await self._write(made, over, version)
             pairs, _ = await self._read()
@@ -143,12 +143,12 @@ class Own(_Source):
         authorities = [pairs[each.name].certificate for each in certificates.trusted(held, now)]
         for kind in kinds.WEBHOOKS:
             await self._trust(kind, b"".join(authorities))
-        shown = certificates.shown(held, self._names, now)
+        shown = certificates.served(held, self._names, now)
         if shown is None:
             raise errors.TransientError(f"read Secret {self._name}", "nothing to show in it")
         self._load(pairs[shown.name].certificate, pairs[shown.name].key)
 
-    async def _read(self) -> tuple[dict[str, key_pairs.Pair], str]:
+    async def _read(self) -> tuple[dict[str, key_pairs.KeyPair], str]:
         """What the Secret holds by name, without what is no pair, and its version."""
         raw = await self._cluster.get(kinds.SECRETS, self._namespace, self._name)
         secret = msgspec.json.decode(raw)
@@ -161,7 +161,7 @@ class Own(_Source):
                 telemetry.log.warning("certificate not readable", name=name, reason=str(error))
         return pairs, secret["metadata"]["resourceVersion"]
 
-    async def _write(self, made: key_pairs.Pair, over: Sequence[str], version: str) -> None:
+    async def _write(self, made: key_pairs.KeyPair, over: Sequence[str], version: str) -> None:
         """Raises ConflictError when another replica was faster."""
         name = made.held.name
         fresh = {f"{name}.crt": _text(made.certificate), f"{name}.key": _text(made.key)}

@@ -12,24 +12,26 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from stromboli.admission.core import certificates
 
-BEHIND = timedelta(hours=1)
+BACKDATED_BY = timedelta(hours=1)
 """How far a clock may be behind ours and still take a new certificate."""
-LONGEST_NAME = 64
+MAX_COMMON_NAME_LENGTH = 64
 """Letters of a common name; longer ones stand among the alternative names alone."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class KeyPair(msgspec.Struct, frozen=True):
     """In PEM. The key is a secret: never logged, never shown."""
 
-    held: certificates.Held
+    held: certificates.CertificateInfo
     certificate: bytes
     key: bytes
 
 
-def make(names: Sequence[str], now: datetime, valid: timedelta) -> Pair:
+def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
     """A new one for hosts or addresses, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_NAME])])
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH])]
+    )
     made_at = now.replace(microsecond=0)  # certificates know whole seconds
     signed = (
         x509.CertificateBuilder()
@@ -37,7 +39,7 @@ def make(names: Sequence[str], now: datetime, valid: timedelta) -> Pair:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(made_at - BEHIND)
+        .not_valid_before(made_at - BACKDATED_BY)
         .not_valid_after(made_at + valid)
         .add_extension(
             x509.SubjectAlternativeName([_general(name) for name in names]), critical=False
@@ -55,7 +57,7 @@ def make(names: Sequence[str], now: datetime, valid: timedelta) -> Pair:
     return read(name, signed.public_bytes(serialization.Encoding.PEM), secret)
 
 
-def read(name: str, certificate: bytes, key: bytes) -> Pair:
+def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
     """One as it was kept. Raises ValueError when it is none."""
     known = x509.load_pem_x509_certificate(certificate)
     private = serialization.load_pem_private_key(key, None)
@@ -66,9 +68,9 @@ def read(name: str, certificate: bytes, key: bytes) -> Pair:
         *found.get_values_for_type(x509.DNSName),
         *(str(address) for address in found.get_values_for_type(x509.IPAddress)),
     ]
-    made_at = known.not_valid_before_utc + BEHIND
-    held = certificates.Held(name, made_at, known.not_valid_after_utc, frozenset(serves))
-    return Pair(held, certificate, key)
+    made_at = known.not_valid_before_utc + BACKDATED_BY
+    held = certificates.CertificateInfo(name, made_at, known.not_valid_after_utc, frozenset(serves))
+    return KeyPair(held, certificate, key)
 
 
 def ends_at(certificate: bytes) -> datetime:

@@ -66,31 +66,31 @@ _CHANGED = " || ".join(
 """What an update of a PodGroup is asked for: the rest of it is the controller's, and frequent."""
 
 
-def _of_pod_groups(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
+def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
     """The group of a job is made by the controller, after the job was judged: asking again would
     cost every job two calls and stop it while admission is away. Where it is known by which names
     our services write, no other client may say that its group is a job's."""
     return [
-        {"name": "not-of-a-job", "expression": policies.not_of_a_job(service_accounts)},
+        {"name": "not-of-a-job", "expression": policies.not_created_for_a_job(service_accounts)},
         {"name": "changed", "expression": _CHANGED},
     ]
 
 
-def app(door: AdmissionService) -> Litestar:
+def app(admission: AdmissionService) -> Litestar:
     """The application behind HTTPS."""
 
-    known = {(kind.plural, way) for kind, way, _ in (*RULES, *POD_RULES)}
+    known = {(kind.plural, entry_point) for kind, entry_point, _ in (*RULES, *POD_RULES)}
 
     @post("/{plural:str}/{way:str}", status_code=200, include_in_schema=False)
     async def review(
-        request: Request[Any, Any, Any], plural: FromPath[str], way: FromPath[str]
+        request: Request[Any, Any, Any], plural: FromPath[str], entry_point: FromPath[str]
     ) -> Response[bytes]:
-        if (plural, way) not in known:
-            raise HTTPException(status_code=404, detail=f"no webhook {plural}/{way}")
+        if (plural, entry_point) not in known:
+            raise HTTPException(status_code=404, detail=f"no webhook {plural}/{entry_point}")
         try:
             body = await request.body()
             within_s = budget_s(request.query_params.get("timeout", ""))
-            answer = await door.answer(f"/{plural}/{way}", body, within_s)
+            answer = await admission.answer(f"/{plural}/{entry_point}", body, within_s)
         except ValueError as error:
             raise HTTPException(status_code=400, detail=str(error)) from None
         return Response(answer, media_type="application/json")
@@ -141,17 +141,17 @@ def configurations(
             "webhooks": [
                 _webhook(
                     kind,
-                    way,
+                    entry_point,
                     operations,
                     url,
                     authority,
                     _conditions(kind, scheduler_names, own_namespace, service_accounts),
                 )
                 for kind, known, operations in rules
-                if known == way
+                if known == entry_point
             ],
         }
-        for name, way in (("Mutating", "mutate"), ("Validating", "validate"))
+        for name, entry_point in (("Mutating", "mutate"), ("Validating", "validate"))
     )
 
 
@@ -162,7 +162,7 @@ def _conditions(
     service_accounts: Sequence[str],
 ) -> list[dict[str, Any]]:
     if kind == kinds.POD_GROUPS:
-        return _of_pod_groups(service_accounts)
+        return _pod_group_conditions(service_accounts)
     if kind == kinds.PODS:  # resource groups send those of any scheduler somewhere
         spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
         expression = f"!(request.namespace in {spared})"
@@ -172,16 +172,16 @@ def _conditions(
 
 def _webhook(
     kind: kinds.Kind[Any],
-    way: str,
+    entry_point: str,
     operations: tuple[Operation, ...],
     url: str,
     authority: bytes,
     conditions: list[dict[str, Any]],
 ) -> dict[str, Any]:
     return {
-        "name": f"{way}.{kind.plural}.stromboli.sh",
+        "name": f"{entry_point}.{kind.plural}.stromboli.sh",
         "clientConfig": {
-            "url": f"{url}/{kind.plural}/{way}",
+            "url": f"{url}/{kind.plural}/{entry_point}",
             "caBundle": base64.b64encode(authority).decode(),
         },
         "rules": [

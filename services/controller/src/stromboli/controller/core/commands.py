@@ -144,7 +144,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
 
 
-class Question(msgspec.Struct, frozen=True):
+class ProbeRequest(msgspec.Struct, frozen=True):
     """What to ask a pod: whether a port takes a connection or, with a path, answers a GET."""
 
     port: int
@@ -152,18 +152,18 @@ class Question(msgspec.Struct, frozen=True):
     header: tuple[str, str] = ("", "")
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a pod over the network for a flow, and take the answer into the picture."""
+class RunProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a pod over the network for a flow, and take the answer into the cache."""
 
     flow: str
     pod: str
     pod_uid: str
     host: str
-    question: Question
+    question: ProbeRequest
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the owner of pods, and take what it says into the picture."""
+class ReadOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Read the owner of pods, and take what it says into the cache."""
 
     kind: Kind[Any]
     namespace: str
@@ -172,7 +172,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Read an object of a job of which more was told than the picture has; it may be gone."""
+    """Read an object of a job of which more was told than the cache has; it may be gone."""
 
     kind: Kind[Any]
     namespace: str
@@ -186,7 +186,17 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-Command = CatchUp | Look | Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
+Command = (
+    CatchUp
+    | ReadOwner
+    | Create
+    | Patch
+    | PatchJobStatus
+    | Delete
+    | RecordEvent
+    | Publish
+    | RunProbe
+)
 Stage = tuple[Command, ...]
 """Commands that may be carried out at once, in any order."""
 Plan = tuple[Stage, ...]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from stromboli.controller.core import commands, lifecycle, pending_reason
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import kinds, meta
 
 MAKERS: Mapping[str, kinds.Kind[Any]] = {
@@ -30,55 +30,58 @@ _ABOUT: Mapping[str, kinds.Kind[Any]] = {
 """Items that are one object -> its kind."""
 
 
-def isolated(
-    picture: cache.Cache, item: cache.ReconcileKey, error: Exception, now: datetime
+def reconcile_failed(
+    cache: controller_cache.ControllerCache,
+    item: controller_cache.ReconcileKey,
+    error: Exception,
+    now: datetime,
 ) -> commands.Stage:
     """What to record on an object whose reconciliation failed by a bug: it is retried with
     backoff. Empty if the item is no single object, or is gone."""
     kind = _ABOUT.get(item.kind)
-    state = None if kind is None else picture.state(kind, item.key)
+    state = None if kind is None else cache.state(kind, item.key)
     if kind is None or not isinstance(state, meta.Object):
         return ()
     reason = "JobStatusError" if item.kind == "job" else "StatusError"
     what = str(error)
-    if not isinstance(error, lifecycle.IllegalMoveError):
+    if not isinstance(error, lifecycle.IllegalTransitionError):
         what = f"internal error: {type(error).__name__}: {error}"
     why = f"left alone, and retried with backoff: {what}"
     said = commands.event_about(kind, state, "Warning", reason, why, now)
-    news = () if picture.was_said(said) else (said,)
+    news = () if cache.is_recorded(said) else (said,)
     if kind not in (kinds.JOBS, kinds.CRON_JOBS):
         return news
     return (*news, *pending_reason.noted(kind, state, pending_reason.reasons([(reason, why)])))
 
 
 def event(
-    picture: cache.Cache,
-    item: cache.ReconcileKey,
+    cache: controller_cache.ControllerCache,
+    item: controller_cache.ReconcileKey,
     command: commands.Command,
     why: str,
     now: datetime,
 ) -> commands.RecordEvent | None:
     """The Warning for a refused command; None if there is nothing to say it on."""
     if item.kind == "job":
-        job = picture.job(item.key)
+        job = cache.job(item.key)
         if job is None:
             return None
         said = (_reason(command), f"{_what(command)}: {why}", now)
         return commands.event_about(kinds.JOBS, job, "Warning", *said)
     if item.kind in MAKERS:
-        maker = picture.get(MAKERS[item.kind], item.key)
+        maker = cache.get(MAKERS[item.kind], item.key)
         if maker is None:
             return None
         said = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
         return commands.event_about(MAKERS[item.kind], maker, "Warning", *said)
     if item.kind == "stray pods":
-        pod = next(map(picture.pod, sorted(picture.strays.pods(item.key))), None)
+        pod = next(map(cache.pod, sorted(cache.strays.pods(item.key))), None)
         if pod is None:
             return None
         said = ("PodGroupError", f"{_what(command)}: {why}", now)
         return commands.event_about(kinds.PODS, pod, "Warning", *said)
     if item.kind == "podgroup":
-        group = picture.pod_group(item.key)
+        group = cache.pod_group(item.key)
         if group is None:
             return None
         said = ("PodGroupError", f"{_what(command)}: {why}", now)
@@ -87,13 +90,13 @@ def event(
 
 
 def note(
-    picture: cache.Cache,
-    item: cache.ReconcileKey,
+    cache: controller_cache.ControllerCache,
+    item: controller_cache.ReconcileKey,
     command: commands.Command,
     said: commands.RecordEvent,
 ) -> commands.Stage:
     """The same on the job, where it lasts. That a note is refused is not noted."""
-    job = picture.job(item.key) if item.kind == "job" else None
+    job = cache.job(item.key) if item.kind == "job" else None
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:
         return ()
@@ -134,7 +137,7 @@ def _what(command: commands.Command) -> str:
             return "write the status"
         case commands.Publish() | commands.RecordEvent():
             return "tell"
-        case commands.Ask():
+        case commands.RunProbe():
             return "ask a pod"
         case _:
             verb = type(command).__name__.lower()

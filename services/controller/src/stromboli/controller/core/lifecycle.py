@@ -151,7 +151,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
 }
 
 
-class IllegalMoveError(Exception):
+class IllegalTransitionError(Exception):
     """An event that the table has no move for in this phase: our bug."""
 
     def __init__(self, phase: str, event: str) -> None:
@@ -160,12 +160,12 @@ class IllegalMoveError(Exception):
         self.event = event
 
 
-def move(phase: Phase, event: Event) -> Transition:
+def transition(phase: Phase, event: Event) -> Transition:
     """Where the event leads. Raises IllegalMoveError."""
     try:
         return TABLE[phase, event]
     except KeyError:
-        raise IllegalMoveError(phase, event) from None
+        raise IllegalTransitionError(phase, event) from None
 
 
 def accepts(phase: Phase, event: Event) -> bool:
@@ -173,17 +173,17 @@ def accepts(phase: Phase, event: Event) -> bool:
     return (phase, event) in TABLE
 
 
-class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
     """One task: what the spec asks and what its pods are. ``min_available`` None: not said."""
 
     name: str
     replicas: int
     min_available: int | None
-    seen: bool
+    observed: bool
     succeeded: int
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
     """All that the rules look at.
 
     ``retry_count``: tries that went wrong, without those that people asked for.
@@ -199,7 +199,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     min_success: int | None
     max_retry: int
     retry_count: int
-    tasks: tuple[TaskFacts, ...]
+    tasks: tuple[TaskInputs, ...]
     pending: int
     running: int
     succeeded: int
@@ -216,7 +216,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return sum(task.replicas for task in self.tasks)
 
 
-def judge(facts: Facts) -> Event | None:
+def next_event(facts: LifecycleInputs) -> Event | None:
     """The event that the pods' states amount to, None if the phase stays."""
     match facts.phase:
         case "":
@@ -225,7 +225,7 @@ def judge(facts: Facts) -> Event | None:
             ended_or_running = facts.running + facts.succeeded + facts.failed
             return "Started" if facts.starts_with <= ended_or_running else None
         case "Running":
-            return _judge_running(facts)
+            return _next_event_running(facts)
         case "Restarting":
             if facts.retry_count >= facts.max_retry:
                 return "Exhausted"
@@ -240,7 +240,7 @@ def judge(facts: Facts) -> Event | None:
             return None
 
 
-def _judge_running(facts: Facts) -> Event | None:
+def _next_event_running(facts: LifecycleInputs) -> Event | None:
     """The rules R of the specification, in their order."""
     if facts.replicas == 0:
         return None
@@ -253,11 +253,11 @@ def _judge_running(facts: Facts) -> Event | None:
     return None
 
 
-def _has_succeeded(facts: Facts) -> bool:
+def _has_succeeded(facts: LifecycleInputs) -> bool:
     return not shortfall(facts)
 
 
-def shortfall(facts: Facts) -> str:
+def shortfall(facts: LifecycleInputs) -> str:
     """What a job, all of whose pods have ended, misses of what it was asked for; empty if it has
     succeeded. An array of which an index failed has not."""
     if facts.waiting:
@@ -270,7 +270,7 @@ def shortfall(facts: Facts) -> str:
     if facts.min_available >= asked:
         for task in facts.tasks:
             least = task.min_available
-            if task.seen and least is not None and task.succeeded < least:
+            if task.observed and least is not None and task.succeeded < least:
                 return f"{task.succeeded} of {least} needed pods of task {task.name} succeeded"
     needed = facts.min_available if facts.min_success is None else facts.min_success
     if facts.min_success is None and facts.succeeded >= needed:

@@ -9,7 +9,7 @@ written again for ever.
 from collections.abc import Iterable
 from typing import Any
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, meta
 
@@ -25,5 +25,5 @@ def noted(kind: kinds.Kind[Any], of: meta.Object, why: str) -> commands.Stage:
     if before == why:
         return ()
     if why:
-        return (manifest.annotated(kind, of, keys.HELD, why),)
-    return (manifest.unannotated(kind, of, keys.HELD),)
+        return (manifests.annotated(kind, of, keys.HELD, why),)
+    return (manifests.unannotated(kind, of, keys.HELD),)

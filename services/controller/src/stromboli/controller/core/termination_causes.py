@@ -52,7 +52,7 @@ def of(pod: core.Pod) -> str:
     return ""
 
 
-def told(pod: core.Pod) -> str:
+def history_reason(pod: core.Pod) -> str:
     """What the history says: the cause, else the kubelet's own reason for a pod that failed."""
     cause = of(pod)
     if cause or pod.status.phase != "Failed":

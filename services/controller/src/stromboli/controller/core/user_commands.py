@@ -8,7 +8,7 @@ it is for, so one without a target waits a little.
 from datetime import datetime, timedelta
 
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 
@@ -16,46 +16,46 @@ WAITS = timedelta(seconds=30)
 """How long a command waits for its target: watches of two kinds differ by seconds at most."""
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Refuse and remove a command that nobody will carry out."""
-    order = _pending(picture, key)
-    if order is None:
+    user_command = _pending(cache, key)
+    if user_command is None:
         return ()
-    at = due(picture, key, now)
+    at = due(cache, key, now)
     if at is not None and now < at:
         return ()
-    target = order.target
+    target = user_command.target
     name = "nothing" if target is None else f"{target.kind} {target.name}"
-    if cache.target_of(order) is None:
-        text = f"{order.action} for {name}: commands are obeyed for Jobs and Queues"
+    if controller_cache.target_of(user_command) is None:
+        text = f"{user_command.action} for {name}: commands are obeyed for Jobs and Queues"
     else:
-        text = f"{order.action} for {name}: there is none"
+        text = f"{user_command.action} for {name}: there is none"
     said = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
-        namespace=order.metadata.namespace,
-        name=order.metadata.name,
-        uid=order.metadata.uid,
+        namespace=user_command.metadata.namespace,
+        name=user_command.metadata.name,
+        uid=user_command.metadata.uid,
     )
-    return ((commands.event_about(kinds.COMMANDS, order, "Warning", *said),), (delete,))
+    return ((commands.event_about(kinds.COMMANDS, user_command, "Warning", *said),), (delete,))
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """When a command without its target is given up."""
-    order = _pending(picture, key)
-    if order is None:
+    user_command = _pending(cache, key)
+    if user_command is None:
         return None
-    created = order.metadata.creation_timestamp
+    created = user_command.metadata.creation_timestamp
     return None if created is None else created + WAITS
 
 
-def _pending(picture: cache.Cache, key: str) -> Command | None:
+def _pending(cache: controller_cache.ControllerCache, key: str) -> Command | None:
     """The command, if it falls to this module."""
-    order = picture.command(key)
-    if order is None or picture.is_going(order):
+    user_command = cache.command(key)
+    if user_command is None or cache.is_going(user_command):
         return None
-    target = cache.target_of(order)
+    target = controller_cache.target_of(user_command)
     if target is None:
-        return order  # of a kind that nobody obeys commands for
+        return user_command  # of a kind that nobody obeys commands for
     kind = kinds.JOBS if target.kind == "job" else kinds.QUEUES
-    return order if picture.state(kind, target.key) is None else None
+    return user_command if cache.state(kind, target.key) is None else None

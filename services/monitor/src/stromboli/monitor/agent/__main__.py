@@ -47,7 +47,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
     """The machine to read."""
-    driver = nvml.Driver(nvml.load()) if options.nvml is None else None
+    driver = nvml.NvmlDriver(nvml.load()) if options.nvml is None else None
     answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
     folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)
     kubelet = None if folder == NO_KUBELET else Kubelet(Path(folder))
@@ -58,7 +58,7 @@ class Agent:
     """Reads, and reports on change and as a sign of life. ``monitor`` None: prints."""
 
     def __init__(
-        self, read: machine.Machine, monitor: reporting.Monitor | None, chosen: AgentSettings
+        self, read: machine.Machine, monitor: reporting.MonitorClient | None, chosen: AgentSettings
     ) -> None:
         self._machine = read
         self._monitor = monitor
@@ -78,11 +78,11 @@ class Agent:
         body = base.encode(self._machine.read(now_s))
         try:
             self._tell(body, now_s)
-        except (errors.OutsideError, OSError) as error:
+        except (errors.ExternalError, OSError) as error:
             if str(error) != self._trouble:
                 log.warning("not reported: %s", error)
             if not self._trouble:
-                self._pause_s = self._settings.look_every_s / 2
+                self._pause_s = self._settings.retry_period_s / 2
             self._trouble = str(error)
             # Another replica of the monitor may be the one that listens: soon, and ever less so.
             self._pause_s = min(2 * self._pause_s, self._settings.read_every_s)
@@ -100,7 +100,7 @@ class Agent:
         elif named == self._told:
             if now_s - self._told_at_s < self._settings.alive_every_s:
                 return
-            if not self._monitor.knows(named):
+            if not self._monitor.send_heartbeat(named):
                 self._monitor.report(body)
         else:
             self._monitor.report(body)
@@ -126,7 +126,7 @@ def main(given: list[str]) -> int:
     monitor = (
         None
         if options.print
-        else reporting.Monitor(chosen.monitor, chosen.node, chosen.token_file, chosen.ca_file)
+        else reporting.MonitorClient(chosen.monitor, chosen.node, chosen.token_file, chosen.ca_file)
     )
     agent = Agent(opened(options, chosen), monitor, chosen)
     stopping = threading.Event()
@@ -136,7 +136,7 @@ def main(given: list[str]) -> int:
         agent.step(time.monotonic())
         if options.once:
             break
-        stopping.wait(chosen.look_every_s)
+        stopping.wait(chosen.retry_period_s)
     return 0
 
 

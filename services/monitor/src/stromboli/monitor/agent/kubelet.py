@@ -32,25 +32,25 @@ class Kubelet:
         """What changes when it gives something out: times of its files. Costs microseconds."""
         return tuple(_stamp(self._folder / name) for name in (CPU_STATE, MEMORY_STATE, DEVICES))
 
-    def read(self) -> kubelet.Readings:
+    def read(self) -> kubelet.KubeletReadings:
         """Everything it shows now. Waits for its API, for a few seconds at most."""
         failed: dict[str, str] = {}
         if not self._folder.is_dir():
-            return kubelet.Readings(failed={"the kubelet": f"{self._folder} is no folder"})
-        holdings, cpus = self._ask(failed)
+            return kubelet.KubeletReadings(failed={"the kubelet": f"{self._folder} is no folder"})
+        exclusive_allocations, cpus = self._ask(failed)
         config = self._settings(failed)
-        return kubelet.Readings(
+        return kubelet.KubeletReadings(
             config=config,
             cpu_state=self._state(CPU_STATE, failed),
             memory_state=self._state(MEMORY_STATE, failed, optional=True),
-            holdings=holdings,
+            exclusive_allocations=exclusive_allocations,
             allocatable_cpus=cpus,
             failed=failed,
         )
 
     def _ask(
         self, failed: dict[str, str]
-    ) -> tuple[tuple[node_topology.Holding, ...] | None, frozenset[int] | None]:
+    ) -> tuple[tuple[node_topology.ExclusiveAllocation, ...] | None, frozenset[int] | None]:
         socket = _stamp(self._folder / SOCKET)
         if socket is None:
             failed["the kubelet's PodResources API"] = f"there is no {self._folder / SOCKET}"
@@ -64,15 +64,15 @@ class Kubelet:
             self._api = podresources.Kubelet(os.path.realpath(self._folder / SOCKET))
             self._socket = socket
         try:
-            holdings = self._api.holdings()
+            exclusive_allocations = self._api.exclusive_allocations()
         except errors.TransientError as error:
             failed["the kubelet's PodResources API"] = error.reason
             return None, None
         try:
-            return holdings, self._api.allocatable_cpus()
+            return exclusive_allocations, self._api.allocatable_cpus()
         except errors.TransientError as error:
             failed["the kubelet's allocatable CPUs"] = error.reason
-            return holdings, None
+            return exclusive_allocations, None
 
     def _settings(self, failed: dict[str, str]) -> Any:
         """Read anew only when the file has changed: YAML takes its time."""

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.monitor.agent import sysfs
 from stromboli.monitor.agent.kubelet import Kubelet, Stamp
-from stromboli.monitor.core.hardware import gpus, tree, whole
+from stromboli.monitor.core.hardware import assembly, gpus, sysfs_tree
 from stromboli.shared.messages import node_topology
 
 LAYOUT_EVERY_S = 60.0
@@ -19,16 +19,16 @@ class Machine:
     """See the module. ``answers``: asks the GPU driver."""
 
     def __init__(
-        self, root: Path, answers: Callable[[], gpus.Answers], kubelet: Kubelet | None
+        self, root: Path, answers: Callable[[], gpus.DriverReadings], kubelet: Kubelet | None
     ) -> None:
         self._root = root
         self._answers = answers
         self._kubelet = kubelet
         self._read_at_s = float("-inf")
         self._fingerprint: tuple[str, ...] = ()
-        self._tree = tree.Tree({})
-        self._layout: whole.Layout | None = None
-        self._asked: gpus.Answers | None = None
+        self._tree = sysfs_tree.SysfsTree({})
+        self._layout: assembly.Layout | None = None
+        self._asked: gpus.DriverReadings | None = None
         self._cards: node_topology.NodeTopology | None = None
 
     def stamp(self) -> Stamp:
@@ -42,25 +42,25 @@ class Machine:
             self._fingerprint, self._read_at_s = fingerprint, now_s
             read = sysfs.read(self._root)
             if self._layout is None or read != self._tree:
-                self._tree, self._layout, self._asked = read, whole.layout(read), None
+                self._tree, self._layout, self._asked = read, assembly.read_layout(read), None
         assert self._layout is not None
         answers = self._answers()
         if self._cards is None or answers != self._asked:
             self._asked = answers
-            self._cards = whole.cards(self._layout, self._tree, answers, self._cards)
+            self._cards = assembly.with_gpus(self._layout, self._tree, answers, self._cards)
         if self._kubelet is None:
             return self._cards
-        return whole.whole(self._cards, self._layout.online, self._kubelet.read())
+        return assembly.with_kubelet(self._cards, self._layout.online, self._kubelet.read())
 
 
-def recorded(file: Path) -> Callable[[], gpus.Answers]:
+def recorded(file: Path) -> Callable[[], gpus.DriverReadings]:
     """The GPU driver's answers from a file, read anew each time. A file that cannot be read is a
     driver that does not answer."""
 
-    def read() -> gpus.Answers:
+    def read() -> gpus.DriverReadings:
         try:
-            return msgspec.json.decode(file.read_bytes(), type=gpus.Answers)
+            return msgspec.json.decode(file.read_bytes(), type=gpus.DriverReadings)
         except (OSError, msgspec.DecodeError) as error:
-            return gpus.Answers(failed={"GPUs": str(error)})
+            return gpus.DriverReadings(failed={"GPUs": str(error)})
 
     return read

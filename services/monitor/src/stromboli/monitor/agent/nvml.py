@@ -32,7 +32,7 @@ def load() -> Any:
     return pynvml
 
 
-class Driver:
+class NvmlDriver:
     """A connection to the driver, opened anew after trouble. ``library``: NVML, None for none."""
 
     def __init__(self, library: Any) -> None:
@@ -41,16 +41,16 @@ class Driver:
         self._events: Any = None
         self._xids: dict[str, set[int]] = {}
 
-    def read(self) -> gpus.Answers:
+    def read(self) -> gpus.DriverReadings:
         """Everything it says now. Some milliseconds a card, and a card with NVLink some more."""
         if self._nvml is None:
-            return gpus.Answers(absent=NO_DRIVER)
+            return gpus.DriverReadings(absent=NO_DRIVER)
         try:
             self._open()
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             self.close()
-            return gpus.Answers(failed={"GPUs": f"the NVIDIA driver: {error}"})
+            return gpus.DriverReadings(failed={"GPUs": f"the NVIDIA driver: {error}"})
         self._take_events()
         handles: list[Any] = []
         found = []
@@ -58,7 +58,7 @@ class Driver:
             handle, answer = self._card(index)
             handles.append(handle)
             found.append(answer)
-        return gpus.Answers(gpus=tuple(found), ancestors=self._ancestors(handles))
+        return gpus.DriverReadings(gpus=tuple(found), ancestors=self._ancestors(handles))
 
     def close(self) -> None:
         """Let go of the driver; the next ``read`` asks it anew."""
@@ -94,7 +94,7 @@ class Driver:
                 return  # nothing more came, which NVML calls a timeout
             self._xids.setdefault(uuid, set()).add(int(event.eventData))
 
-    def _card(self, index: int) -> tuple[Any, gpus.GpuAnswer]:
+    def _card(self, index: int) -> tuple[Any, gpus.GpuReading]:
         nvml = self._nvml
         failed: dict[str, str] = {}
 
@@ -110,10 +110,10 @@ class Driver:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = nvml.nvmlDeviceGetUUID(handle)
         except nvml.NVMLError as error:
-            return None, gpus.GpuAnswer(index=index, lost=str(error))
+            return None, gpus.GpuReading(index=index, lost=str(error))
         rows = ask("remapped rows", lambda: nvml.nvmlDeviceGetRemappedRows(handle), (0, 0, 0, 0))
         mode = ask("the MIG mode", lambda: nvml.nvmlDeviceGetMigMode(handle), (0, 0))
-        answer = gpus.GpuAnswer(
+        answer = gpus.GpuReading(
             index=index,
             uuid=uuid,
             model=ask("the model", lambda: nvml.nvmlDeviceGetName(handle), ""),
@@ -149,7 +149,7 @@ class Driver:
             self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         )
 
-    def _links(self, handle: Any) -> Iterator[gpus.LinkAnswer]:
+    def _links(self, handle: Any) -> Iterator[gpus.LinkReading]:
         """Its NVLinks that are active; a link that cannot be asked is none (spec/topology 7)."""
         nvml = self._nvml
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -162,9 +162,9 @@ class Driver:
                 if self._is_unsupported(error):
                     return  # links are numbered through: there are no more
                 continue
-            yield gpus.LinkAnswer(remote=_REMOTES.get(kind, "other"), pci=pci)
+            yield gpus.LinkReading(remote=_REMOTES.get(kind, "other"), pci=pci)
 
-    def _slices(self, handle: Any) -> Iterator[gpus.SliceAnswer]:
+    def _slices(self, handle: Any) -> Iterator[gpus.SliceReading]:
         nvml = self._nvml
         for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
             try:
@@ -173,7 +173,9 @@ class Driver:
                 size = int(nvml.nvmlDeviceGetMemoryInfo(part).total)
             except nvml.NVMLError:
                 continue  # no device stands in this place
-            yield gpus.SliceAnswer(uuid=uuid, profile=name.rpartition("MIG ")[2], memory_bytes=size)
+            yield gpus.SliceReading(
+                uuid=uuid, profile=name.rpartition("MIG ")[2], memory_bytes=size
+            )
 
     def _fabric(self, handle: Any) -> str:
         """``cluster.clique``, as the label ``nvidia.com/gpu.clique`` has it; empty for none."""

@@ -110,7 +110,7 @@ class Kubelet:
         """Hang up."""
         self._channel.close()
 
-    def holdings(self) -> tuple[node_topology.Holding, ...]:
+    def exclusive_allocations(self) -> tuple[node_topology.ExclusiveAllocation, ...]:
         """Every container that holds something alone. Raises TransientError."""
         answer = self._call("List", "ListPodResourcesRequest", "ListPodResourcesResponse")
         found = (
@@ -141,29 +141,31 @@ class Kubelet:
             raise errors.TransientError(f"kubelet {method}", why) from None
 
 
-def _holding(pod: Any, container: Any) -> node_topology.Holding:
+def _holding(pod: Any, container: Any) -> node_topology.ExclusiveAllocation:
     ids: dict[str, set[str]] = {}
-    cells: dict[str, set[int]] = {}
+    numa_nodes: dict[str, set[int]] = {}
     for each in container.devices:  # one entry for each device, or one for all: kubelets differ
         ids.setdefault(each.resource_name, set()).update(each.device_ids)
-        cells.setdefault(each.resource_name, set()).update(_cells(each.topology))
+        numa_nodes.setdefault(each.resource_name, set()).update(_cells(each.topology))
     for dynamic in container.dynamic_resources:
         for each in dynamic.claim_resources:
             ids.setdefault(each.driver_name, set()).add(f"{each.pool_name}/{each.device_name}")
-    return node_topology.Holding(
+    return node_topology.ExclusiveAllocation(
         namespace=pod.namespace,
         pod=pod.name,
         container=container.name,
         cpus=cpu_lists.written(container.cpu_ids),
         devices=tuple(
-            node_topology.HeldDevices(
-                resource=name, ids=tuple(sorted(own)), cells=tuple(sorted(cells.get(name, ())))
+            node_topology.AllocatedDevices(
+                resource=name,
+                ids=tuple(sorted(own)),
+                numa_nodes=tuple(sorted(numa_nodes.get(name, ()))),
             )
             for name, own in sorted(ids.items())
         ),
         memory=tuple(
-            node_topology.HeldMemory(
-                kind=block.memory_type, size_bytes=block.size, cells=_cells(block.topology)
+            node_topology.AllocatedMemory(
+                kind=block.memory_type, size_bytes=block.size, numa_nodes=_cells(block.topology)
             )
             for block in container.memory
         ),

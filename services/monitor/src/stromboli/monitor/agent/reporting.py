@@ -19,7 +19,7 @@ def digest(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 
-class Monitor:
+class MonitorClient:
     """The monitor at a URL. The token is read for each call: Kubernetes replaces it in its file."""
 
     def __init__(self, url: str, node: str, token_file: str = "", ca_file: str = "") -> None:
@@ -33,7 +33,7 @@ class Monitor:
         """The whole of what the node has. Raises OutsideError."""
         self._call("PUT", self._url, body)
 
-    def knows(self, named: str) -> bool:
+    def send_heartbeat(self, named: str) -> bool:
         """A sign of life; whether the monitor still goes by the report of this digest. Raises
         OutsideError."""
         try:

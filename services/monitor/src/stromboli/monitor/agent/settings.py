@@ -21,7 +21,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_every_s: float = 10.0
     """Seconds between two looks at cards' health and at the kubelet, when nothing else calls for
     one: a look costs a few milliseconds."""
-    look_every_s: float = 1.0
+    retry_period_s: float = 1.0
     """Seconds between two looks at whether the kubelet has given something out: microseconds."""
     alive_every_s: float = 20.0
     """Seconds between two signs of life: four fit into the monitor's patience."""

@@ -4,33 +4,33 @@ import glob
 import os
 from pathlib import Path
 
-from stromboli.monitor.core.hardware import tree
+from stromboli.monitor.core.hardware import sysfs_tree
 
 LONGEST_BYTES = 64 * 1024
 """What is read of a file: the list of a large machine's CPUs is far shorter."""
 
 
-def read(root: Path) -> tree.Tree:
+def read(root: Path) -> sysfs_tree.SysfsTree:
     """Everything named in ``tree``. A file that cannot be read is named with the reason."""
     top = os.path.realpath(root)
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
     failed: dict[str, str] = {}
     if not os.path.isdir(top):
-        return tree.Tree({}, {}, {"": f"{root} is no folder"})
-    for pattern in tree.FILES:
+        return sysfs_tree.SysfsTree({}, {}, {"": f"{root} is no folder"})
+    for pattern in sysfs_tree.FILES:
         for path in sorted(glob.iglob(pattern, root_dir=top)):
             try:
                 with open(os.path.join(top, path), "rb") as file:
                     texts[path] = file.read(LONGEST_BYTES).decode(errors="replace").strip()
             except OSError as error:
                 failed[path] = error.strerror or str(error)
-    for pattern in tree.LINKS:
+    for pattern in sysfs_tree.LINKS:
         for path in sorted(glob.iglob(pattern, root_dir=top)):
             real = os.path.realpath(os.path.join(top, path))
             if real.startswith(top + os.sep):
                 links[path] = real[len(top) + 1 :]
-    return tree.Tree(texts, links, failed)
+    return sysfs_tree.SysfsTree(texts, links, failed)
 
 
 def fingerprint(root: Path) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class _Names(msgspec.Struct, frozen=True, rename="camel", gc=False):
     resource_version: str = ""
 
 
-class _Bare(msgspec.Struct, frozen=True, gc=False):
+class _ObjectMeta(msgspec.Struct, frozen=True, gc=False):
     metadata: _Names
 
 
@@ -60,12 +60,12 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     node_name: str = ""
 
 
-class _Placed(msgspec.Struct, frozen=True, gc=False):
+class _PodPlacement(msgspec.Struct, frozen=True, gc=False):
     spec: _Spec = _Spec()
 
 
-_BARE = msgspec.json.Decoder(_Bare)
-_PLACED = msgspec.json.Decoder(_Placed)
+_BARE = msgspec.json.Decoder(_ObjectMeta)
+_PLACED = msgspec.json.Decoder(_PodPlacement)
 
 
 def observe(kind: AnyKind, raw: bytes) -> Observed:

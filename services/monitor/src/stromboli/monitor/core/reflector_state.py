@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     digest: bytes
 
 
-GARBLED = Entry("", 0, b"")
+UNREADABLE = Entry("", 0, b"")
 """Something stands there that cannot be read."""
 
 
@@ -50,7 +50,7 @@ TRIM_FROM = 10_000
 """Keys remembered before any is forgotten: a megabyte."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class SyncPoint(msgspec.Struct, frozen=True):
     """How far a kind has been seen at a time: a ``KindSynced`` to be."""
 
     state: Literal["listing", "synced"]
@@ -93,14 +93,14 @@ class ReflectorState:
 
     # --- the log ---------------------------------------------------------------------------
 
-    def fold(self, record: envelope.Record) -> None:
+    def apply(self, record: envelope.Record) -> None:
         """Take in a record that readers hear, in the order of the topic."""
         self._overwritten.discard(record.key)
         self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
         try:
             message = envelope.decode(record)
         except errors.UndecodableError:
-            self._entries[record.key] = GARBLED
+            self._entries[record.key] = UNREADABLE
             self._overwritten.add(record.key)
             return
         if message is None:
@@ -114,21 +114,21 @@ class ReflectorState:
         """A replaced writer's record is the last of this key, until we say it again."""
         self._overwritten.add(key)
 
-    def fold_sync(self, synced: cluster.KindSynced | None, epoch: int) -> None:
+    def apply_sync(self, sync_marker: cluster.KindSynced | None, epoch: int) -> None:
         """Take in the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it is not
         readable."""
-        self._synced, self._synced_epoch = synced, epoch
-        if synced is not None and synced.state == "synced":
-            self._trim(synced)
+        self._synced, self._synced_epoch = sync_marker, epoch
+        if sync_marker is not None and sync_marker.state == "synced":
+            self._trim(sync_marker)
 
-    def _trim(self, synced: cluster.KindSynced) -> None:
+    def _trim(self, sync_marker: cluster.KindSynced) -> None:
         """Forget what ``open`` would not look at, so that a monitor may stand by for months; not
         at every sign of life, since it costs O(what is remembered)."""
         if len(self._gone) + len(self._stands) < self._trim_at:
             return
-        version = int(synced.resource_version)
+        version = int(sync_marker.resource_version)
         self._gone = {k: v for k, v in self._gone.items() if v > version}
-        self._stands = {k: at for k, at in self._stands.items() if at[0] >= synced.position}
+        self._stands = {k: at for k, at in self._stands.items() if at[0] >= sync_marker.position}
         self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
 
     def open(self, end: int) -> None:
@@ -178,7 +178,7 @@ class ReflectorState:
         if is_said and key not in self._overwritten:
             self._entries[key] = Entry(observed.identity.uid, version, observed.digest)
             return None
-        return self._say(observed, now)
+        return self._draft_change(observed, now)
 
     def lose(self, raw: bytes, now: datetime) -> envelope.Draft | None:
         """An object deleted in a watch."""
@@ -189,7 +189,7 @@ class ReflectorState:
             return None
         if entry is not None and (lost.version < entry.version or entry.uid not in ("", lost.uid)):
             return None
-        return self._say_gone(lost.key, lost.uid, lost.version, now)
+        return self._draft_deletion(lost.key, lost.uid, lost.version, now)
 
     def bookmark(self, raw: bytes) -> None:
         """The watch has come this far without a change of ours."""
@@ -199,7 +199,9 @@ class ReflectorState:
         """All objects of the list were seen: what was not is gone."""
         missing = sorted((self._entries.keys() | self._overwritten) - self._listed)
         drafts = [
-            self._say_gone(key, self._entries.get(key, GARBLED).uid, int(resource_version), now)
+            self._draft_deletion(
+                key, self._entries.get(key, UNREADABLE).uid, int(resource_version), now
+            )
             for key in missing
         ]
         self._listed.clear()
@@ -215,22 +217,22 @@ class ReflectorState:
         if key not in self._overwritten:
             return None
         if raw is None:
-            return self._say_gone(key, "", int(self.version or 0), now)
-        entry = self._entries.get(key, GARBLED)
+            return self._draft_deletion(key, "", int(self.version or 0), now)
+        entry = self._entries.get(key, UNREADABLE)
         observed = projection.observe(self.kind, raw)
         if observed.identity.version < entry.version:
             return None
-        return self._say(observed, now)
+        return self._draft_change(observed, now)
 
     # --- what is said ----------------------------------------------------------------------
 
-    def mark(self, now: datetime) -> Mark:
+    def mark(self, now: datetime) -> SyncPoint:
         """How far this is as of ``now``; to be appended behind all drafts so far."""
         if self.state == "watching":
-            return Mark("synced", self.version, now)
-        return Mark("listing", "", now)
+            return SyncPoint("synced", self.version, now)
+        return SyncPoint("listing", "", now)
 
-    def synced(self, mark: Mark, position: int) -> envelope.Draft:
+    def sync_marker(self, mark: SyncPoint, position: int) -> envelope.Draft:
         """The draft of a mark whose drafts all stand before offset ``position``."""
         message = cluster.KindSynced(
             kind=self.kind.plural,
@@ -244,7 +246,7 @@ class ReflectorState:
             topic=topics.SYNC, key=self.kind.plural, message=message, time=mark.at
         )
 
-    def _say(self, observed: projection.Observed, now: datetime) -> envelope.Draft:
+    def _draft_change(self, observed: projection.Observed, now: datetime) -> envelope.Draft:
         identity = observed.identity
         self._entries[identity.key] = Entry(identity.uid, identity.version, observed.digest)
         self._gone.pop(identity.key, None)
@@ -257,7 +259,7 @@ class ReflectorState:
             traceparent=observed.traceparent,
         )
 
-    def _say_gone(self, key: str, uid: str, version: int, now: datetime) -> envelope.Draft:
+    def _draft_deletion(self, key: str, uid: str, version: int, now: datetime) -> envelope.Draft:
         is_overwritten = key in self._overwritten
         self._entries.pop(key, None)
         self._overwritten.discard(key)

@@ -14,16 +14,16 @@ from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.messages import base, node_topology
 
 
-class Known(msgspec.Struct, frozen=True):
+class PublishedReport(msgspec.Struct, frozen=True):
     """What stands on the topic of a node. ``digest``: of the report's bytes as they came, by which
     signs of life name it."""
 
     observed: node_topology.TopologyObserved
-    heard_at: datetime
+    last_report_at: datetime
     digest: str = ""
 
 
-class Reports:
+class NodeReports:
     """See the module. ``silence``: how long an agent may say nothing. A step costs O(1), a tick
     O(nodes)."""
 
@@ -31,13 +31,13 @@ class Reports:
 
     def __init__(self, silence: timedelta) -> None:
         self._silence = silence
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, PublishedReport] = {}
         self._overwritten: set[str] = set()
         """Nodes of which the topic ends with something that nobody hears, or cannot be read."""
 
     # --- the log ---------------------------------------------------------------------------
 
-    def fold(self, record: envelope.Record) -> None:
+    def apply(self, record: envelope.Record) -> None:
         """Take in a record that readers hear, in the order of the topic."""
         self._overwritten.discard(record.key)
         try:
@@ -47,7 +47,7 @@ class Reports:
             self._overwritten.add(record.key)
             return
         if isinstance(message, node_topology.TopologyObserved):
-            self._known[record.key] = Known(message, message.at)
+            self._known[record.key] = PublishedReport(message, message.at)
         else:
             self._known.pop(record.key, None)
 
@@ -59,7 +59,7 @@ class Reports:
         """The log has been folded: agents that were not silent have their time from now on, for
         nobody listened to them meanwhile."""
         self._known = {
-            node: msgspec.structs.replace(known, heard_at=now)
+            node: msgspec.structs.replace(known, last_report_at=now)
             for node, known in self._known.items()
         }
 
@@ -76,18 +76,18 @@ class Reports:
             and before.observed.silent_since is None
             and node not in self._overwritten
         ):
-            self._known[node] = Known(before.observed, now, digest)
+            self._known[node] = PublishedReport(before.observed, now, digest)
             return None
         observed = node_topology.TopologyObserved(node=node, at=now, topology=topology)
-        return self._say(Known(observed, now, digest), now)
+        return self._draft_change(PublishedReport(observed, now, digest), now)
 
-    def alive(self, node: str, digest: str, now: datetime) -> bool:
+    def heartbeat(self, node: str, digest: str, now: datetime) -> bool:
         """A sign of life; whether the report it names is what stands, so that it need not be sent
         again."""
         known = self._known.get(node)
         if known is None or known.observed.silent_since is not None or known.digest != digest:
             return False
-        self._known[node] = msgspec.structs.replace(known, heard_at=now)
+        self._known[node] = msgspec.structs.replace(known, last_report_at=now)
         return True
 
     def tick(self, now: datetime, is_there: Callable[[str], bool]) -> list[envelope.Draft]:
@@ -97,12 +97,16 @@ class Reports:
         for node in sorted(self._known.keys() | self._overwritten):
             known = self._known.get(node)
             if known is None or not is_there(node):
-                drafts.append(self._say_gone(node, now))
-            elif known.observed.silent_since is None and now - known.heard_at > self._silence:
-                observed = msgspec.structs.replace(known.observed, silent_since=known.heard_at)
-                drafts.append(self._say(Known(observed, known.heard_at), now))
+                drafts.append(self._draft_deletion(node, now))
+            elif known.observed.silent_since is None and now - known.last_report_at > self._silence:
+                observed = msgspec.structs.replace(
+                    known.observed, silent_since=known.last_report_at
+                )
+                drafts.append(
+                    self._draft_change(PublishedReport(observed, known.last_report_at), now)
+                )
             elif node in self._overwritten:
-                drafts.append(self._say(known, now))
+                drafts.append(self._draft_change(known, now))
         return drafts
 
     def silent(self) -> dict[str, datetime]:
@@ -113,13 +117,13 @@ class Reports:
             if known.observed.silent_since is not None
         }
 
-    def _say(self, known: Known, now: datetime) -> envelope.Draft:
+    def _draft_change(self, known: PublishedReport, now: datetime) -> envelope.Draft:
         node = known.observed.node
         self._known[node] = known
         self._overwritten.discard(node)
         return envelope.Draft(topic=self.topic, key=node, message=known.observed, time=now)
 
-    def _say_gone(self, node: str, now: datetime) -> envelope.Draft:
+    def _draft_deletion(self, node: str, now: datetime) -> envelope.Draft:
         self._known.pop(node, None)
         self._overwritten.discard(node)
         return envelope.Draft(topic=self.topic, key=node, message=None, time=now)

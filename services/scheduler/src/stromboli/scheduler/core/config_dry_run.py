@@ -16,7 +16,7 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import config_reader, configuration
 from stromboli.scheduler.core.framework import opening
 
-MEANINGLESS: Mapping[str, tuple[str, ...]] = {
+IGNORED_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "action allocate": ("predicateErrorCacheEnable",),
     "action backfill": ("predicateErrorCacheEnable",),
     "action reclaim": ("predicateErrorCacheEnable",),
@@ -37,26 +37,26 @@ they are taken without a word."""
 _AT = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
 
-class Checked(msgspec.Struct, frozen=True):
+class DryRunResult(msgspec.Struct, frozen=True):
     """A configuration that can be used, and what its writer ought to look at."""
 
     configuration: configuration.Configuration
-    warnings: tuple[config_reader.Mistake, ...] = ()
+    warnings: tuple[config_reader.ConfigMistake, ...] = ()
 
 
-class Asked(Mapping[str, Any]):
+class TrackedArguments(Mapping[str, Any]):
     """Arguments that note which names were asked for, present or not, and so inside of them."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
         self._names: set[str] = set()
-        self._inside: dict[str, Asked] = {}
+        self._inside: dict[str, TrackedArguments] = {}
 
     def __getitem__(self, name: str) -> Any:
         self._names.add(name)
         value = self._values[name]
         if isinstance(value, Mapping):
-            return self._inside.setdefault(name, Asked(value))
+            return self._inside.setdefault(name, TrackedArguments(value))
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +68,9 @@ class Asked(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._values)
 
-    def unknown(self, path: str, meaningless: Collection[str]) -> Iterator[config_reader.Mistake]:
+    def unknown(
+        self, path: str, meaningless: Collection[str]
+    ) -> Iterator[config_reader.ConfigMistake]:
         """What is there and nobody asked for."""
         known = self._names - set(self._values) or self._names
         for name in self._values:
@@ -76,27 +78,27 @@ class Asked(Mapping[str, Any]):
                 yield from self._inside[name].unknown(f"{path}.{name}", ())
             elif name not in self._names and name not in meaningless:
                 problem = f"{name!r} is not a known argument and has no effect"
-                yield config_reader.Mistake(
-                    f"{path}.{name}", problem, config_reader.hint(name, known)
+                yield config_reader.ConfigMistake(
+                    f"{path}.{name}", problem, config_reader.spelling_hint(name, known)
                 )
 
 
-def checked(
+def dry_run(
     document: Any,
     find: opening.FindPlugin = plugins.find,
     names: Collection[str] = plugins.NAMES,
-) -> Checked:
+) -> DryRunResult:
     """The configuration in a document of the field's format, tried once.
 
     ``find``, ``names``: the plugins that there are. Raises reading.ConfigurationError.
     """
-    configured = config_reader.configured(document, actions.NAMES, names)
-    watched = _watched(configured)
+    configured = config_reader.read_configuration(document, actions.NAMES, names)
+    watched = _with_tracked_arguments(configured)
     closed = simulate.run(watched, cluster_objects.Cluster(now=_AT), find)
-    places = _places(configured, document)
+    places = _document_paths(configured, document)
     broken = list(_contradictions(configured, places))
     broken += [
-        config_reader.Mistake(
+        config_reader.ConfigMistake(
             places[f"plugin {name}"], f"it cannot be used: {why}", "correct or omit it"
         )
         for name, why in closed.failures.items()
@@ -104,40 +106,42 @@ def checked(
     if broken:
         raise config_reader.ConfigurationError(broken)
     warnings = [_warning(text, places) for text in dict.fromkeys(closed.complaints)]
-    return Checked(configured, (*warnings, *_unknown(watched, places)))
+    return DryRunResult(configured, (*warnings, *_unknown_arguments(watched, places)))
 
 
 def _contradictions(
     given: configuration.Configuration, places: Mapping[str, str]
-) -> Iterator[config_reader.Mistake]:
+) -> Iterator[config_reader.ConfigMistake]:
     for tier in given.tiers:
         options = {each.name: each for each in tier}
         drf = options.get("drf")
         if drf and drf.is_enabled("enableHierarchy") and "proportion" in options:
-            yield config_reader.Mistake(
+            yield config_reader.ConfigMistake(
                 f"{places['plugin drf']}.enableHierarchy",
                 "drf with enableHierarchy and proportion in one tier both order queues",
                 "put them in different tiers, or leave one of them out",
             )
 
 
-def _watched(given: configuration.Configuration) -> configuration.Configuration:
+def _with_tracked_arguments(given: configuration.Configuration) -> configuration.Configuration:
     return msgspec.structs.replace(
         given,
         tiers=tuple(
             tuple(
-                msgspec.structs.replace(options, arguments=Asked(options.arguments))
+                msgspec.structs.replace(options, arguments=TrackedArguments(options.arguments))
                 for options in tier
             )
             for tier in given.tiers
         ),
-        action_arguments={name: Asked(values) for name, values in given.action_arguments.items()},
+        action_arguments={
+            name: TrackedArguments(values) for name, values in given.action_arguments.items()
+        },
     )
 
 
-def _unknown(
+def _unknown_arguments(
     watched: configuration.Configuration, places: Mapping[str, str]
-) -> Iterator[config_reader.Mistake]:
+) -> Iterator[config_reader.ConfigMistake]:
     asked = {
         f"plugin {options.name}": options.arguments for tier in watched.tiers for options in tier
     }
@@ -148,11 +152,11 @@ def _unknown(
         if name in watched.actions
     }
     for who, values in asked.items():
-        if isinstance(values, Asked):
-            yield from values.unknown(f"{places[who]}.arguments", MEANINGLESS.get(who, ()))
+        if isinstance(values, TrackedArguments):
+            yield from values.unknown(f"{places[who]}.arguments", IGNORED_ARGUMENTS.get(who, ()))
 
 
-def _places(given: configuration.Configuration, document: Any) -> dict[str, str]:
+def _document_paths(given: configuration.Configuration, document: Any) -> dict[str, str]:
     """``plugin gang``, ``action preempt`` -> where it stands in the document."""
     found = {
         f"plugin {options.name}": f"tiers[{tier}].plugins[{place}]"
@@ -164,13 +168,15 @@ def _places(given: configuration.Configuration, document: Any) -> dict[str, str]
     return found
 
 
-def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.Mistake:
+def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigMistake:
     """A complaint ``plugin sla: arguments.x: problem`` with its place in the document."""
-    who, _, rest = complaint.partition(": ")
-    argument, _, problem = rest.partition(": ")
+    who, _, finish_session = complaint.partition(": ")
+    argument, _, problem = finish_session.partition(": ")
     if who not in places:
-        return config_reader.Mistake("tiers", complaint, "correct it")
+        return config_reader.ConfigMistake("tiers", complaint, "correct it")
     place = places[who]
     if problem:
         place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
-    return config_reader.Mistake(place, problem or rest, "correct it: the default holds until then")
+    return config_reader.ConfigMistake(
+        place, problem or finish_session, "correct it: the default holds until then"
+    )

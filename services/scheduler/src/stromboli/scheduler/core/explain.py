@@ -17,13 +17,13 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.formats import units
 from stromboli.shared.messages import scheduling as messages
 
-_WAIT = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
+_UNBOUND = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
 """States of tasks that are not bound after a session: an Allocated one waits for its gang."""
-_MOST_NAMED = 3
+_MAX_NAMED_PODS = 3
 """Pods named in a text about several."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class ExplanationChanges(msgspec.Struct, frozen=True):
     """PodGroup -> why it waits, or None once it does not; queues' orders; only where that is news.
 
     ``is_throttled``: gangs were not tried.
@@ -34,7 +34,7 @@ class Told(msgspec.Struct, frozen=True):
     is_throttled: bool
 
 
-class Why(msgspec.Struct, frozen=True):
+class BlockingReason(msgspec.Struct, frozen=True):
     """What blocks a job: the tier, the reason in words, and the task and its refusals if one found
     no node."""
 
@@ -44,39 +44,45 @@ class Why(msgspec.Struct, frozen=True):
     error: entities.FitError = entities.FitError()
 
 
-def told(picture: cluster_cache.ClusterCache, closed: session.Session, patience: timedelta) -> Told:
+def explain_waiting(
+    cache: cluster_cache.ClusterCache, closed: session.Session, creation_grace: timedelta
+) -> ExplanationChanges:
     """What a closed session has to say about all that waits. O(jobs that wait)."""
-    now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(picture.explained)
-    lines: dict[str, list[entities.Job]] = {queue: [] for queue in picture.ordered}
-    free = _Free(closed)
-    for key in sorted(picture.waiting):
-        job = picture.world.job(key)
+    now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(cache.explained)
+    lines: dict[str, list[entities.Job]] = {queue: [] for queue in cache.ordered}
+    free = _FreeResources(closed)
+    for key in sorted(cache.waiting):
+        job = cache.world.job(key)
         if job is None:
-            now[key] = _unreadable(picture, key)
+            now[key] = _unreadable(cache, key)
             continue
         if key in closed.world.aside:
-            now[key] = picture.explained.get(key)
+            now[key] = cache.explained.get(key)
             lines.setdefault(job.queue, []).append(job)
             continue
-        why = _why(picture, closed, job)
-        if why is None:
+        blocking = _blocking_reason(cache, closed, job)
+        if blocking is None:
             continue
-        if why.tier == "gang" and _is_young(closed, job, patience):
+        if blocking.tier == "gang" and _is_being_created(closed, job, creation_grace):
             continue
         lines.setdefault(job.queue, []).append(job)
         if key in closed.untried:
-            now[key] = picture.explained.get(key)
+            now[key] = cache.explained.get(key)
         else:
-            now[key] = _explanation(closed, job, why, free)
-    return Told(
-        {key: said for key, said in sorted(now.items()) if said != picture.explained.get(key)},
-        tuple(_orders(picture, closed, lines)),
+            now[key] = _explanation(closed, job, blocking, free)
+    return ExplanationChanges(
+        {
+            key: explanation
+            for key, explanation in sorted(now.items())
+            if explanation != cache.explained.get(key)
+        },
+        tuple(_queue_order_changes(cache, closed, lines)),
         bool(closed.untried),
     )
 
 
-def _orders(
-    picture: cluster_cache.ClusterCache,
+def _queue_order_changes(
+    cache: cluster_cache.ClusterCache,
     closed: session.Session,
     lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
@@ -85,69 +91,73 @@ def _orders(
         there = [job for job in jobs if job.key in closed.jobs]
         others = [job for job in jobs if job.key not in closed.jobs]
         ordered = closed.ordered_jobs(there) if len(there) > 1 else there
-        yield from picture.ordered.news(queue, [job.key for job in [*ordered, *others]])
+        yield from cache.ordered.news(queue, [job.key for job in [*ordered, *others]])
 
 
-def _is_young(closed: session.Session, job: entities.Job, patience: timedelta) -> bool:
+def _is_being_created(
+    closed: session.Session, job: entities.Job, creation_grace: timedelta
+) -> bool:
     """Its pods are being made: there is nothing to explain yet, but later if they do not come."""
     if job.key in closed.decisions.admitted:
-        return not closed.reached(closed.now + patience)
+        return not closed.reached(closed.now + creation_grace)
     created = job.pod_group.metadata.creation_timestamp
-    return created is not None and not closed.reached(durations.after(created, patience))
+    return created is not None and not closed.reached(durations.after(created, creation_grace))
 
 
 # What blocks ---------------------------------------------------------------------------------
 
 
-def _why(
-    picture: cluster_cache.ClusterCache, closed: session.Session, job: entities.Job
-) -> Why | None:
+def _blocking_reason(
+    cache: cluster_cache.ClusterCache, closed: session.Session, job: entities.Job
+) -> BlockingReason | None:
     """What blocks the job after all that was decided; None if nothing does."""
     if job.is_going:
         return None
     if job.frozen:
-        return Why("unknown", f": {job.frozen}")
+        return BlockingReason("unknown", f": {job.frozen}")
     queue = closed.queues.get(job.queue)
     if queue is None:
-        problem = picture.world.problems.get(("queue", job.queue))
+        problem = cache.world.problems.get(("queue", job.queue))
         if problem:
-            return Why("unknown", f": its queue cannot be read: {problem}")
-        why = f"queue {job.queue} does not exist: create it, or submit to another queue"
-        return Why("queue-closed", why)
-    pending = job.count(*_WAIT)
+            return BlockingReason("unknown", f": its queue cannot be read: {problem}")
+        blocking = f"queue {job.queue} does not exist: create it, or submit to another queue"
+        return BlockingReason("queue-closed", blocking)
+    pending = job.count(*_UNBOUND)
     if not (pending or job.problems or job.is_pending) and job.is_ready and job.roles_ready:
         return None
     if not queue.is_open:
-        return Why("queue-closed", f"queue {queue.name} is {queue.state}")
+        return BlockingReason("queue-closed", f"queue {queue.name} is {queue.state}")
     invalid = closed.job_valid(job)
     if invalid is not None and invalid.reason == extension_points.PLUGIN_FAILED:
-        return Why("unknown", f": {invalid.message}")
+        return BlockingReason("unknown", f": {invalid.message}")
     if job.is_pending:
-        return Why("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
-    if job.domain_error:
-        return Why("topology", f": {job.domain_error}")
-    failed = _failure(job)
+        return BlockingReason("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
+    if job.topology_error:
+        return BlockingReason("topology", f": {job.topology_error}")
+    failed = _first_failure(job)
     if failed is not None:
-        return _why_nowhere(closed, *failed)
+        return _placement_failure(closed, *failed)
     if job.problems:
         pod = min(job.problems)
-        return Why("invalid", f" {pod}: {job.problems[pod]}")
+        return BlockingReason("invalid", f" {pod}: {job.problems[pod]}")
     if invalid is not None:
-        return Why("gang", f": {invalid.message}")
+        return BlockingReason("gang", f": {invalid.message}")
     if job.gated:
-        names = ", ".join(sorted(task.key for task in job.gated.values())[:_MOST_NAMED])
-        return Why("gang", f": {len(job.gated)} pods wait for their scheduling gates: {names}")
+        names = ", ".join(sorted(task.key for task in job.gated.values())[:_MAX_NAMED_PODS])
+        return BlockingReason(
+            "gang", f": {len(job.gated)} pods wait for their scheduling gates: {names}"
+        )
     if job.fit_error:
-        return Why("order", f": {job.fit_error}")
+        return BlockingReason("order", f": {job.fit_error}")
     if job.count(entities.Status.PIPELINED):
-        return Why("releasing", ": it is promised what is being released")
+        return BlockingReason("releasing", ": it is promised what is being released")
     if job.pending:
         first = closed.ordered_tasks(job.pending)[0]
-        return _why_nowhere(closed, first, _untried(closed, first))
-    return Why("gang", "")
+        return _placement_failure(closed, first, _untried_fit_error(closed, first))
+    return BlockingReason("gang", "")
 
 
-def _failure(job: entities.Job) -> tuple[entities.Task, entities.FitError] | None:
+def _first_failure(job: entities.Job) -> tuple[entities.Task, entities.FitError] | None:
     """The first task that nodes refused, else the first that was not tried."""
     failed = sorted(
         (not error.refusals, job.tasks[uid].name, uid) for uid, error in job.fit_errors.items()
@@ -158,36 +168,40 @@ def _failure(job: entities.Job) -> tuple[entities.Task, entities.FitError] | Non
     return job.tasks[uid], job.fit_errors[uid]
 
 
-def _untried(closed: session.Session, task: entities.Task) -> entities.FitError:
+def _untried_fit_error(closed: session.Session, task: entities.Task) -> entities.FitError:
     """Why a task was not even tried. A queue that has its share blocks only where a node would take
     the task."""
-    verdict, fits = closed.finder.verdict(task), closed.finder.fits_future(task)
-    if not np.any(verdict.passed & fits):
-        return closed.finder.fit_error(task, verdict, fits)
+    filter_result, fits = closed.finder.filter_result(task), closed.finder.fits_future(task)
+    if not np.any(filter_result.passed & fits):
+        return closed.finder.fit_error(task, filter_result, fits)
     queue = closed.queues[closed.jobs[task.job].queue]
     return entities.FitError(message=f"queue {queue.name} has its share", is_share=True)
 
 
-def _why_nowhere(closed: session.Session, task: entities.Task, error: entities.FitError) -> Why:
+def _placement_failure(
+    closed: session.Session, task: entities.Task, error: entities.FitError
+) -> BlockingReason:
     if error.is_share:
-        return Why("share", f" {task.name}: {error}", task, error)
+        return BlockingReason("share", f" {task.name}: {error}", task, error)
     is_short = any(_reason(name) in error.refusals for name in closed.resources.names)
-    return Why("resources" if is_short else "predicates", f" {task.name}: {error}", task, error)
+    return BlockingReason(
+        "resources" if is_short else "predicates", f" {task.name}: {error}", task, error
+    )
 
 
 # What is said --------------------------------------------------------------------------------
 
 
-def _unreadable(picture: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
+def _unreadable(cache: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
     """The gang of a PodGroup that cannot be read."""
-    members = picture.world.members(key).values()
+    members = cache.world.members(key).values()
     return messages.PodGroupExplained(
         pod_group=key,
         pod_group_uid="",
         queue="",
         phase="",
         tier="unknown",
-        message=picture.world.problems.get(("podgroup", key), ""),
+        message=cache.world.problems.get(("podgroup", key), ""),
         min_member=0,
         members=len(members),
         running=sum(task.status is entities.Status.RUNNING for task in members),
@@ -197,26 +211,26 @@ def _unreadable(picture: cluster_cache.ClusterCache, key: str) -> messages.PodGr
 
 
 def _explanation(
-    closed: session.Session, job: entities.Job, why: Why, free: "_Free"
+    closed: session.Session, job: entities.Job, blocking: BlockingReason, free: "_FreeResources"
 ) -> messages.PodGroupExplained:
     tried = sum(
         task.last_status in entities.ALLOCATED
         for task in job.by_status.get(entities.Status.PENDING, {}).values()
     )
-    shortages = free.shortages(job, why)
-    tier = why.tier
+    shortages = free.shortages(job, blocking)
+    tier = blocking.tier
     if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
         tier = "fragmentation"
-    waits = job.count(*_WAIT)
+    waits = job.count(*_UNBOUND)
     is_outside = tier in ("enqueue", "queue-closed")
-    message = why.reason if is_outside else _message(job, why.reason, tried)
+    message = blocking.reason if is_outside else _message(job, blocking.reason, tried)
     return messages.PodGroupExplained(
         pod_group=job.key,
         pod_group_uid=job.pod_group.metadata.uid,
         queue=job.queue,
         phase=job.pod_group.status.phase,
         tier=tier,
-        message=message + _missed(closed, message),
+        message=message + _failed_plugins(closed, message),
         min_member=job.min_available,
         members=len(job.tasks) + len(job.problems),
         running=job.count(entities.Status.RUNNING),
@@ -224,24 +238,26 @@ def _explanation(
         placeable=tried + job.count(entities.Status.PIPELINED, entities.Status.ALLOCATED),
         shortages=shortages,
         refusals=tuple(
-            messages.NodesRefused(nodes=nodes, reason=reason)
+            messages.NodeRejection(nodes=nodes, reason=reason)
             for reason, nodes in sorted(
-                why.error.refusals.items(), key=lambda entry: (-entry[1], entry[0])
+                blocking.error.refusals.items(), key=lambda entry: (-entry[1], entry[0])
             )
         ),
     )
 
 
-def _missed(closed: session.Session, message: str) -> str:
+def _failed_plugins(closed: session.Session, message: str) -> str:
     """Which plugins had no say, and why: what else is told may be for want of theirs."""
     lacking = [
-        f"{name} ({why})" for name, why in sorted(closed.failures.items()) if why not in message
+        f"{name} ({blocking})"
+        for name, blocking in sorted(closed.failures.items())
+        if blocking not in message
     ]
     return f" Decided without plugin {', '.join(lacking)}." if lacking else ""
 
 
 def _message(job: entities.Job, origin: str, tried: int) -> str:
-    waits = job.count(*_WAIT)
+    waits = job.count(*_UNBOUND)
     lacking = waits if job.is_ready else job.min_available - job.ready - tried
     counts = {status.value: len(tasks) for status, tasks in job.by_status.items()}
     counts[entities.Status.PENDING.value] = counts.get("Pending", 0) + len(job.problems)
@@ -262,7 +278,7 @@ def _histogram(counts: dict[str, int]) -> str:
     return ", ".join(sorted(lines))
 
 
-class _Free:
+class _FreeResources:
     """What is free in sum after a session, counted once if anybody is short of something."""
 
     def __init__(self, closed: session.Session) -> None:
@@ -270,38 +286,44 @@ class _Free:
         self._free: list[int] | None = None
         self._total: list[int] = []
 
-    def shortages(self, job: entities.Job, why: Why) -> tuple[messages.Shortage, ...]:
+    def shortages(
+        self, job: entities.Job, blocking: BlockingReason
+    ) -> tuple[messages.Shortage, ...]:
         """Of each resource that is short somewhere, what the gang needs to begin (or its surplus
         needs), what there is in all, and the queue's part where that is what blocks."""
-        needed = self._needed(job, why)
+        needed = self._needed(job, blocking)
         if needed is None:
             return ()
         if self._free is None:
             self._sum_up()
         free = self._free or []
         standing = None
-        if why.tier in ("enqueue", "share"):
+        if blocking.tier in ("enqueue", "share"):
             standing = self._session.standing(self._session.queues[job.queue])
         found = []
         for name, column in sorted(
             (name, column) for column, name in enumerate(self._session.resources.names)
         ):
             amount = int(needed[column])
-            is_short = amount > free[column] or _reason(name) in why.error.refusals
-            if amount and (is_short or _exceeds(standing, column, amount, why.tier)):
+            is_short = amount > free[column] or _reason(name) in blocking.error.refusals
+            if amount and (
+                is_short or _exceeds_queue_limit(standing, column, amount, blocking.tier)
+            ):
                 there = messages.Shortage(
                     resource=name,
-                    needed=_told(amount),
-                    free=_told(free[column]),
-                    total=_told(self._total[column]),
+                    needed=_clamp_int64(amount),
+                    free=_clamp_int64(free[column]),
+                    total=_clamp_int64(self._total[column]),
                 )
-                found.append(there if standing is None else _with_part(there, standing, column))
+                found.append(
+                    there if standing is None else _with_queue_share(there, standing, column)
+                )
         return tuple(found)
 
     def _needed(
-        self, job: entities.Job, why: Why
+        self, job: entities.Job, blocking: BlockingReason
     ) -> resource_vectors.Vector | resource_vectors.Sum | None:
-        if why.tier == "enqueue":
+        if blocking.tier == "enqueue":
             if job.min_request is None:
                 return None
             needed = job.min_request.copy()
@@ -309,12 +331,12 @@ class _Free:
                 0  # counted by nodes, but no measure of what a queue lets in
             )
             return needed
-        if why.tier not in ("resources", "share"):
+        if blocking.tier not in ("resources", "share"):
             return None
         missing = self._session.ordered_tasks(job.pending)
         if not job.is_ready:
             missing = missing[: max(job.min_available - job.ready, 1)]
-        return queue_usage.together(missing, len(job.allocated))
+        return queue_usage.sum_of_requests(missing, len(job.allocated))
 
     def _sum_up(self) -> None:
         nodes = self._session.nodes
@@ -323,27 +345,27 @@ class _Free:
         self._total = resource_vectors.total(nodes.allocatable[:, usable]).tolist()
 
 
-def _with_part(
-    there: messages.Shortage, standing: extension_points.Standing, column: int
+def _with_queue_share(
+    there: messages.Shortage, standing: extension_points.QueueShare, column: int
 ) -> messages.Shortage:
     """With what the queue holds, is promised, deserves and may have of the resource."""
     deserved, most = int(standing.deserved[column]), standing.capability[column]
     return msgspec.structs.replace(
         there,
-        allocated=_told(standing.allocated[column]),
-        promised=_told(standing.promised[column]),
-        deserved=None if deserved >= resource_vectors.INFINITE else _told(deserved),
-        capability=None if most >= resource_vectors.INFINITE else _told(most),
+        allocated=_clamp_int64(standing.allocated[column]),
+        promised=_clamp_int64(standing.promised[column]),
+        deserved=None if deserved >= resource_vectors.INFINITE else _clamp_int64(deserved),
+        capability=None if most >= resource_vectors.INFINITE else _clamp_int64(most),
     )
 
 
-def _told(amount: int) -> int:
+def _clamp_int64(amount: int) -> int:
     """The amount as readers of messages can hold it: in 64 bits."""
     return max(-units.LARGEST, min(units.LARGEST, amount))
 
 
-def _exceeds(
-    standing: extension_points.Standing | None, column: int, amount: int, tier: messages.Tier
+def _exceeds_queue_limit(
+    standing: extension_points.QueueShare | None, column: int, amount: int, tier: messages.Tier
 ) -> bool:
     """Whether the queue would hold more than it may."""
     if standing is None:

@@ -1,7 +1,7 @@
-"""One session of the service: a pure function of the picture, the time, the policy and a seed.
+"""One session of the service: a pure function of the cache, the time, the policy and a seed.
 
-The picture is not changed: decisions enter it when the log has them. The same input gives the same
-session byte for byte, whatever the order in which the picture was folded.
+The cache is not changed: decisions enter it when the log has them. The same input gives the same
+session byte for byte, whatever the order in which the cache was folded.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,16 +26,16 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import topics
 from stromboli.shared.messages import scheduling as messages
 
-PATIENCE = timedelta(seconds=10)
+CREATION_GRACE = timedelta(seconds=10)
 """How young a PodGroup may be and lack pods without a word: they are made within a second, and an
 explanation for each new gang would cost records, conditions and Events for nothing."""
-MOST_ATTEMPTS = 16
+MAX_ATTEMPTS = 16
 """Each leaves out one more of the objects that a session failed on."""
-MEASURED_FOR = timedelta(minutes=5)
+MEASUREMENT_MAX_AGE = timedelta(minutes=5)
 """How old measurements of nodes may be: what is older says nothing about now."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a session came to.
 
     ``decisions``: one statement a gang, in the order in which gangs were decided. ``explanations``
@@ -60,149 +60,153 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     wake_at: datetime | None = None
 
 
-def decide(
-    picture: cluster_cache.ClusterCache,
+def run_session(
+    cache: cluster_cache.ClusterCache,
     now: datetime,
     by: policy.Policy,
     seed: int = 0,
-    given: session_inputs.SessionInputs = session_inputs.NOTHING,
+    given: session_inputs.SessionInputs = session_inputs.NO_INPUTS,
     find: opening.FindPlugin = plugins.find,
-    troubles: plugin_isolation.Troubles | None = None,
-    watched: Callable[[plugin_isolation.Attempt], framework.Session] = plugin_isolation.at_once,
-    timed: timing.Timed = timing.untimed,
+    plugin_failures: plugin_isolation.FailureHistory | None = None,
+    watched: Callable[
+        [plugin_isolation.Attempt], framework.Session
+    ] = plugin_isolation.run_unwatched,
+    timed: timing.Timed = timing.no_timing,
     *,
     with_gauges: bool = False,
-) -> Session:
+) -> SessionResult:
     """Decide on all that waits. ``find``, ``troubles``, ``watched``: the plugins that there are,
     those that have failed lately, and who stops one that does not answer. ``timed``: who measures.
     ``with_gauges``: ask plugins for theirs, which costs O(queues).
 
     What one object triggers is isolated (see ``quarantine``). Raises InvariantError for what no
     object can be blamed for."""
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
-            return _attempted(
-                picture, now, by, seed, given, find, troubles, watched, timed, with_gauges
+            return _attempt(
+                cache, now, by, seed, given, find, plugin_failures, watched, timed, with_gauges
             )
         except Exception as error:
-            picture.isolate(error)
-    raise picture.quarantine.broken(f"{MOST_ATTEMPTS} sessions failed", RuntimeError("give up"))
+            cache.isolate(error)
+    raise cache.quarantine.broken(f"{MAX_ATTEMPTS} sessions failed", RuntimeError("give up"))
 
 
-def _attempted(
-    picture: cluster_cache.ClusterCache,
+def _attempt(
+    cache: cluster_cache.ClusterCache,
     now: datetime,
     by: policy.Policy,
     seed: int,
     given: session_inputs.SessionInputs,
     find: opening.FindPlugin,
-    troubles: plugin_isolation.Troubles | None,
+    plugin_failures: plugin_isolation.FailureHistory | None,
     watched: Callable[[plugin_isolation.Attempt], framework.Session],
     timed: timing.Timed,
     with_gauges: bool,
-) -> Session:
+) -> SessionResult:
     """One try; an error leaves the world as it may be."""
-    allowance = given.allowance
-    if allowance is None:
-        allowance = picture.in_flight_limit.limit(by.max_unanswered) - picture.unanswered()
-    measured, complaints = _measurements(given.measured, now, by.configured)
+    decision_limit = given.decision_limit
+    if decision_limit is None:
+        decision_limit = cache.in_flight_limit.limit(by.max_in_flight) - cache.unanswered()
+    measured, complaints = _usable_measurements(given.measured, now, by.configured)
     usage = {} if measured is None else measured.nodes
-    seen = cluster_objects.Cluster(now=now, memory=picture.memory, usage=usage)
-    picture.parking.leave_aside(picture.world, by.configured, now)
+    seen = cluster_objects.Cluster(now=now, memory=cache.memory, usage=usage)
+    cache.unschedulable_gangs.skip_unschedulable(cache.world, by.configured, now)
 
     def open_with(how: configuration.Configuration, which: opening.FindPlugin) -> framework.Session:
-        conversation = external_calls.ExternalCalls(given.ask)
-        return opening.open_on(
-            picture.world,
+        calls = external_calls.ExternalCalls(given.ask)
+        return opening.open_on_model(
+            cache.world,
             how,
             seen,
             which,
             seed=seed,
-            allowance=allowance,
-            conversation=conversation,
+            decision_limit=decision_limit,
+            calls=calls,
             timed=timed,
         )
 
-    said = explain.Told({}, (), is_throttled=False)
+    said = explain.ExplanationChanges({}, (), is_throttled=False)
     gauges: tuple[extension_points.Gauge, ...] | None = None
-    vain: unschedulable.Vain = {}
+    blocking_classes: unschedulable.BlockingClasses = {}
 
     def act(opened: framework.Session) -> None:
         # What is told asks plugins, too: one that fails over it has failed like any other.
-        nonlocal said, gauges, vain
-        simulate.act(opened)
-        said = explain.told(picture, opened, PATIENCE)
+        nonlocal said, gauges, blocking_classes
+        simulate.run_actions(opened)
+        said = explain.explain_waiting(cache, opened, CREATION_GRACE)
         gauges = opened.gauges() if with_gauges else None
-        vain = unschedulable.vain(opened)
+        blocking_classes = unschedulable.find_unschedulable(opened)
 
-    known = plugin_isolation.Troubles() if troubles is None else troubles
-    closed = plugin_isolation.held(by.configured, open_with, act, find, now, known, watched)
-    closed.complaints.extend([*complaints, *picture.quarantine.complaints()])
+    known = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
+    closed = plugin_isolation.run_isolated(by.configured, open_with, act, find, now, known, watched)
+    closed.complaints.extend([*complaints, *cache.quarantine.complaints()])
     if measured is not None:
-        closed.look_again(measured.at + MEASURED_FOR)
-    picture.parking.note(closed, vain)
-    kept = session_inputs.answers(allowance, closed.outside, measured, known, picture.measured_at)
-    decided = _decided(picture, closed, said, by.configured, kept, known)
+        closed.request_session_at(measured.at + MEASUREMENT_MAX_AGE)
+    cache.unschedulable_gangs.note(closed, blocking_classes)
+    kept = session_inputs.encode_inputs(
+        decision_limit, closed.outside, measured, known, cache.measured_at
+    )
+    decided = _session_result(cache, closed, said, by.configured, kept, known)
     closed.rollback()
     return msgspec.structs.replace(decided, gauges=gauges)
 
 
-def _measurements(
-    newest: cluster_objects.Measured | None, now: datetime, by: configuration.Configuration
-) -> tuple[cluster_objects.Measured | None, list[str]]:
+def _usable_measurements(
+    newest: cluster_objects.MeasuredUsage | None, now: datetime, by: configuration.Configuration
+) -> tuple[cluster_objects.MeasuredUsage | None, list[str]]:
     """Measurements that may be used, and what is to be said where there ought to be some."""
     if by.metrics is None:
         return None, []
     if newest is None:
         return None, [f"metrics: nothing was measured yet by {by.metrics.address}: not used"]
-    if now - newest.at >= MEASURED_FOR:
+    if now - newest.at >= MEASUREMENT_MAX_AGE:
         text = f"metrics: what {by.metrics.address} measured is of {newest.at.isoformat()}: "
-        return None, [f"{text}older than {MEASURED_FOR}, not used"]
+        return None, [f"{text}older than {MEASUREMENT_MAX_AGE}, not used"]
     return newest, []
 
 
-def _decided(
-    picture: cluster_cache.ClusterCache,
+def _session_result(
+    cache: cluster_cache.ClusterCache,
     closed: framework.Session,
-    said: explain.Told,
+    said: explain.ExplanationChanges,
     by: configuration.Configuration,
     kept: dict[str, msgspec.Raw],
-    troubles: plugin_isolation.Troubles,
-) -> Session:
-    number = picture.sessions + 1
+    plugin_failures: plugin_isolation.FailureHistory,
+) -> SessionResult:
+    number = cache.sessions + 1
     decisions = tuple(_statements(closed, number))
-    memory = {**picture.memory, **closed.remember}
+    memory = {**cache.memory, **closed.remember}
     record = None
-    if decisions or memory != picture.memory:
-        unconfirmed_from, outcomes_from = picture.restart_from()
+    if decisions or memory != cache.memory:
+        unconfirmed_from, outcomes_from = cache.restart_from()
         record = messages.SessionRecorded(
             session=number,
-            offsets=dict(sorted(picture.offsets.items())),
+            offsets=dict(sorted(cache.offsets.items())),
             now=closed.now,
             configuration=by.digest,
             seed=closed.seed,
             unconfirmed_from=unconfirmed_from,
             outcomes_from=outcomes_from,
-            heard=picture.heard_before(unconfirmed_from, outcomes_from),
-            identities={
-                topic.name: picture.identities[topic.name]
+            epochs_seen=cache.epochs_before(unconfirmed_from, outcomes_from),
+            topic_ids={
+                topic.name: cache.topic_ids[topic.name]
                 for topic in (topics.DECISIONS, topics.OUTCOMES)
-                if topic.name in picture.identities
+                if topic.name in cache.topic_ids
             },
             answers=kept,
             memory=memory,
         )
-    return Session(
+    return SessionResult(
         decisions=decisions,
         explanations=said.explanations,
         orders=said.orders,
         record=record,
-        cause=picture.due,
+        cause=cache.session_cause,
         is_throttled=said.is_throttled,
         complaints=tuple(closed.complaints),
-        failures=troubles.failures(),
+        failures=plugin_failures.failures(),
         wake_at=min(
-            (at for at in (closed.wake_at, troubles.until) if at is not None), default=None
+            (at for at in (closed.wake_at, plugin_failures.until) if at is not None), default=None
         ),
     )
 

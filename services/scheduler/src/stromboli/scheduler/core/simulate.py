@@ -56,7 +56,7 @@ class Shard(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class _Case(msgspec.Struct, rename="camel"):
+class _CaseDocument(msgspec.Struct, rename="camel"):
     now: datetime
     objects: list[dict[str, Any]]
     name: str = ""
@@ -95,35 +95,37 @@ def simulate(document: bytes | str) -> Outcome:
 
     Raises ValueError (msgspec's are) that names what cannot be read.
     """
-    case = msgspec.json.decode(document, type=_Case)
-    configured = config_reader.configured(case.config, actions.NAMES, plugins.NAMES)
-    given = seen(case.objects, case.now)
+    case = msgspec.json.decode(document, type=_CaseDocument)
+    configured = config_reader.read_configuration(case.config, actions.NAMES, plugins.NAMES)
+    given = cluster_from_manifests(case.objects, case.now)
     if case.shard is not None:
-        configured, given = _sharded(configured, given, case.shard)
+        configured, given = _with_shard(configured, given, case.shard)
     if case.hyper_node_nodes and case.hyper_node_tiers:
-        resolved = _resolved(case.hyper_node_nodes, case.hyper_node_tiers, given.hyper_nodes)
+        resolved = _resolved_hyper_nodes(
+            case.hyper_node_nodes, case.hyper_node_tiers, given.hyper_nodes
+        )
         given = msgspec.structs.replace(given, hyper_nodes=resolved)
-    return outcome(case.name, run(configured, given))
+    return summarize(case.name, run(configured, given))
 
 
 def run(
     configured: configuration.Configuration,
     given: cluster_objects.Cluster,
     find: opening.FindPlugin = plugins.find,
-    troubles: plugin_isolation.Troubles | None = None,
+    plugin_failures: plugin_isolation.FailureHistory | None = None,
 ) -> session.Session:
     """Open a session, run the configured actions, close it; again without plugins that fail."""
-    return plugin_isolation.held(
+    return plugin_isolation.run_isolated(
         configured,
         lambda how, which: opening.open_session(how, given, which),
-        act,
+        run_actions,
         find,
         given.now,
-        plugin_isolation.Troubles() if troubles is None else troubles,
+        plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures,
     )
 
 
-def act(opened: session.Session) -> None:
+def run_actions(opened: session.Session) -> None:
     """Run the actions that the session is configured with, and close it."""
     for name in opened.configuration.actions:
         with opened.timed(timing.ACTION, name):
@@ -131,7 +133,7 @@ def act(opened: session.Session) -> None:
     opened.close()
 
 
-def outcome(name: str, closed: session.Session) -> Outcome:
+def summarize(name: str, closed: session.Session) -> Outcome:
     """What a closed session decided."""
     decided = closed.decisions
     jobs = closed.jobs.values()
@@ -146,14 +148,14 @@ def outcome(name: str, closed: session.Session) -> Outcome:
             )
         },
         evictions=tuple(sorted(eviction.task for eviction in decided.evictions)),
-        pipelined={job.key: promised for job in jobs if (promised := _promised(job))},
+        pipelined={job.key: promised for job in jobs if (promised := _nominations(job))},
         pod_group_phases={job.key: closing.phase(job) for job in jobs},
         task_status_counts={job.key: closing.counts(job) for job in jobs},
         explanations={job.key: job.explain() for job in jobs if _waits(job)},
     )
 
 
-def _promised(job: entities.Job) -> dict[str, str]:
+def _nominations(job: entities.Job) -> dict[str, str]:
     return {task.key: task.node for task in job.with_status(entities.Status.PIPELINED)}
 
 
@@ -161,7 +163,7 @@ def _waits(job: entities.Job) -> bool:
     return job.count(entities.Status.PENDING, entities.Status.PIPELINED) > 0
 
 
-def _sharded(
+def _with_shard(
     configured: configuration.Configuration, given: cluster_objects.Cluster, which: Shard
 ) -> tuple[configuration.Configuration, cluster_objects.Cluster]:
     """The same with a shard of nodes and the plugin that keeps to it."""
@@ -178,7 +180,7 @@ def _sharded(
     )
 
 
-def _resolved(
+def _resolved_hyper_nodes(
     nodes: Mapping[str, frozenset[str]],
     tiers: Mapping[int, Iterable[str]],
     named: Iterable[topology.HyperNode],
@@ -208,7 +210,9 @@ def _resolved(
     return tuple(made(name, tier) for name, tier in sorted(tier_of.items()))
 
 
-def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster_objects.Cluster:
+def cluster_from_manifests(
+    objects: Iterable[Mapping[str, Any]], now: datetime
+) -> cluster_objects.Cluster:
     """What a session is given of these manifests. Raises msgspec.ValidationError."""
     found: dict[str, list[meta.Object]] = defaultdict(list)
     labels: dict[str, dict[str, str]] = {}

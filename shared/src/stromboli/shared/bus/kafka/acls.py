@@ -108,7 +108,7 @@ async def apply(given: KafkaSettings, acls: Sequence[Acl]) -> None:
         for acl in acls:
             await _create(client, acl)
     except kafka_errors.KafkaError as error:
-        raise clients.translated("apply ACLs", error) from None
+        raise clients.translate_error("apply ACLs", error) from None
     finally:
         await client.close()
 

@@ -12,7 +12,14 @@ from aiokafka import admin
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
-from stromboli.shared.bus.kafka import clients, layout, reader, settings, work, writer
+from stromboli.shared.bus.kafka import (
+    clients,
+    group_consumer,
+    reader,
+    settings,
+    topic_provisioning,
+    writer,
+)
 from stromboli.shared.runtime import runtime
 
 _log = structlog.get_logger(__name__)
@@ -38,12 +45,12 @@ class KafkaBus:
         client = admin.AIOKafkaAdminClient(**clients.connection(self._given))
         try:
             await client.start()
-            await layout.ensured(client, self._given)
-        except clients.TROUBLE as error:
-            await clients.closed(client, self._given.close_timeout_s)
-            raise clients.translated(what, error) from error
+            await topic_provisioning.ensure_topics(client, self._given)
+        except clients.CLIENT_ERRORS as error:
+            await clients.close_admin(client, self._given.close_timeout_s)
+            raise clients.translate_error(what, error) from error
         except BaseException:
-            await clients.closed(client, self._given.close_timeout_s)
+            await clients.close_admin(client, self._given.close_timeout_s)
             raise
         self._admin = client
         return self
@@ -58,11 +65,11 @@ class KafkaBus:
         writers, self._writers = self._writers, []
         await asyncio.gather(*(opened.close() for opened in writers))
         if client is not None:
-            await clients.closed(client, self._given.close_timeout_s)
+            await clients.close_admin(client, self._given.close_timeout_s)
 
     async def open_writer(self, service: topics.Service, instance: str) -> writer.KafkaWriter:
         """See ``port.Bus.open_writer``. Raises UnavailableError."""
-        opened = await writer.opened(service, instance, self._given, self._clock)
+        opened = await writer.open_writer(service, instance, self._given, self._clock)
         self._writers.append(opened)
         return opened
 
@@ -70,23 +77,23 @@ class KafkaBus:
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus.fold``. Waits while the broker is away; close it with ``aclosing``."""
-        async with reader.reading(self._given, wanted) as source:
+        async with reader.open_reader(self._given, wanted) as source:
             await source.seek(start)
-            read = reader.NOTHING
+            read = reader.EMPTY_RESULT
             caught_up = False
             before: port.Position | None = None
             while True:
-                place = await source.place()
+                position = await source.position()
                 is_first = not caught_up and all(
-                    place.positions[name] >= end for name, end in source.ends.items()
+                    position.positions[name] >= end for name, end in source.ends.items()
                 )
                 caught_up = caught_up or is_first
                 # A hole or an announcement moves the place without records.
-                if is_first or read.heard or read.unheard or read.recreated or place != before:
+                if is_first or read.accepted or read.fenced or read.recreated or position != before:
                     yield port.Batch(
-                        read.heard, place, caught_up, read.unheard, read.recreated, read.at_end
+                        read.accepted, position, caught_up, read.fenced, read.recreated, read.at_end
                     )
-                before = place
+                before = position
                 read = await source.read()
                 if read.recreated or source.is_missing:
                     await self._mend()
@@ -94,13 +101,15 @@ class KafkaBus:
     async def _mend(self) -> None:
         """Create a topic that was deleted; give one that was created again its settings."""
         assert self._admin is not None, "read within the bus"
-        with contextlib.suppress(*clients.TROUBLE, errors.OutsideError):
-            await layout.ensured(self._admin, self._given)
+        with contextlib.suppress(*clients.CLIENT_ERRORS, errors.ExternalError):
+            await topic_provisioning.ensure_topics(self._admin, self._given)
 
-    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[port.Work]:
+    def work(
+        self, topic: topics.Topic, group: str
+    ) -> AbstractAsyncContextManager[port.GroupConsumer]:
         """See ``port.Bus.work``. Waits while the broker is away."""
         assert self._admin is not None, "work within the bus"
-        return work.working(self._given, self._admin, topic, group)
+        return group_consumer.consuming(self._given, self._admin, topic, group)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
         """See ``port.Bus.last``. Raises UnavailableError."""
@@ -114,7 +123,7 @@ class KafkaBus:
         """See ``port.Bus.is_reachable``."""
         if self._admin is None:
             return False
-        with contextlib.suppress(*clients.TROUBLE):
+        with contextlib.suppress(*clients.CLIENT_ERRORS):
             async with asyncio.timeout(REACHABLE_WITHIN_S):
                 await self._admin.describe_topics([])
                 return True

@@ -20,7 +20,7 @@ PARTITION = 0
 """The one partition of every topic."""
 RETRY_MS = 100
 """Pause of aiokafka between its own tries."""
-GOODBYE_S = 0.02
+CLOSE_TIMEOUT_S = 0.02
 """What a closed connection has for the goodbyes of TLS: more than its answer takes."""
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ _FORBIDDEN = (
     kafka_errors.SaslAuthenticationFailed,
 )
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
-TROUBLE = (kafka_errors.KafkaError, OSError, TimeoutError)
+CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, TimeoutError)
 """What aiokafka raises when something outside is wrong."""
 
 
@@ -64,12 +64,12 @@ def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
     return context
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_permanent(error: BaseException) -> bool:
     """Whether the broker answered and will answer so again."""
     return isinstance(error, (*_FORBIDDEN, *_TOO_LARGE))
 
 
-def translated(what: str, error: BaseException) -> errors.OutsideError:
+def translate_error(what: str, error: BaseException) -> errors.ExternalError:
     """The error of ours that says what ``error`` of the client's means."""
     reason = str(error) or type(error).__name__
     if isinstance(error, _FORBIDDEN):
@@ -81,7 +81,7 @@ def translated(what: str, error: BaseException) -> errors.OutsideError:
     return errors.UnavailableError(what, reason)
 
 
-async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_available(what: str, call: Callable[[], Awaitable[T]]) -> T:
     """The result of ``call``, tried for as long as the broker is away.
 
     Raises ForbiddenError and other permanent errors.
@@ -91,8 +91,8 @@ async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             result = await call()
-        except TROUBLE as error:
-            trouble = translated(what, error)
+        except CLIENT_ERRORS as error:
+            trouble = translate_error(what, error)
             if isinstance(trouble, errors.PermanentError):
                 raise trouble from error
             if not is_away:
@@ -105,34 +105,34 @@ async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
             return result
 
 
-async def stopped(consumer: aiokafka.AIOKafkaConsumer, timeout_s: float) -> None:
+async def stop_consumer(consumer: aiokafka.AIOKafkaConsumer, timeout_s: float) -> None:
     """Close a consumer; after ``timeout_s``, or when cancelled, without its farewell."""
-    if await _ended(consumer.stop(), consumer._client, timeout_s) is not None:
+    if await _finish_within(consumer.stop(), consumer._client, timeout_s) is not None:
         _log.info("reader closed without farewell")
 
 
-async def closed(client: admin.AIOKafkaAdminClient, timeout_s: float) -> None:
+async def close_admin(client: admin.AIOKafkaAdminClient, timeout_s: float) -> None:
     """Close an administrator's client; after ``timeout_s`` without its farewell."""
-    await _ended(client.close(), client._client, timeout_s)
+    await _finish_within(client.close(), client._client, timeout_s)
 
 
-async def discarded(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
+async def discard_producer(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
     """Close a producer so that nothing of it can reach the log later, even when cancelled.
 
     It may deliver what it holds within ``timeout_s``; then it is cut off.
     """
     is_closed = False
     try:
-        reason = await _ended(producer.stop(), producer.client, timeout_s)
+        reason = await _finish_within(producer.stop(), producer.client, timeout_s)
         is_closed = reason is None
         if reason is not None:
             _log.warning("writer cut off", reason=reason)
     finally:
         if not is_closed:
-            await _cut_off(producer)
+            await _abort_producer(producer)
 
 
-async def _cut_off(producer: aiokafka.AIOKafkaProducer) -> None:
+async def _abort_producer(producer: aiokafka.AIOKafkaProducer) -> None:
     # Left alone, an idempotent producer repeats its records until the broker is back, and
     # aiokafka has no public way to end that. The first cancellation ends its loop, which then
     # waits for requests under way; the next ones end those.
@@ -140,10 +140,12 @@ async def _cut_off(producer: aiokafka.AIOKafkaProducer) -> None:
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=0.1)
-    await _hung_up(producer.client)
+    await _abort_connections(producer.client)
 
 
-async def _ended(end: Coroutine[Any, Any, None], client: Any, timeout_s: float) -> str | None:
+async def _finish_within(
+    end: Coroutine[Any, Any, None], client: Any, timeout_s: float
+) -> str | None:
     """Close what ``client`` connects; None once that is done, else why it was cut short.
 
     In a task of its own: aiokafka lets the cancellation of its inner tasks escape from there while
@@ -151,12 +153,12 @@ async def _ended(end: Coroutine[Any, Any, None], client: Any, timeout_s: float) 
     the broker's goodbye, which does not come: what has been closed by us is hung up.
     """
     ending = asyncio.ensure_future(end)
-    lines = _lines(client)
+    lines = _transports(client)
     now = asyncio.get_running_loop().time
     until = now() + timeout_s
     try:
         while not ending.done() and now() < until:
-            await asyncio.wait([ending], timeout=GOODBYE_S)
+            await asyncio.wait([ending], timeout=CLOSE_TIMEOUT_S)
             for line in lines:
                 if line.is_closing():
                     line.abort()
@@ -165,7 +167,7 @@ async def _ended(end: Coroutine[Any, Any, None], client: Any, timeout_s: float) 
         if not is_over or ending.cancelled() or ending.exception():
             ending.cancel()
             await asyncio.wait([ending])
-            await _hung_up(client)
+            await _abort_connections(client)
     if not is_over:
         return f"not done within {timeout_s} s"
     if ending.cancelled():
@@ -174,9 +176,9 @@ async def _ended(end: Coroutine[Any, Any, None], client: Any, timeout_s: float) 
     return None if error is None else str(error) or type(error).__name__
 
 
-async def _hung_up(client: Any) -> None:
+async def _abort_connections(client: Any) -> None:
     """Close all connections at once, whatever aiokafka has made of the wait for that."""
-    lines = _lines(client)
+    lines = _transports(client)
     closing = asyncio.ensure_future(client.close())
     for line in lines:
         line.abort()
@@ -185,5 +187,5 @@ async def _hung_up(client: Any) -> None:
         closing.exception()  # looked at, so that nobody is told of it
 
 
-def _lines(client: Any) -> list[asyncio.WriteTransport]:
+def _transports(client: Any) -> list[asyncio.WriteTransport]:
     return [line._writer.transport for line in client._conns.values() if line._writer is not None]

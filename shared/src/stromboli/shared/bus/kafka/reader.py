@@ -15,7 +15,7 @@ from aiokafka import structs
 
 from stromboli.shared import envelope, topics
 from stromboli.shared.bus import fencing, port
-from stromboli.shared.bus.kafka import clients, identity, settings
+from stromboli.shared.bus.kafka import clients, settings, topic_metadata
 from stromboli.shared.runtime import telemetry
 
 _log = structlog.get_logger(__name__)
@@ -30,21 +30,21 @@ BATCH_RECORDS = 1000
 """Records handed on at a time: a few milliseconds of work, so that an event loop stays awake."""
 
 
-IDENTITY_EVERY_S = 5.0
+TOPIC_ID_CHECK_S = 5.0
 """How often a reader asks for the identity of its topics: one small request. A topic that was
 deleted and created again mostly shows sooner, by an offset that is not there."""
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadResult(msgspec.Struct, frozen=True):
     """Records that count, those that are fenced, and topics that begin again from their start."""
 
-    heard: tuple[envelope.Record, ...] = ()
-    unheard: tuple[envelope.Record, ...] = ()
+    accepted: tuple[envelope.Record, ...] = ()
+    fenced: tuple[envelope.Record, ...] = ()
     recreated: frozenset[str] = frozenset()
     at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-NOTHING = Read()
+EMPTY_RESULT = ReadResult()
 
 
 class Reader:
@@ -63,7 +63,7 @@ class Reader:
         }
         self._fence = fencing.Fence()
         self._look_at = 0.0
-        self.identities: dict[str, str] = {}
+        self.topic_ids: dict[str, str] = {}
         self.is_missing = False
         self.ends: dict[str, int] = {}
         self.at_end: dict[str, float] = {}
@@ -76,11 +76,13 @@ class Reader:
         An offset that is no longer there, or not yet, or of an earlier topic of this name, is
         replaced by the beginning, and said.
         """
-        self.identities = await clients.patiently("identify the topics", self._identities_now)
-        self._look_at = _now() + IDENTITY_EVERY_S
-        start = start.valid_in(self.identities)
+        self.topic_ids = await clients.retry_until_available(
+            "identify the topics", self._identities_now
+        )
+        self._look_at = _now() + TOPIC_ID_CHECK_S
+        start = start.valid_in(self.topic_ids)
         self._fence = fencing.Fence(start.epochs, start.positions)
-        ends, begins = await clients.patiently("find the end of the log", self._bounds)
+        ends, begins = await clients.retry_until_available("find the end of the log", self._bounds)
         for partition, topic in self.partitions.items():
             begin, end = begins[partition], ends[partition]
             at = start.positions.get(topic.name, begin)
@@ -101,23 +103,23 @@ class Reader:
 
     async def _identities_now(self) -> dict[str, str]:
         names = {partition.topic: topic.name for partition, topic in self.partitions.items()}
-        found = await identity.of(self.consumer._client, list(names))
+        found = await topic_metadata.fetch_topic_ids(self.consumer._client, list(names))
         self.is_missing = len(found) < len(names)
         return {names[full]: topic_id for full, topic_id in found.items()}
 
-    async def read(self) -> Read:
+    async def read(self) -> ReadResult:
         """The next records, in order by topic; none after ``POLL_MS`` without any."""
         if _now() >= self._look_at:
             recreated = await self._recreated()
             if recreated:
-                return Read(recreated=recreated)
+                return ReadResult(recreated=recreated)
         try:
             fetched = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
         except kafka_errors.OffsetOutOfRangeError as error:
             return await self._not_there(next(iter(error.args[0])))
-        except clients.TROUBLE as error:
-            raise clients.translated("read the log", error) from error
-        heard, unheard = self._fence.split(
+        except clients.CLIENT_ERRORS as error:
+            raise clients.translate_error("read the log", error) from error
+        accepted, fenced = self._fence.split(
             record_of(self.partitions[partition], one)
             for partition, raw in fetched.items()
             for one in raw
@@ -125,7 +127,7 @@ class Reader:
         await self._tell_how_far()
         at_end = dict(self.at_end)
         await self._note_ends()
-        return Read(tuple(heard), tuple(unheard), at_end=at_end)
+        return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end)
 
     async def _note_ends(self) -> None:
         """Note when a topic was read to its end: not when the broker's answer came, which may have
@@ -150,37 +152,41 @@ class Reader:
                 self._behind[topic.name] = behind
                 _behind.set(behind, {"topic": topic.name})
 
-    async def _not_there(self, partition: structs.TopicPartition) -> Read:
+    async def _not_there(self, partition: structs.TopicPartition) -> ReadResult:
         """Retention removed where we were, or the topic is another one or lost its tail."""
         recreated = await self._recreated()
         if recreated:
-            return Read(recreated=recreated)
+            return ReadResult(recreated=recreated)
         topic = self.partitions[partition]
         at = await self.consumer.position(partition)
-        ends, begins = await clients.patiently("find the begin of the log", self._bounds)
+        ends, begins = await clients.retry_until_available(
+            "find the begin of the log", self._bounds
+        )
         begin, end = begins[partition], ends[partition]
         _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
         self.ends[topic.name] = min(self.ends[topic.name], end)
         self.consumer.seek(partition, begin)
         if at <= end:
-            return NOTHING
+            return EMPTY_RESULT
         self._fence.forget(topic)
-        return Read(recreated=frozenset({topic.name}))
+        return ReadResult(recreated=frozenset({topic.name}))
 
     async def _recreated(self) -> frozenset[str]:
         """Which topics were deleted and created again; they are read from their start."""
-        self._look_at = _now() + IDENTITY_EVERY_S
+        self._look_at = _now() + TOPIC_ID_CHECK_S
         try:
             found = await self._identities_now()
-        except clients.TROUBLE:
+        except clients.CLIENT_ERRORS:
             return frozenset()  # the broker is away, which reading finds out
         recreated = {
-            name for name, topic_id in found.items() if self.identities.get(name) != topic_id
+            name for name, topic_id in found.items() if self.topic_ids.get(name) != topic_id
         }
-        self.identities |= found
+        self.topic_ids |= found
         if not recreated:
             return frozenset()
-        ends, begins = await clients.patiently("find the begin of the log", self._bounds)
+        ends, begins = await clients.retry_until_available(
+            "find the begin of the log", self._bounds
+        )
         for partition, topic in self.partitions.items():
             if topic.name in recreated:
                 _log.warning("topic was recreated", topic=topic.name)
@@ -190,13 +196,13 @@ class Reader:
                 self.consumer.seek(partition, begins[partition])
         return frozenset(recreated)
 
-    async def place(self) -> port.Position:
+    async def position(self) -> port.Position:
         """Behind what was read."""
         positions = {
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
         }
-        return port.Position(positions, self._fence.heard, dict(self.identities))
+        return port.Position(positions, self._fence.accepted, dict(self.topic_ids))
 
 
 def _now() -> float:
@@ -211,7 +217,7 @@ def record_of(topic: topics.Topic, read: structs.ConsumerRecord) -> envelope.Rec
 
 
 @contextlib.asynccontextmanager
-async def reading(
+async def open_reader(
     given: settings.KafkaSettings,
     wanted: Sequence[topics.Topic],
     group: str | None = None,
@@ -227,10 +233,10 @@ async def reading(
     reader = Reader(consumer, wanted, given.cell)
     try:
         consumer.assign(list(reader.partitions))
-        await clients.patiently("open a reader", consumer.start)
+        await clients.retry_until_available("open a reader", consumer.start)
         yield reader
     finally:
-        await clients.stopped(consumer, given.close_timeout_s)
+        await clients.stop_consumer(consumer, given.close_timeout_s)
 
 
 async def tails(
@@ -242,7 +248,7 @@ async def tails(
     """By topic name: the records from its last ``count`` offsets on or, where ``counts`` takes none
     of them, from farther back; and where the topics end. All topics are read at once. Waits for the
     broker."""
-    async with reading(given, wanted) as reader:
+    async with open_reader(given, wanted) as reader:
         await reader.seek(port.START)
         begins = {at: await reader.consumer.position(at) for at in reader.partitions}
         left = {
@@ -271,7 +277,7 @@ async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
     """The records from offset ``first`` to before ``end``. Waits for the broker."""
-    async with reading(given, (topic,)) as reader:
+    async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions
         reader.consumer.seek(partition, first)
         reader.ends[topic.name] = end

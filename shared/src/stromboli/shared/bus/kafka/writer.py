@@ -43,7 +43,7 @@ HEADER_BYTES = 10
 """Lengths of a header's name and value take at most this."""
 
 
-class _Sealed(msgspec.Struct, eq=False):
+class _PendingRecord(msgspec.Struct, eq=False):
     """One record on its way. ``sent`` is the current producer's promise."""
 
     topic: str
@@ -99,7 +99,7 @@ class KafkaWriter:
         self._producer: aiokafka.AIOKafkaProducer | None = None
         self._is_sound = False
         self._is_closed = False
-        self._unacknowledged: deque[_Sealed] = deque()
+        self._unacknowledged: deque[_PendingRecord] = deque()
 
     @property
     def epoch(self) -> int:
@@ -194,9 +194,9 @@ class KafkaWriter:
         self._is_closed, self._is_sound = True, False
         producer, self._producer = self._producer, None
         if producer is not None:
-            await clients.discarded(producer, self._given.close_timeout_s)
+            await clients.discard_producer(producer, self._given.close_timeout_s)
 
-    def _seal(self, draft: envelope.Draft, sequence: int) -> _Sealed:
+    def _seal(self, draft: envelope.Draft, sequence: int) -> _PendingRecord:
         if draft.topic.writer not in (None, self._service):
             raise ValueError(
                 f"{draft.topic.name} is written by {draft.topic.writer}, not {self._service}"
@@ -211,9 +211,11 @@ class KafkaWriter:
                 f"append {draft.key} to {draft.topic.name}",
                 f"{size} bytes, at most {topics.RECORD_BYTES} are allowed",
             )
-        return _Sealed(draft.topic.full_name(self._given.cell), key, value, headers, texts["ce_id"])
+        return _PendingRecord(
+            draft.topic.full_name(self._given.cell), key, value, headers, texts["ce_id"]
+        )
 
-    async def _deliver(self, entries: Sequence[_Sealed], what: str) -> tuple[int, ...]:
+    async def _deliver(self, entries: Sequence[_PendingRecord], what: str) -> tuple[int, ...]:
         """Send in order; the offsets. Raises TransientError or PermanentError."""
         try:
             async with asyncio.timeout(self._given.append_timeout_s):
@@ -241,7 +243,7 @@ class KafkaWriter:
         if left:
             await asyncio.wait(left)
 
-    async def _send(self, entries: Iterable[_Sealed]) -> None:
+    async def _send(self, entries: Iterable[_PendingRecord]) -> None:
         producer = self._producer
         assert producer is not None
         while self._unacknowledged and self._unacknowledged[0].offset is not None:
@@ -256,7 +258,7 @@ class KafkaWriter:
                     partition=clients.PARTITION,
                     headers=entry.headers,
                 )
-            except clients.TROUBLE as error:
+            except clients.CLIENT_ERRORS as error:
                 entry.sent = asyncio.get_running_loop().create_future()
                 entry.sent.set_exception(error)
             except BaseException:
@@ -269,14 +271,14 @@ class KafkaWriter:
         if failed and producer is self._producer:
             self._is_sound = False
 
-    async def _offsets(self, entries: Sequence[_Sealed], what: str) -> tuple[int, ...]:
+    async def _offsets(self, entries: Sequence[_PendingRecord], what: str) -> tuple[int, ...]:
         while True:
             sent = [entry.sent for entry in entries if entry.sent is not None]
             if sent:
                 await asyncio.wait(sent)
             for entry in entries:
-                if entry.error is not None and clients.is_refusal(entry.error):
-                    raise clients.translated(what, entry.error) from entry.error
+                if entry.error is not None and clients.is_permanent(entry.error):
+                    raise clients.translate_error(what, entry.error) from entry.error
             offsets = tuple(entry.offset for entry in entries if entry.offset is not None)
             if len(offsets) == len(entries):
                 return offsets
@@ -297,7 +299,7 @@ class KafkaWriter:
         if self._producer is not None:
             failed = next((e.error for e in self._unacknowledged if e.error is not None), None)
             _log.warning("writer rebuilt", service=self._service, reason=repr(failed))
-            await clients.discarded(self._producer, self._given.close_timeout_s)
+            await clients.discard_producer(self._producer, self._given.close_timeout_s)
             self._producer = None
         for entry in self._unacknowledged:
             if entry.sent is not None and not entry.sent.done():
@@ -320,14 +322,14 @@ class KafkaWriter:
             max_request_size=2 * topics.RECORD_BYTES,  # our own limit comes first
         )
         try:
-            await clients.patiently(f"open writer {self._service}", producer.start)
+            await clients.retry_until_available(f"open writer {self._service}", producer.start)
         except BaseException:
-            await clients.discarded(producer, self._given.close_timeout_s)
+            await clients.discard_producer(producer, self._given.close_timeout_s)
             raise
         return producer
 
 
-async def opened(
+async def open_writer(
     service: topics.Service,
     instance: str,
     given: settings.KafkaSettings,

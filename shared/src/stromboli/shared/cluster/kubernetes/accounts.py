@@ -79,16 +79,18 @@ class KubernetesAccounts:
     def __init__(self, cluster: port.Cluster) -> None:
         self._cluster = cluster
 
-    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User | accounts.Unknown:
+    async def who(
+        self, token: str, audiences: Sequence[str]
+    ) -> accounts.User | accounts.UnknownToken:
         """By TokenReview."""
         spec = {"token": token, "audiences": list(audiences)}
         found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
         if not found.authenticated:
             # What stands behind the API server may repeat what it was given.
             reason = found.error.replace(token, "...") or "the API server does not know the token"
-            return accounts.Unknown(reason)
+            return accounts.UnknownToken(reason)
         if not set(found.audiences) & set(audiences):
-            return accounts.Unknown(f"the token is not for {' or '.join(audiences)}")
+            return accounts.UnknownToken(f"the token is not for {' or '.join(audiences)}")
         user = found.user
         return accounts.User(name=user.username, uid=user.uid, groups=user.groups, extra=user.extra)
 
@@ -111,7 +113,7 @@ class KubernetesAccounts:
         found = (await self._asked(ACCESS_REVIEWS, spec, _AccessReview)).status
         return found.allowed and not found.denied
 
-    async def own_name(self) -> str:
+    async def own_username(self) -> str:
         """By SelfSubjectReview."""
         found: _SelfReview = await self._asked(SELF_REVIEWS, {}, _SelfReview)
         return found.status.user_info.username
@@ -126,7 +128,7 @@ class KubernetesAccounts:
             )
         except errors.TransientError as error:
             raise errors.UnavailableError(kind.kind, error.reason, error.retry_after_s) from None
-        except (errors.OutsideError, msgspec.DecodeError) as error:
+        except (errors.ExternalError, msgspec.DecodeError) as error:
             # Whatever is wrong here is between the API server and us, never the asker's fault.
             reason = f"the API server does not answer our question: {error}"
             raise errors.UnavailableError(kind.kind, reason) from None

@@ -13,7 +13,7 @@ from stromboli.shared.api import kinds, nesting
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import listing, status
 from stromboli.shared.cluster.kubernetes.connection import Connection
-from stromboli.shared.cluster.kubernetes.lines import Lines
+from stromboli.shared.cluster.kubernetes.line_splitter import LineSplitter
 from stromboli.shared.cluster.kubernetes.listing import Pages
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 
@@ -117,7 +117,7 @@ class KubernetesCluster:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(lasts_s)),
         }
-        lines = Lines()
+        lines = LineSplitter()
         async with self._connection.stream(kind.path(), what, query) as chunks:
             async for chunk in chunks:
                 for line in lines.feed(chunk):

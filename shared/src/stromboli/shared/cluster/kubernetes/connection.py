@@ -18,7 +18,7 @@ import yarl
 
 from stromboli.shared import errors
 from stromboli.shared.cluster.kubernetes import status
-from stromboli.shared.cluster.kubernetes.access import Access
+from stromboli.shared.cluster.kubernetes.credentials import Credentials
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 from stromboli.shared.runtime import runtime
 
@@ -51,7 +51,7 @@ class Connection:
     def __init__(self, settings: KubernetesSettings, spread: random.Random | None) -> None:
         self._settings = settings
         self._spread = spread
-        self._access = Access(settings)
+        self._access = Credentials(settings)
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(settings.concurrency)
         self._patience = aiohttp.ClientTimeout(
@@ -114,7 +114,7 @@ class Connection:
         try:
             async with self._request("GET", path, "probe", timeout=patience) as response:
                 return response.status < 500
-        except errors.OutsideError:
+        except errors.ExternalError:
             return False
 
     @contextlib.asynccontextmanager
@@ -134,8 +134,8 @@ class Connection:
                     response = await stack.enter_async_context(opening)
             except TimeoutError:
                 raise errors.UnavailableError(what, "no answer in time") from None
-            await _refuse(what, response)
-            stack.callback(_hang_up, response)
+            await _raise_for_status(what, response)
+            stack.callback(_abort_stream, response)
             chunks = _chunks(response)
             await stack.enter_async_context(contextlib.aclosing(chunks))
             yield chunks
@@ -161,7 +161,7 @@ class Connection:
                         # Nothing happened: the server did not know who asks.
                         await self._access.refresh()
                         continue
-                    await _refuse(what, response)
+                    await _raise_for_status(what, response)
                     return await response.read()
         raise AssertionError("the last try returns or raises")
 
@@ -199,7 +199,7 @@ class Connection:
             raise errors.UnavailableError(what, reason) from error
 
 
-async def _refuse(what: str, response: aiohttp.ClientResponse) -> None:
+async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:
     """Raise what a status above 299 means."""
     if response.status >= 300:
         body = await response.read()
@@ -219,7 +219,7 @@ def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
     return body if body is None or len(body) <= LARGE_BYTES else io.BytesIO(body)
 
 
-def _hang_up(response: aiohttp.ClientResponse) -> None:
+def _abort_stream(response: aiohttp.ClientResponse) -> None:
     """End a stream that the server goes on with, without TLS's goodbye, which may take seconds
     and outlive the event loop."""
     if response.connection is not None and response.connection.transport is not None:

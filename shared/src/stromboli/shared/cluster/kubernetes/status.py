@@ -43,7 +43,7 @@ class _Status(_Part, frozen=True):
 _DECODER = msgspec.json.Decoder(_Status)
 
 
-def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.OutsideError:
+def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.ExternalError:
     """The error for an answer of HTTP status ``code``.
 
     ``what`` names verb and object; ``retry_after`` is the header of that name in seconds.
@@ -58,7 +58,7 @@ def translate(what: str, code: int, body: bytes, retry_after: str = "") -> error
     return _permanent(status, code, reason)(what, reason)
 
 
-def translate_event(what: str, body: bytes) -> errors.OutsideError:
+def translate_event(what: str, body: bytes) -> errors.ExternalError:
     """The error for an ERROR event in a watch, whose code stands in the Status only."""
     return translate(what, _read(500, body).code or 500, body)
 

@@ -9,7 +9,7 @@ Everything here is a pure function of its arguments and of the packaged files.
 """
 
 from stromboli.shared.jobspec.crds.catalog import documents, paths
-from stromboli.shared.jobspec.crds.check import violations
 from stromboli.shared.jobspec.crds.defaulting import apply_defaults
+from stromboli.shared.jobspec.crds.schema_validation import violations
 
 __all__ = ["apply_defaults", "documents", "paths", "violations"]

@@ -1,4 +1,4 @@
-"""Writes the definitions anew after an edit of `source/`; with `--check` it only compares.
+"""Writes the definitions again after an edit of `source/`; with `--check` it only compares.
 
     python -m stromboli.shared.jobspec.crds [--check]
 
@@ -12,7 +12,7 @@ from stromboli.shared.jobspec.crds import compose
 if sys.argv[1:] == ["--check"]:
     stale = [
         path.name
-        for path, text in compose.composed().items()
+        for path, text in compose.compose_all().items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     if stale:

@@ -27,7 +27,7 @@ class _Writer(yaml.SafeDumper):
         return True
 
 
-def composed() -> dict[pathlib.Path, str]:
+def compose_all() -> dict[pathlib.Path, str]:
     """What each file for `kubectl` should hold, from the sources. Raises KeyError for a `x-use`
     of a piece that is not there."""
     fragments = catalog.read_yaml(FRAGMENTS)
@@ -40,7 +40,7 @@ def composed() -> dict[pathlib.Path, str]:
 
 def write() -> None:
     """Writes the files for `kubectl`."""
-    for path, text in composed().items():
+    for path, text in compose_all().items():
         path.write_text(text, encoding="utf-8")
 
 

@@ -18,11 +18,11 @@ from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.shared.jobspec import crds
-from stromboli.shared.jobspec.crds import comparing
+from stromboli.shared.jobspec.crds import definition_diff
 from stromboli.shared.runtime import settings
 
 
-class Definition(msgspec.Struct, frozen=True):
+class InstalledDefinition(msgspec.Struct, frozen=True):
     """A definition after all. ``lacks``: what one that was there before lacks of ours."""
 
     name: str
@@ -34,7 +34,7 @@ class Definition(msgspec.Struct, frozen=True):
             return f"{self.name}: created"
         if not self.lacks:
             return f"{self.name}: was there, and has all that is needed"
-        return f"{self.name}: was there and stays; it lacks {comparing.shortened(self.lacks)}"
+        return f"{self.name}: was there and stays; it lacks {definition_diff.shortened(self.lacks)}"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,24 +43,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubernetes: KubernetesSettings = KubernetesSettings()
 
 
-async def missing_ones(cluster: port.Cluster) -> tuple[Definition, ...]:
+async def install_missing(cluster: port.Cluster) -> tuple[InstalledDefinition, ...]:
     """Create what is missing; every definition of ours as it is then. Raises OutsideError."""
     found = []
     for document in crds.documents():
         name = document["metadata"]["name"]
         try:
             await cluster.create(kinds.DEFINITIONS, "", msgspec.json.encode(document))
-            found.append(Definition(name, is_new=True))
+            found.append(InstalledDefinition(name, is_new=True))
         except errors.AlreadyExistsError:
             other = msgspec.json.decode(await cluster.get(kinds.DEFINITIONS, "", name))
-            found.append(Definition(name, is_new=False, lacks=comparing.lacking(document, other)))
+            found.append(
+                InstalledDefinition(
+                    name, is_new=False, lacks=definition_diff.missing_parts(document, other)
+                )
+            )
     return tuple(found)
 
 
 async def _main() -> None:
     given = settings.load(Settings, "install", os.environ)
     async with KubernetesCluster(given.kubernetes) as cluster:
-        found = await missing_ones(cluster)
+        found = await install_missing(cluster)
     sys.stdout.writelines(f"{definition}\n" for definition in found)
     if any(definition.lacks for definition in found):
         sys.exit(
@@ -72,5 +76,5 @@ async def _main() -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(_main())
-    except (settings.SettingsError, errors.OutsideError) as error:
+    except (settings.SettingsError, errors.ExternalError) as error:
         sys.exit(str(error))

@@ -87,11 +87,11 @@ def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         translated["properties"] = {name: _translate(child) for name, child in properties.items()}
-        translated["additionalProperties"] = _others(schema)
+        translated["additionalProperties"] = _additional_properties(schema)
     return translated
 
 
-def _others(schema: Mapping[str, Any]) -> Any:
+def _additional_properties(schema: Mapping[str, Any]) -> Any:
     """What may stand in an object beside its named fields."""
     if "additionalProperties" in schema:
         return _translate(schema["additionalProperties"])

@@ -16,16 +16,25 @@ from stromboli.shared.jobspec.job_plugins import (
     svc,
     tensorflow,
 )
-from stromboli.shared.jobspec.job_plugins.base import Addition, Plugin, Pod
+from stromboli.shared.jobspec.job_plugins.base import Plugin, PluginObject, Pod
 
-__all__ = ["ENTRY_POINTS", "OWN", "Addition", "Plugin", "Plugins", "Pod", "implied", "load"]
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINTS",
+    "Plugin",
+    "PluginObject",
+    "Plugins",
+    "Pod",
+    "load",
+    "with_required_plugins",
+]
 
 ENTRY_POINTS = "stromboli.job_plugins"
 """Group of entry points by which another package adds a plugin: name -> class."""
 Plugins = Mapping[str, Plugin]
 """Name -> plugin, in the order in which they shape a pod."""
 
-OWN: Plugins = {
+BUILT_IN: Plugins = {
     "env": env.Env(),
     "svc": svc.Svc(),
     "ssh": ssh.Ssh(),
@@ -40,7 +49,7 @@ _NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
 """Plugins whose pods find each other by name."""
 
 
-def implied(
+def with_required_plugins(
     asked: Mapping[str, tuple[str, ...] | None] | None,
 ) -> dict[str, tuple[str, ...] | None]:
     """The plugins a job asks for, and those that these need."""
@@ -67,7 +76,7 @@ def load() -> Plugins:
                 f"entry point {point.name} of {ENTRY_POINTS} is {point.value}, which derives not "
                 "from stromboli.shared.jobspec.job_plugins.Plugin"
             )
-        if point.name in OWN:
+        if point.name in BUILT_IN:
             raise ValueError(f"entry point {point.name} of {ENTRY_POINTS} has a name of ours")
         others[point.name] = plugin
-    return {**OWN, **dict(sorted(others.items()))}
+    return {**BUILT_IN, **dict(sorted(others.items()))}

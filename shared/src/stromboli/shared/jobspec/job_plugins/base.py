@@ -24,7 +24,7 @@ Pod = dict[str, Any]
 Secret = Literal["", "ssh-keys"]
 
 
-class Addition(msgspec.Struct, frozen=True, kw_only=True):
+class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object that belongs to the job as a whole.
 
     ``content``: its fields at top level, such as ``spec`` or ``data``. ``follows``: it is brought
@@ -62,15 +62,15 @@ class Plugin:
         known = ", ".join(sorted(self.defaults)) or "none"
         return f"{', '.join(ignored)} ignored: unknown; known are {known}" if ignored else ""
 
-    def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
+    def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod of this job can be made, empty if nothing is in the way."""
         return ""
 
-    def objects(self, job: Job, arguments: Sequence[str]) -> Iterable[Addition]:
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterable[PluginObject]:
         """Objects beside the pods."""
         return ()
 
-    def shape(
+    def mutate_pod(
         self, pod: Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Add to the pod with this index of a task what it needs."""

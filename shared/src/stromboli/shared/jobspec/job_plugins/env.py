@@ -15,7 +15,7 @@ class Env(base.Plugin):
         """It takes no arguments and minds none."""
         return ""
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Add the index."""

@@ -15,7 +15,7 @@ class Hcclrank(base.Plugin):
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker"}
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Annotate the pod, unless somebody did."""

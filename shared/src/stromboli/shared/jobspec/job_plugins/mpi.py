@@ -15,14 +15,14 @@ class Mpi(base.Plugin):
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
 
-    def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
+    def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Nobody would start the workers' processes."""
         master = self.asked(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""
         return f"there is no task {master!r} to be the master; name one with --master=<task>"
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Open the port; tell the master where its workers are."""

@@ -22,7 +22,7 @@ class Pytorch(base.Plugin):
         "wait-master-image": "busybox:1.36.1",
     }
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Add port and variables to the containers of every task; without a master nothing."""

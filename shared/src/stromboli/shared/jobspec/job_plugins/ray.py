@@ -26,14 +26,14 @@ class Ray(base.Plugin):
         "clientPort": 10001,
     }
 
-    def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
+    def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
         """Workers would have no cluster to join."""
         head = self.asked(arguments)["head"]
         if base.task_named(job, head) is not None:
             return ""
         return f"there is no task {head!r} to be the head; name one with --head=<task>"
 
-    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.Addition]:
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Service ``<job>-head-svc``."""
         asked = self.asked(arguments)
         ports = [
@@ -41,13 +41,13 @@ class Ray(base.Plugin):
             for flag, name in PORTS.items()
         ]
         selector = {**base.pods_of(job), keys.TASK_SPEC: asked["head"]}
-        yield base.Addition(
+        yield base.PluginObject(
             kind=kinds.SERVICES,
             name=f"{job.metadata.name}-head-svc",
             content={"spec": {"selector": selector, "ports": ports}},
         )
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Replace the command of the head's and the workers' Ray container."""

@@ -43,7 +43,7 @@ class Ssh(base.Plugin):
             found = f"ssh-port={asked['ssh-port']}: a port is 1 to 65535"
         return found
 
-    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.Addition]:
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """The Secret. Keys of the user's own stand in the arguments; others are made with it."""
         asked = self.asked(arguments)
         data = {CONFIG: _config(job, _port(asked["ssh-port"]))}
@@ -52,7 +52,7 @@ class Ssh(base.Plugin):
         if is_given:
             data |= {PRIVATE_KEY: private, PUBLIC_KEY: public, AUTHORIZED_KEYS: public}
         encoded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
-        yield base.Addition(
+        yield base.PluginObject(
             kind=kinds.SECRETS,
             name=secret_name(job),
             content={"data": encoded},
@@ -60,7 +60,7 @@ class Ssh(base.Plugin):
             secret="" if is_given else "ssh-keys",
         )
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Mount the files. ssh refuses a key of root's that others may read; elsewhere the user is

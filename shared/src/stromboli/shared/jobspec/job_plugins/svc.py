@@ -24,10 +24,10 @@ class Svc(base.Plugin):
         "inject-hosts-env": True,
     }
 
-    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.Addition]:
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
         """ConfigMap, Service and, unless disabled, NetworkPolicy."""
         asked, name = self.asked(arguments), job.metadata.name
-        yield base.Addition(
+        yield base.PluginObject(
             kind=kinds.CONFIG_MAPS,
             name=config_map_name(job),
             content={"data": host_lists(job)},
@@ -38,13 +38,15 @@ class Svc(base.Plugin):
             "selector": base.pods_of(job),
             "publishNotReadyAddresses": asked["publish-not-ready-addresses"],
         }
-        yield base.Addition(kind=kinds.SERVICES, name=name, content={"spec": service})
+        yield base.PluginObject(kind=kinds.SERVICES, name=name, content={"spec": service})
         if not asked["disable-network-policy"]:
             ours = {"podSelector": {"matchLabels": base.pods_of(job)}}
             policy = {**ours, "ingress": [{"from": [ours]}], "policyTypes": ["Ingress"]}
-            yield base.Addition(kind=kinds.NETWORK_POLICIES, name=name, content={"spec": policy})
+            yield base.PluginObject(
+                kind=kinds.NETWORK_POLICIES, name=name, content={"spec": policy}
+            )
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Give the pod its name, the files and the variables."""

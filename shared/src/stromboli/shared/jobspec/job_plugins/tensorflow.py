@@ -17,7 +17,7 @@ class Tensorflow(base.Plugin):
 
     defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
 
-    def shape(
+    def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
         """Add the cluster; a single process needs none."""

@@ -6,15 +6,15 @@ events, plugins and fields come from the Python rules, so there is one source.
 
 `pods.yaml` belongs to every installation: an API server judges pods by itself, so a door that is
 shut keeps nobody's pods out. The others are for clusters without our webhooks: beside webhooks they
-would speak first and hide what only the door can know, such as a queue that is closed.
+would speak first and hide what only admission can know, such as a queue that is closed.
 """
 
 from stromboli.shared.jobspec.policies.manifests import (
     SCHEDULER_NAMES,
     documents,
-    not_of_a_job,
+    not_created_for_a_job,
     ours,
     paths,
 )
 
-__all__ = ["SCHEDULER_NAMES", "documents", "not_of_a_job", "ours", "paths"]
+__all__ = ["SCHEDULER_NAMES", "documents", "not_created_for_a_job", "ours", "paths"]

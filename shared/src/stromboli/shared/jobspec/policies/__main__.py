@@ -1,4 +1,4 @@
-"""Writes the policies anew after an edit of the rules; with `--check` it only compares.
+"""Writes the policies again after an edit of the rules; with `--check` it only compares.
 
     python -m stromboli.shared.jobspec.policies [--check]
 

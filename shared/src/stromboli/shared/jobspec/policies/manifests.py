@@ -36,7 +36,7 @@ _NAMED_AT: dict[Kind[Any], str] = {
     kinds.PODS: "?spec.?schedulerName",
 }
 """Where an object says whose it is."""
-_ONCE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
+_ONE_LINE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
 """Judged when they are made: others change them later."""
 
 
@@ -93,7 +93,7 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
         *({"name": f"{name}Found", "expression": expression} for name, expression in own.items()),
         {"name": "found", "expression": found},
     ]
-    operations = ["CREATE"] if plural in _ONCE else ["CREATE", "UPDATE"]
+    operations = ["CREATE"] if plural in _ONE_LINE else ["CREATE", "UPDATE"]
     return _document(
         f"{plural}.stromboli.sh",
         {
@@ -112,7 +112,7 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
     )
 
 
-def _asked(
+def _match_conditions(
     plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
 ) -> Document:
     """Whose changes are asked about. The PodGroup of a job is made by the controller after the job
@@ -120,7 +120,9 @@ def _asked(
     group is a job's."""
     conditions = ours(_KINDS[plural], scheduler_names)
     if plural == kinds.POD_GROUPS.plural:
-        conditions = [{"name": "not-of-a-job", "expression": not_of_a_job(service_accounts)}]
+        conditions = [
+            {"name": "not-of-a-job", "expression": not_created_for_a_job(service_accounts)}
+        ]
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule(plural, ["CREATE", "UPDATE"])]},
@@ -128,7 +130,7 @@ def _asked(
     }
 
 
-def not_of_a_job(service_accounts: Sequence[str]) -> str:
+def not_created_for_a_job(service_accounts: Sequence[str]) -> str:
     """That an object is not a child of a job, as services of ours make it."""
     spared = (
         "object.?metadata.?ownerReferences.orValue([])"
@@ -143,7 +145,7 @@ def _submitter(
     plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
 ) -> Document:
     variables, validation = permissions.of_submitter(plural, service_accounts)
-    spec = _asked(plural, scheduler_names, service_accounts)
+    spec = _match_conditions(plural, scheduler_names, service_accounts)
     return _document(
         f"{plural}-submitter.stromboli.sh",
         {**spec, "variables": variables, "validations": [validation]},
@@ -160,7 +162,7 @@ def _permission(
     return _document(
         f"{plural}-{kind.plural}.stromboli.sh",
         {
-            **_asked(plural, scheduler_names, service_accounts),
+            **_match_conditions(plural, scheduler_names, service_accounts),
             "paramKind": {"apiVersion": kind.api_version, "kind": kind.kind},
             "variables": permissions.variables(plural, kind, service_accounts),
             "validations": [permissions.validation(plural, kind)],

@@ -26,7 +26,7 @@ SUBMITTED = (*_AT, kinds.JOB_FLOWS.plural)
 _MAKERS = (kinds.CRON_JOBS.plural, kinds.JOB_FLOWS.plural)
 
 
-def _noted(of: str, key: str) -> str:
+def _annotation(of: str, key: str) -> str:
     return f"{of}.?metadata.?annotations[?'{key}'].orValue('')"
 
 
@@ -66,12 +66,13 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
     }
     made = {
         "isService": _is_service(accounts),
-        "user": f"variables.isService ? {_noted('object', keys.USER)} : request.userInfo.username",
-        "memberOf": f"variables.isService ? {_noted('object', keys.USER_GROUPS)}.split('\\n')"
+        "user": f"variables.isService ? {_annotation('object', keys.USER)}"
+        " : request.userInfo.username",
+        "memberOf": f"variables.isService ? {_annotation('object', keys.USER_GROUPS)}.split('\\n')"
         " : request.userInfo.?groups.orValue([])",
         "isRestricted": f"{json.dumps(list(lists.values()))}"
         ".exists(k, k in params.?metadata.?annotations.orValue({}))",
-        **{word: _names(_noted("params", key)) for word, key in lists.items()},
+        **{word: _names(_annotation("params", key)) for word, key in lists.items()},
         "isAllowed": "!variables.isRestricted"
         " || object.?metadata.?namespace.orValue('') in variables.namespaces"
         " || variables.user in variables.users"
@@ -100,11 +101,11 @@ def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], 
     webhooks none is written, and what a client writes is its own name and groups."""
     user, groups = keys.USER, keys.USER_GROUPS
     same = " && ".join(
-        f"{_noted('object', key)} == {_noted('oldObject', key)}" for key in (user, groups)
+        f"{_annotation('object', key)} == {_annotation('oldObject', key)}" for key in (user, groups)
     )
     own = (
-        f"{_noted('object', user)} in ['', request.userInfo.username]"
-        f" && {_names(_noted('object', groups))}"
+        f"{_annotation('object', user)} in ['', request.userInfo.username]"
+        f" && {_names(_annotation('object', groups))}"
         ".all(g, g in request.userInfo.?groups.orValue([]))"
     )
     fixed = plural not in _MAKERS

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stromboli.shared import keys, network
+from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats import cron
 from stromboli.shared.jobspec import job_plugins
@@ -34,7 +34,7 @@ def _tiers(wish: str) -> str:
     neither = f"{wish}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
     return (
         f"({number} && {name} ? 'both highestTierAllowed and highestTierName'"
-        f" : {neither} ? '{network.NO_TIER}' : '')"
+        f" : {neither} ? '{network_topology.NO_TIER}' : '')"
     )
 
 
@@ -142,7 +142,7 @@ def _of_jobs() -> Rules:
         "policies": " + ".join(_policy_rules("variables.policies", "'spec.policies'")),
         "taskPolicies": f"{tasks}.map(t, ({of_tasks}).join('; ')).filter(m, m != '')",
         "plugins": "has(object.spec.plugins) ? object.spec.plugins"
-        f".filter(name, !(name in {_list(sorted(job_plugins.OWN))}))"
+        f".filter(name, !(name in {_list(sorted(job_plugins.BUILT_IN))}))"
         ".map(name, 'spec.plugins.' + name + ': is unknown') : []",
         "mounts": "variables.volumes.filter(v, variables.volumes"
         ".filter(o, o.mountPath == v.mountPath).size() > 1)"
@@ -275,8 +275,8 @@ def _of_cron_jobs() -> Rules:
             "'spec.timeZone: is not the name of a time zone'",
         ),
         "name": _when(
-            f"object.metadata.name.size() > {cron_jobs.LONGEST_NAME}",
-            f"'metadata.name: at most {cron_jobs.LONGEST_NAME} characters'",
+            f"object.metadata.name.size() > {cron_jobs.MAX_NAME_LENGTH}",
+            f"'metadata.name: at most {cron_jobs.MAX_NAME_LENGTH} characters'",
         ),
     }
 

@@ -12,40 +12,40 @@ from stromboli.shared.jobspec.validation import patch
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
-MOST_VALUES = 50_000
+MAX_VALUES = 50_000
 """Values of one object: validated within half a second if all are wrong. The schema validator finds
 every error before it reports one, and holds the interpreter's lock."""
-MOST_TASKS = 1_000
+MAX_TASKS = 1_000
 """Tasks of a job. A task has as many replicas as it likes."""
-MOST_CONTAINERS = 100
+MAX_CONTAINERS = 100
 """Containers of a pod, and init containers."""
-MOST_PLUGINS = 100
+MAX_PLUGINS = 100
 """Job plugins of a job."""
-MOST_ARGUMENTS = 10_000
+MAX_ARGUMENTS = 10_000
 """Words of one container's command and args, or of one job plugin's."""
-MOST_VARIABLES = 2_000
+MAX_VARIABLES = 2_000
 """Entries of one container's env; envFrom takes more from a ConfigMap."""
 TOO_DEEP = Violation(
     path="",
     reason="is nested too deeply to be read",
-    expected=f"at most {patch.MOST_LEVELS} objects and lists within each other",
+    expected=f"at most {patch.MAX_DEPTH} objects and lists within each other",
 )
 
 
 def violations(document: Document) -> tuple[Violation, ...]:
     """In which ways the object is too large, at most a few. O(values), without recursion."""
     levels, values = _measured(document)
-    if levels > patch.MOST_LEVELS:
+    if levels > patch.MAX_DEPTH:
         return (TOO_DEEP,)
-    if values > MOST_VALUES:
-        why = f"has more than {MOST_VALUES} values"
+    if values > MAX_VALUES:
+        why = f"has more than {MAX_VALUES} values"
         return (Violation(path="", reason=why, expected="several objects, or replicas of a task"),)
     return tuple(
         violation for path, spec in _job_specs(document) for violation in _of_job(spec, path)
     )
 
 
-def values(document: Any) -> int:
+def count_values(document: Any) -> int:
     """How many values an object has, up to one more than it may have."""
     return _measured(document)[1]
 
@@ -54,12 +54,12 @@ def _measured(document: Any) -> tuple[int, int]:
     """Levels and values, counted until one of them is too many."""
     level: list[Any] = [document]
     levels = count = 0
-    while level and levels <= patch.MOST_LEVELS and count <= MOST_VALUES:
+    while level and levels <= patch.MAX_DEPTH and count <= MAX_VALUES:
         levels += 1
         inner: list[Any] = []
         for outer in level:
             count += len(outer)
-            if count > MOST_VALUES:
+            if count > MAX_VALUES:
                 break
             members = outer.values() if isinstance(outer, dict) else outer
             inner += [member for member in members if isinstance(member, dict | list)]
@@ -81,16 +81,16 @@ def _job_specs(document: Document) -> Iterator[tuple[str, Document]]:
 def _of_job(spec: Document, path: str) -> Iterator[Violation]:
     plugins = spec.get("plugins")
     plugins = plugins if isinstance(plugins, dict) else {}
-    if len(plugins) > MOST_PLUGINS:
-        why, most = f"{len(plugins)} plugins", f"at most {MOST_PLUGINS}"
+    if len(plugins) > MAX_PLUGINS:
+        why, most = f"{len(plugins)} plugins", f"at most {MAX_PLUGINS}"
         yield Violation(path=f"{path}.plugins", reason=why, expected=most)
         return
     for name, arguments in plugins.items():
-        yield from _longer(arguments, f"{path}.plugins.{name[:100]}", "arguments", MOST_ARGUMENTS)
+        yield from _too_many(arguments, f"{path}.plugins.{name[:100]}", "arguments", MAX_ARGUMENTS)
     tasks = spec.get("tasks")
     if not isinstance(tasks, list):
         return
-    many = tuple(_longer(tasks, f"{path}.tasks", "tasks", MOST_TASKS))
+    many = tuple(_too_many(tasks, f"{path}.tasks", "tasks", MAX_TASKS))
     yield from many
     for index, task in enumerate(() if many else tasks):
         template = task.get("template") if isinstance(task, dict) else None
@@ -102,7 +102,7 @@ def _of_job(spec: Document, path: str) -> Iterator[Violation]:
 def _of_pod(spec: Document, path: str) -> Iterator[Violation]:
     for part in ("containers", "initContainers"):
         containers = spec.get(part)
-        many = tuple(_longer(containers, f"{path}.{part}", "containers", MOST_CONTAINERS))
+        many = tuple(_too_many(containers, f"{path}.{part}", "containers", MAX_CONTAINERS))
         yield from many
         if many or not isinstance(containers, list):
             continue
@@ -111,12 +111,12 @@ def _of_pod(spec: Document, path: str) -> Iterator[Violation]:
                 where = f"{path}.{part}[{index}]"
                 for words in ("command", "args"):
                     found = container.get(words)
-                    yield from _longer(found, f"{where}.{words}", "words", MOST_ARGUMENTS)
+                    yield from _too_many(found, f"{where}.{words}", "words", MAX_ARGUMENTS)
                 for listed in ("env", "envFrom"):
                     found = container.get(listed)
-                    yield from _longer(found, f"{where}.{listed}", "entries", MOST_VARIABLES)
+                    yield from _too_many(found, f"{where}.{listed}", "entries", MAX_VARIABLES)
 
 
-def _longer(value: Any, path: str, what: str, most: int) -> Iterator[Violation]:
+def _too_many(value: Any, path: str, what: str, most: int) -> Iterator[Violation]:
     if isinstance(value, list) and len(value) > most:
         yield Violation(path=path, reason=f"{len(value)} {what}", expected=f"at most {most}")

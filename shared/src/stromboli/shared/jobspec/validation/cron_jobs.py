@@ -12,7 +12,7 @@ from stromboli.shared.jobspec.validation import naming
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
-LONGEST_NAME = 52
+MAX_NAME_LENGTH = 52
 """Its jobs are called ``<name>-<minute>``, eleven characters more, and their pods after them."""
 SOME_TIME = "-29345775"
 """What its jobs' names have in our time: two digits more only where it is due within a minute."""
@@ -38,11 +38,11 @@ def _of_name(made: CronJob) -> Iterator[Violation]:
             reason=f"{name!r} is not a name",
             expected=naming.SUBDOMAIN_EXPECTED,
         )
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         yield Violation(
             path="metadata.name",
             reason=f"has {len(name)} characters, and jobs get eleven more",
-            expected=f"at most {LONGEST_NAME} characters",
+            expected=f"at most {MAX_NAME_LENGTH} characters",
         )
 
 

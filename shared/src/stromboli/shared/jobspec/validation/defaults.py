@@ -1,4 +1,4 @@
-"""What the door fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
+"""What admission fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
 
 from stromboli.shared import keys
 from stromboli.shared.api import batch, scheduling
@@ -34,7 +34,7 @@ def of_job(
         additions += _of_task(task, index, is_array=spec.array is not None)
     if spec.min_available == 0:
         is_array = spec.array is not None
-        total = sum(_least(task, is_array=is_array) for task in spec.tasks)
+        total = sum(_default_min_available(task, is_array=is_array) for task in spec.tasks)
         if total >= 0:  # else a negative number of replicas would be told of here, too
             additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
@@ -54,7 +54,7 @@ def min_available(task: batch.TaskSpec) -> int:
     return task.replicas
 
 
-def _least(task: batch.TaskSpec, *, is_array: bool) -> int:
+def _default_min_available(task: batch.TaskSpec, *, is_array: bool) -> int:
     """An array is no gang unless it says so: its indexes need nothing of each other."""
     if is_array and task.min_available is None:
         return min(1, task.replicas)
@@ -67,7 +67,7 @@ def _of_task(task: batch.TaskSpec, index: int, *, is_array: bool) -> list[Add]:
     if not task.name:
         additions.append(Add(path=pointer(*at, "name"), value=f"default{index}"))
     if task.min_available is None:
-        least = _least(task, is_array=is_array)
+        least = _default_min_available(task, is_array=is_array)
         if least >= 0:
             additions.append(Add(path=pointer(*at, "minAvailable"), value=least))
     if task.max_retry == 0:
@@ -82,7 +82,9 @@ def _of_task(task: batch.TaskSpec, index: int, *, is_array: bool) -> list[Add]:
 def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
     if not plugins:
         return []
-    needed = sorted(job_plugins.implied(plugins).keys() - plugins.keys(), reverse=True)
+    needed = sorted(
+        job_plugins.with_required_plugins(plugins).keys() - plugins.keys(), reverse=True
+    )
     return [Add(path=f"/spec/plugins/{name}", value=[]) for name in needed]
 
 

@@ -6,7 +6,7 @@ A name may stand twice: as in the reference, the last of them counts.
 from collections.abc import Iterator
 
 from stromboli.shared.api.flow import JobFlow
-from stromboli.shared.jobspec import dependencies
+from stromboli.shared.jobspec import dependency_cycles
 from stromboli.shared.jobspec.validation import naming
 from stromboli.shared.messages.admission import Violation
 
@@ -24,12 +24,12 @@ def violations(made: JobFlow) -> Iterator[Violation]:
                 yield Violation(
                     path=f"spec.flows[{index}].dependsOn.targets[{number}]",
                     reason=f"there is no flow {target!r}",
-                    expected=f"one of {naming.listed(known, flow.name) or 'none'}",
+                    expected=f"one of {naming.join_limited(known, flow.name) or 'none'}",
                 )
-    waiting = dependencies.in_a_cycle(targets)
+    waiting = dependency_cycles.members_of_cycles(targets)
     if waiting:
         yield Violation(
             path="spec.flows",
-            reason=f"flows wait for each other: {naming.listed(sorted(waiting))}",
+            reason=f"flows wait for each other: {naming.join_limited(sorted(waiting))}",
             expected="targets without a cycle",
         )

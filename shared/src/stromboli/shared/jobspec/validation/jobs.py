@@ -9,36 +9,36 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import keys, network
+from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import indexes
-from stromboli.shared.jobspec import debug_tools, dependencies, job_order, job_plugins
+from stromboli.shared.jobspec import debug_tools, dependency_cycles, job_dependencies, job_plugins
 from stromboli.shared.jobspec.validation import naming, pod_template, policies, topology
 from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation.defaults import min_available
 from stromboli.shared.messages.admission import Violation
 
 
-def created(
+def validate_create(
     job: batch.Job,
     queues: Mapping[str, Queue],
     plugins: job_plugins.Plugins,
-    tiers: network.Tiers | None = None,
+    tiers: network_topology.Tiers | None = None,
 ) -> Iterator[Violation]:
     """Everything wrong with a new, completed job. ``plugins``: those that can be carried out;
     ``tiers``: of the network, None if nobody knows."""
-    yield from of_itself(job)
+    yield from validate_alone(job)
     yield from of_plugins(job, plugins)
-    yield from queue_rules.takes_work(job.spec.queue, queues)
-    yield from topology.unheld(job.spec.network_topology, "spec.networkTopology", tiers)
+    yield from queue_rules.validate_open(job.spec.queue, queues)
+    yield from topology.unsatisfiable(job.spec.network_topology, "spec.networkTopology", tiers)
     for index, task in enumerate(job.spec.tasks):
         if task.partition_policy is not None:
             path = f"spec.tasks[{index}].partitionPolicy.networkTopology"
-            yield from topology.unheld(task.partition_policy.network_topology, path, tiers)
+            yield from topology.unsatisfiable(task.partition_policy.network_topology, path, tiers)
 
 
-def of_itself(job: batch.Job) -> Iterator[Violation]:
+def validate_alone(job: batch.Job) -> Iterator[Violation]:
     """Everything that is wrong with a new job whatever is around it."""
     spec = job.spec
     if not naming.is_label(job.metadata.name):
@@ -73,7 +73,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
-    yield from debug_tools.problems(job)
+    yield from debug_tools.violations(job)
 
 
 def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
@@ -91,9 +91,9 @@ AFTER_PATH = f"metadata.annotations[{keys.AFTER}]"
 
 def _of_order(job: batch.Job) -> Iterator[Violation]:
     try:
-        waits = job_order.of(job)
+        waits = job_dependencies.of(job)
     except ValueError as error:
-        yield Violation(path=AFTER_PATH, reason=str(error), expected=job_order.FORM)
+        yield Violation(path=AFTER_PATH, reason=str(error), expected=job_dependencies.FORM)
         return
     if job.metadata.name in {wait.job for wait in waits}:
         yield Violation(
@@ -101,8 +101,8 @@ def _of_order(job: batch.Job) -> Iterator[Violation]:
         )
 
 
-def missing(name: str) -> Violation:
-    """What is wrong with waiting for a job that is not there: a slip of the pen waits for ever."""
+def missing_dependency(name: str) -> Violation:
+    """What is wrong with waiting for a job that is not there: a typo waits for ever."""
     return Violation(
         path=AFTER_PATH,
         reason=f"there is no job {name} in this namespace",
@@ -110,7 +110,7 @@ def missing(name: str) -> Violation:
     )
 
 
-def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
+def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
     """Everything wrong with a change of a job's spec."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
@@ -132,7 +132,7 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
     if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
         yield from _of_order(job)
     if job.metadata.annotation(keys.TOOLS) != before.metadata.annotation(keys.TOOLS):
-        yield from debug_tools.problems(job)
+        yield from debug_tools.violations(job)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):
@@ -226,9 +226,11 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
         problem = carried[name].problem(arguments or ())
         if problem:
             yield Violation(path=path, reason=problem, expected="arguments that can be read")
-        obstacle = carried[name].obstacle(job, arguments or ())
-        if obstacle:
-            yield Violation(path=path, reason=obstacle, expected="a job that the plugin can serve")
+        job_problem = carried[name].job_problem(job, arguments or ())
+        if job_problem:
+            yield Violation(
+                path=path, reason=job_problem, expected="a job that the plugin can serve"
+            )
 
 
 def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
@@ -273,7 +275,7 @@ def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
     names = {task.name for task in tasks}
     known = sorted(names)
     for index, task in enumerate(tasks):
-        others = naming.listed(known, task.name)
+        others = naming.join_limited(known, task.name)
         for wanted in needs.get(task.name, ()):
             if wanted not in names:
                 yield Violation(
@@ -281,11 +283,11 @@ def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
                     reason=f"there is no task {wanted!r}",
                     expected=f"one of {others}" if others else "none: the job has no other task",
                 )
-    waiting = dependencies.in_a_cycle(needs)
+    waiting = dependency_cycles.members_of_cycles(needs)
     if waiting:
         yield Violation(
             path="spec.tasks",
-            reason=f"tasks wait for each other: {naming.listed(sorted(waiting))}",
+            reason=f"tasks wait for each other: {naming.join_limited(sorted(waiting))}",
             expected="dependencies without a cycle",
         )
 

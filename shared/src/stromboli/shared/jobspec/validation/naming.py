@@ -17,7 +17,7 @@ VALUE_EXPECTED = (
     "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 )
 
-_MOST_LISTED = 10
+_MAX_LISTED = 10
 """Names that a refusal lists: one sees what is meant, and a thousand refusals are no novel."""
 NATIVE = ("cpu", "memory", "ephemeral-storage")
 """What a node itself gives to containers, in any amount; anything else comes in whole pieces."""
@@ -49,9 +49,9 @@ def is_label_value(value: str) -> bool:
     return not value or (len(value) <= 63 and _PART.fullmatch(value) is not None)
 
 
-def listed(names: Sequence[str], without: str = "") -> str:
+def join_limited(names: Sequence[str], without: str = "") -> str:
     """Names as a refusal lists them: the first ones, and how many more. ``without``: one of them
     that is not meant."""
-    first = [name for name in names[: _MOST_LISTED + 1] if name != without][:_MOST_LISTED]
+    first = [name for name in names[: _MAX_LISTED + 1] if name != without][:_MAX_LISTED]
     more = len(names) - len(first) - bool(without)
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")

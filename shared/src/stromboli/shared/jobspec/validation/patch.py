@@ -7,7 +7,7 @@ import msgspec
 
 Document = dict[str, Any]
 """A JSON object as it was submitted. Only this module and the schema checks look inside one."""
-MOST_LEVELS = 100
+MAX_DEPTH = 100
 """Objects and lists within each other: several times what a pod template needs, and a tenth of what
 Python can follow."""
 
@@ -54,7 +54,7 @@ def merged(before: Document, wanted: Document) -> Document:
 
 
 def _over(before: Any, wanted: Any) -> Any:
-    """Members of objects one by one, so that defaults which the door filled in stay; lists of the
+    """Members of objects one by one, so that defaults which admission filled in stay; lists of the
     same length likewise; all else as wanted."""
     if isinstance(before, dict) and isinstance(wanted, dict):
         return {
@@ -77,7 +77,7 @@ def is_too_deep(value: Any) -> bool:
     """Whether objects and lists stand in each other more than ``MOST_LEVELS`` deep. Costs 60 ns a
     member, and no stack."""
     level = [value]
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for outer in level

@@ -24,16 +24,16 @@ from stromboli.shared.jobspec.validation.patch import Add, Document, pointer
 from stromboli.shared.messages.admission import Violation
 
 ALLOWED = (keys.ALLOWED_NAMESPACES, keys.ALLOWED_USERS, keys.ALLOWED_GROUPS)
-RECORDED: tuple[Kind[Any], ...] = (
+SUBMITTER_KINDS: tuple[Kind[Any], ...] = (
     kinds.JOBS,
     kinds.POD_GROUPS,
     kinds.JOB_FLOWS,
     kinds.CRON_JOBS,
 )
 """Kinds of which the submitter is recorded."""
-MAKERS = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
+WORKLOAD_KINDS = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
 """Kinds that make jobs: whoever changes their spec becomes their submitter."""
-MOST_GROUPS, LONGEST_GROUPS = 500, 16 * 1024
+MAX_GROUPS, MAX_GROUPS_LENGTH = 500, 16 * 1024
 """Groups that are recorded, and the characters of all of them. What is beyond gives no right."""
 
 
@@ -81,7 +81,7 @@ def annotations(submitter: Submitter) -> dict[str, str]:
     size = 0
     for group in sorted({*submitter.groups} - {""}):
         size += len(group) + 1
-        if "\n" not in group and len(kept) < MOST_GROUPS and size <= LONGEST_GROUPS:
+        if "\n" not in group and len(kept) < MAX_GROUPS and size <= MAX_GROUPS_LENGTH:
             kept.append(group)
     return {keys.USER: submitter.name} | ({keys.USER_GROUPS: "\n".join(kept)} if kept else {})
 
@@ -92,12 +92,12 @@ def identity_of(metadata: meta.ObjectMeta) -> dict[str, str]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def record(
+def submitter_patch(
     kind: Kind[Any], document: Document, before: Document | None, submitter: Submitter
 ) -> tuple[Add, ...]:
     """What records the submitter of a new object, or of a changed one that makes jobs; over
     whatever the object claims. Nothing for an object whose metadata cannot be read."""
-    if kind not in RECORDED or not submitter.name or (before and kind not in MAKERS):
+    if kind not in SUBMITTER_KINDS or not submitter.name or (before and kind not in WORKLOAD_KINDS):
         return ()
     metadata, earlier = document.get("metadata"), _annotations_of(before or {})
     held = metadata.get("annotations") if isinstance(metadata, dict) else None
@@ -124,15 +124,15 @@ def _annotations_of(document: Document) -> dict[str, Any]:
     return held if isinstance(held, dict) else {}
 
 
-def forged(
+def forged_submitter(
     kind: Kind[Any], read: meta.Object, old: meta.Object | None, submitter: Submitter | None
 ) -> Iterator[Violation]:
     """What is wrong with the submitter that an object names. ``submitter``: who asks for the
     change; None for a service of ours, which writes for others."""
-    if kind not in RECORDED:
+    if kind not in SUBMITTER_KINDS:
         return
     now, then = identity_of(read.metadata), identity_of(old.metadata) if old else {}
-    stays = old is not None and kind not in MAKERS
+    stays = old is not None and kind not in WORKLOAD_KINDS
     if now == then or (submitter is None and not stays):
         return
     claimed = {key: value for key, value in now.items() if value}
@@ -160,15 +160,15 @@ def violations(
         )
 
 
-class Uses(msgspec.Struct, frozen=True):
+class RestrictedReferences(msgspec.Struct, frozen=True):
     """What an object uses that may be restricted: path -> name."""
 
     queues: dict[str, str] = {}
     priority_classes: dict[str, str] = {}
 
-    def beyond(self, others: "Uses") -> "Uses":
+    def beyond(self, others: "RestrictedReferences") -> "RestrictedReferences":
         """What is not used by another version of the object: that has been admitted."""
-        return Uses(
+        return RestrictedReferences(
             {path: name for path, name in self.queues.items() if others.queues.get(path) != name},
             {
                 path: name
@@ -178,7 +178,7 @@ class Uses(msgspec.Struct, frozen=True):
         )
 
 
-def uses(read: meta.Object) -> Uses:
+def restricted_references(read: meta.Object) -> RestrictedReferences:
     """The queues and priority classes that an object names."""
     match read:
         case batch.Job():
@@ -188,11 +188,11 @@ def uses(read: meta.Object) -> Uses:
                 if template is not None:
                     path = f"spec.tasks[{index}].template.spec.priorityClassName"
                     found[path] = template.priority_class_name or ""
-            return Uses({"spec.queue": read.spec.queue}, _given(found))
+            return RestrictedReferences({"spec.queue": read.spec.queue}, _given(found))
         case scheduling.PodGroup():
             found = {"spec.priorityClassName": read.spec.priority_class_name}
-            return Uses(_given({"spec.queue": read.spec.queue}), _given(found))
-    return Uses()
+            return RestrictedReferences(_given({"spec.queue": read.spec.queue}), _given(found))
+    return RestrictedReferences()
 
 
 def _given(found: dict[str, str]) -> dict[str, str]:

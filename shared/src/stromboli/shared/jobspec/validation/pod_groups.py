@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import network
+from stromboli.shared import network_topology as network
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.meta import Part
@@ -24,8 +24,8 @@ class _SubGroup(Part, frozen=True, kw_only=True):
     network_topology: NetworkTopology | None = None
 
 
-class _Wishes(Part, frozen=True, kw_only=True):
-    """Parts of the spec that only the door reads."""
+class _TopologyFields(Part, frozen=True, kw_only=True):
+    """Parts of the spec that only admission reads."""
 
     network_topology: NetworkTopology | None = None
     sub_group_policy: tuple[_SubGroup, ...] = ()
@@ -40,7 +40,7 @@ def is_of_a_job(made: PodGroup) -> bool:
     )
 
 
-def completed(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
+def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
     """The queue of its namespace instead of the default one."""
     if made.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(made):
         return ()
@@ -49,7 +49,7 @@ def completed(made: PodGroup, document: Document, namespace_queue: str) -> tuple
     return (Add(path="/spec/queue", value=namespace_queue),)
 
 
-def created(
+def validate_create(
     made: PodGroup,
     document: Document,
     queues: Mapping[str, Queue],
@@ -57,8 +57,8 @@ def created(
 ) -> Iterator[Violation]:
     """Everything wrong with a new PodGroup. Raises msgspec.ValidationError."""
     if made.spec.queue and not is_of_a_job(made):
-        yield from queue_rules.takes_work(made.spec.queue, queues)
-    wishes = msgspec.convert(document.get("spec") or {}, _Wishes)
+        yield from queue_rules.validate_open(made.spec.queue, queues)
+    wishes = msgspec.convert(document.get("spec") or {}, _TopologyFields)
     near = {"spec.networkTopology": wishes.network_topology} | {
         f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
         for index, sub in enumerate(wishes.sub_group_policy)
@@ -66,4 +66,4 @@ def created(
     for path, wanted in near.items():
         yield from topology.violations(wanted, path)
         if made.metadata.controller is None:  # nobody reads a refusal of what is made for others
-            yield from topology.unheld(wanted, path, tiers)
+            yield from topology.unsatisfiable(wanted, path, tiers)

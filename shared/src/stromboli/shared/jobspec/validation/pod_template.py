@@ -99,7 +99,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         yield from _of_toleration(toleration, f"{path}.tolerations[{index}]")
     yield from _of_volumes(spec.volumes, f"{path}.volumes")
     volumes = {volume.name for volume in spec.volumes}
-    there = naming.listed(sorted(volumes)) or "none yet"
+    there = naming.join_limited(sorted(volumes)) or "none yet"
     seen: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),

@@ -67,7 +67,7 @@ _TOLERATION_KEYS = {name.lower(): name for name in ("tolerationSeconds",)}
 """Files written for the reference have field names in lower case."""
 
 
-def completed(document: Document, namespace: str, groups: ResourceGroups) -> tuple[Add, ...]:
+def default_patch(document: Document, namespace: str, groups: ResourceGroups) -> tuple[Add, ...]:
     """What the operator's groups add to a new pod. Raises msgspec.ValidationError."""
     pod = msgspec.convert(document, _Pod)
     annotations = pod.metadata.annotations or {}

@@ -17,7 +17,7 @@ ROOT = "root"
 Field = Literal["capability", "deserved", "guarantee"]
 
 
-class Tree:
+class QueueTree:
     """Queues by name, with those below each and with the paths of their hierarchy annotations."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:

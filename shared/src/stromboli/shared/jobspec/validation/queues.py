@@ -1,4 +1,4 @@
-"""What is wrong with a queue: at the door, and as it stands. Behaviour: admission reference 6.
+"""What is wrong with a queue: at admission, and as it stands. Behaviour: admission reference 6.
 
 The door judges a change by the one who makes it, so it speaks of the whole family there. Of what
 stands, however it came to, each fault is told of one queue: a sum of its children of the parent,
@@ -11,7 +11,7 @@ from stromboli.shared import keys
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import units
 from stromboli.shared.jobspec.validation import naming, queue_tree
-from stromboli.shared.jobspec.validation.queue_tree import ROOT, Tree
+from stromboli.shared.jobspec.validation.queue_tree import ROOT, QueueTree
 from stromboli.shared.messages.admission import Violation
 
 PROTECTED = (ROOT, "default")
@@ -22,7 +22,7 @@ Queues = Mapping[str, Queue]
 _SHARES: tuple[queue_tree.Field, ...] = ("capability", "deserved", "guarantee")
 
 
-def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+def validate_create(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
     """Everything wrong with a new queue, ``queues`` being all others by name."""
     if not naming.is_subdomain(queue.metadata.name):
         yield Violation(
@@ -30,18 +30,20 @@ def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]
             reason=f"{queue.metadata.name!r} is not a queue's name",
             expected=naming.SUBDOMAIN_EXPECTED,
         )
-    tree = Tree((*queues.values(), queue))
+    tree = QueueTree((*queues.values(), queue))
     yield from _of_itself(queue, tree)
     if queue.metadata.name != ROOT:
         yield from _of_place(queue, tree, max_depth, moves=True)
 
 
-def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+def validate_update(
+    queue: Queue, before: Queue, queues: Queues, max_depth: int
+) -> Iterator[Violation]:
     """Everything wrong with a change of a queue. A change of nothing that is judged is right, also
     of a queue that is wrong: its labels, its weight and our own marks may change."""
-    if judged(queue) == judged(before):
+    if validated_fields(queue) == validated_fields(before):
         return
-    tree = Tree((*queues.values(), queue))
+    tree = QueueTree((*queues.values(), queue))
     yield from _of_itself(queue, tree, before)
     if queue.metadata.name == ROOT:
         for name in _SHARES:
@@ -58,7 +60,7 @@ def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iter
         yield from _of_place(queue, tree, max_depth, moves=not same_place)
 
 
-def standing(queue: Queue, tree: Tree, max_depth: int) -> Iterator[Violation]:
+def validate_existing(queue: Queue, tree: QueueTree, max_depth: int) -> Iterator[Violation]:
     """Everything wrong with a queue of the tree as it is. O(depth + children)."""
     yield from _of_itself(queue, tree, before=queue)
     if queue.metadata.name == ROOT:
@@ -75,7 +77,7 @@ def standing(queue: Queue, tree: Tree, max_depth: int) -> Iterator[Violation]:
         yield from _sums(children, queue, tree, "of its children")
 
 
-def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
+def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
     """What keeps a queue from being deleted; ``with_pods``: it may go while pods run in it."""
     if not with_pods and name in queues:
         pods = queue_tree.readable(queues[name].status.allocated).get("pods", 0)
@@ -99,7 +101,7 @@ def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Vi
         )
 
 
-def takes_work(name: str, queues: Queues) -> Iterator[Violation]:
+def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
     """What keeps jobs and PodGroups out of the queue ``name``."""
     queue = queues.get(name)
     # The protected ones are made by the controller where they are missing, as at the first start.
@@ -126,7 +128,7 @@ def takes_work(name: str, queues: Queues) -> Iterator[Violation]:
         )
 
 
-def judged(queue: Queue) -> tuple[object, ...]:
+def validated_fields(queue: Queue) -> tuple[object, ...]:
     """What rules look at in a queue."""
     said = (getattr(queue.spec, name) for name in _SHARES)
     annotations = (
@@ -135,7 +137,7 @@ def judged(queue: Queue) -> tuple[object, ...]:
     return (queue_tree.parent_of(queue), queue.status.state, *said, *annotations)
 
 
-def _of_itself(queue: Queue, tree: Tree, before: Queue | None = None) -> Iterator[Violation]:
+def _of_itself(queue: Queue, tree: QueueTree, before: Queue | None = None) -> Iterator[Violation]:
     spec = queue.spec
     listed = (
         ("spec.capability", spec.capability),
@@ -183,7 +185,7 @@ def _of_itself(queue: Queue, tree: Tree, before: Queue | None = None) -> Iterato
     yield from _of_hierarchy(queue, tree)
 
 
-def _of_hierarchy(queue: Queue, tree: Tree) -> Iterator[Violation]:
+def _of_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
     hierarchy = queue.metadata.annotation(keys.HIERARCHY)
     weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
     if not hierarchy and not weights:
@@ -217,7 +219,7 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _of_place(queue: Queue, tree: Tree, max_depth: int, *, moves: bool) -> Iterator[Violation]:
+def _of_place(queue: Queue, tree: QueueTree, max_depth: int, *, moves: bool) -> Iterator[Violation]:
     name, parent = queue.metadata.name, queue.spec.parent
     if parent not in ("", ROOT):
         fault = _misplaced(queue, tree)
@@ -232,7 +234,7 @@ def _of_place(queue: Queue, tree: Tree, max_depth: int, *, moves: bool) -> Itera
     yield from _above(queue, tree)
 
 
-def _misplaced(queue: Queue, tree: Tree) -> Violation | None:
+def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
     """Whether the parent is the queue itself, is not there, or lies below it."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     if parent == ROOT:
@@ -254,7 +256,7 @@ def _misplaced(queue: Queue, tree: Tree) -> Violation | None:
     return None
 
 
-def _adrift(queue: Queue, tree: Tree) -> Violation | None:
+def _adrift(queue: Queue, tree: QueueTree) -> Violation | None:
     """Whether the way up to the root ends at a queue above."""
     broken = tree.broken_at(queue.metadata.name)
     if broken is None:
@@ -266,7 +268,7 @@ def _adrift(queue: Queue, tree: Tree) -> Violation | None:
     )
 
 
-def _too_deep(queue: Queue, tree: Tree, max_depth: int, *, brings: int) -> Violation | None:
+def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> Violation | None:
     """Whether the queue, or what it ``brings`` in levels below it, is deeper than queues may be."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     depth = sum(each != ROOT for each in tree.above(name))
@@ -280,7 +282,7 @@ def _too_deep(queue: Queue, tree: Tree, max_depth: int, *, brings: int) -> Viola
     )
 
 
-def _becomes_parent(parent: str, tree: Tree, *, without: str) -> Iterator[Violation]:
+def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[Violation]:
     """A queue that runs pods of its own cannot become one that only divides."""
     found = tree.get(parent)
     held = queue_tree.readable(found.status.allocated if found else None)
@@ -293,7 +295,7 @@ def _becomes_parent(parent: str, tree: Tree, *, without: str) -> Iterator[Violat
         )
 
 
-def _height(name: str, tree: Tree) -> int:
+def _height(name: str, tree: QueueTree) -> int:
     """Levels below a queue that is in no circle, 0 without children."""
     height, level = -1, {name}
     while level:
@@ -301,7 +303,7 @@ def _height(name: str, tree: Tree) -> int:
     return height
 
 
-def _below(queue: Queue, tree: Tree, *, moves: bool) -> Iterator[Violation]:
+def _below(queue: Queue, tree: QueueTree, *, moves: bool) -> Iterator[Violation]:
     """What the ancestors allow the queue, and what it brings along."""
     name = queue.metadata.name
     coming = tree.below(name) if moves else (name,)
@@ -316,7 +318,7 @@ def _below(queue: Queue, tree: Tree, *, moves: bool) -> Iterator[Violation]:
 
 
 def _more_than_above(
-    queue: Queue, resource: str, wanted: int, whose: str, tree: Tree
+    queue: Queue, resource: str, wanted: int, whose: str, tree: QueueTree
 ) -> Iterator[Violation]:
     """Whether ``wanted`` by the queue, or by ``whose`` below it, is more than the nearest queue
     above that limits it may use."""
@@ -337,7 +339,7 @@ def _more_than_above(
             return
 
 
-def _above(queue: Queue, tree: Tree) -> Iterator[Violation]:
+def _above(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
     """What the queue's own children have already."""
     name = queue.metadata.name
     children = tree.children(name)
@@ -355,7 +357,9 @@ def _above(queue: Queue, tree: Tree) -> Iterator[Violation]:
         yield from _sums(children, queue, tree, "of its children")
 
 
-def _sums(children: Collection[str], parent: Queue, tree: Tree, whose: str) -> Iterator[Violation]:
+def _sums(
+    children: Collection[str], parent: Queue, tree: QueueTree, whose: str
+) -> Iterator[Violation]:
     fields: tuple[tuple[str, queue_tree.Field], ...] = (
         ("guarantee.resource", "guarantee"),
         ("deserved", "deserved"),
@@ -376,7 +380,7 @@ def _sums(children: Collection[str], parent: Queue, tree: Tree, whose: str) -> I
                 )
 
 
-def _highest_below(name: str, resource: str, tree: Tree) -> tuple[int, str]:
+def _highest_below(name: str, resource: str, tree: QueueTree) -> tuple[int, str]:
     """The highest capability in this subtree, which is in no circle, and whose it is; a queue's own
     value hides what is below it."""
     own = tree.amounts(name, "capability").get(resource, 0)

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import decoding, keys, network
+from stromboli.shared import decoding, keys, network_topology
 from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
 from stromboli.shared.api import topology as topology_api
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.jobspec import crds, job_order, job_plugins
+from stromboli.shared.jobspec import crds, job_dependencies, job_plugins
 from stromboli.shared.jobspec.validation import (
     bounds,
     cron_jobs,
@@ -34,28 +34,28 @@ from stromboli.shared.messages.admission import Violation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 TOO_DEEP = bounds.TOO_DEEP
-MOST_VIOLATIONS = 1_001
+MAX_VIOLATIONS = 1_001
 """Violations after which a review stops: one more than an answer tells."""
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator chose.
 
     ``scheduler_names``: whose jobs are ours, the first one being the default. ``plugins``: the job
     plugins that the controller carries out. ``max_queue_depth``: levels of queues below the root.
-    ``queues_with_pods_go``: whether a queue may be deleted while pods run in it. ``groups``: where
-    pods are sent.
+    ``allow_deleting_queues_with_pods``: whether a queue may be deleted while pods run in it.
+    ``groups``: where pods are sent.
     """
 
     scheduler_names: tuple[str, ...]
     plugins: job_plugins.Plugins
     max_queue_depth: int
-    queues_with_pods_go: bool = True
+    allow_deleting_queues_with_pods: bool = True
     groups: pods.ResourceGroups = pods.ResourceGroups()
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
     the namespace it is in, and ``claimed``: under which scheduler names another system acts beside
     us.
@@ -66,7 +66,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
-    tiers: network.Tiers | None = None
+    tiers: network_topology.Tiers | None = None
     namespace: core.Namespace | None = None
     claimed: frozenset[str] = frozenset()
     priority_classes: Mapping[str, core.PriorityClass] = {}
@@ -90,12 +90,12 @@ class _Template(meta.Part, frozen=True, kw_only=True):
 _TEMPLATE = msgspec.json.Decoder(_Template | None)
 
 
-def completed(
+def default_patch(
     kind: Kind[Any],
     document: Document,
-    policy: Policy,
+    policy: AdmissionPolicy,
     traceparent: str = "",
-    known: Known = Known(),  # noqa: B008 - frozen
+    known: ClusterContext = ClusterContext(),  # noqa: B008 - frozen
 ) -> tuple[Add, ...]:
     """Defaults for a new object; none if it cannot be read (``violations`` then says why).
 
@@ -108,7 +108,7 @@ def completed(
     try:
         if kind == kinds.PODS:
             namespace = known.namespace.metadata.name if known.namespace else ""
-            return pods.completed(document, namespace, policy.groups)
+            return pods.default_patch(document, namespace, policy.groups)
         read = kind.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return ()
@@ -122,20 +122,24 @@ def completed(
             spec = document.get("spec")
             return defaults.of_queue(read, frozenset(document), frozenset(spec or ()))
         case scheduling.PodGroup():
-            return pod_groups.completed(read, document, known.namespace_queue)
+            return pod_groups.default_patch(read, document, known.namespace_queue)
     return ()
 
 
-def recorded(
+def submitter_patch(
     kind: Kind[Any],
     document: Document,
     before: Document | None,
-    policy: Policy,
-    known: Known,
+    policy: AdmissionPolicy,
+    known: ClusterContext,
 ) -> tuple[Add, ...]:
     """What records the submitter of an object of ours, see ``permissions``; ``before``: what an
     update changes. None for services of ours, and for what cannot be read."""
-    if known.requester is None or kind not in permissions.RECORDED or patch.is_too_deep(document):
+    if (
+        known.requester is None
+        or kind not in permissions.SUBMITTER_KINDS
+        or patch.is_too_deep(document)
+    ):
         return ()
     try:
         read = kind.decode(msgspec.json.encode(document))
@@ -143,7 +147,7 @@ def recorded(
         return ()
     if not _is_ours(read, policy, known):
         return ()
-    return permissions.record(kind, document, before, known.requester)
+    return permissions.submitter_patch(kind, document, before, known.requester)
 
 
 def violations(
@@ -151,8 +155,8 @@ def violations(
     operation: Operation,
     document: Document,
     before: Document | None,
-    known: Known,
-    policy: Policy,
+    known: ClusterContext,
+    policy: AdmissionPolicy,
 ) -> tuple[Violation, ...]:
     """All that is wrong, up to about ``MOST_VIOLATIONS``. ``document`` is the completed object, or
     the one to be deleted; ``before`` is what an update changes. One that is too large is told that
@@ -161,13 +165,17 @@ def violations(
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
         name = patch.text_of(document, "name")
-        return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
+        return tuple(
+            queues.validate_delete(
+                name, known.queues, with_pods=policy.allow_deleting_queues_with_pods
+            )
+        )
     large = bounds.violations(document)
     if TOO_DEEP in large:
         return large
     found: tuple[Violation, ...] = ()
     if kind.group in OUR_GROUPS and not large:
-        found = crds.violations(kind.group, kind.kind, document, MOST_VIOLATIONS)
+        found = crds.violations(kind.group, kind.kind, document, MAX_VIOLATIONS)
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
@@ -176,8 +184,8 @@ def violations(
         if large:
             return large
         ours = (
-            *itertools.islice(_of_ours(read, old, document, known, policy), MOST_VIOLATIONS),
-            *permissions.forged(kind, read, old, known.requester),
+            *itertools.islice(_of_ours(read, old, document, known, policy), MAX_VIOLATIONS),
+            *permissions.forged_submitter(kind, read, old, known.requester),
             *_not_permitted(read, old, known),
             *_without_priority_class(read, old, known),
         )
@@ -187,7 +195,9 @@ def violations(
     return (*found, *(violation for violation in ours if violation.path not in said))
 
 
-def waited_for(document: Document, policy: Policy, known: Known) -> tuple[str, ...]:
+def dependencies(
+    document: Document, policy: AdmissionPolicy, known: ClusterContext
+) -> tuple[str, ...]:
     """Names of other jobs that a job of ours waits for; none if that cannot be read."""
     if patch.is_too_deep(document):
         return ()
@@ -197,7 +207,7 @@ def waited_for(document: Document, policy: Policy, known: Known) -> tuple[str, .
         return ()
     if not _is_ours(job, policy, known):
         return ()
-    return tuple(name for name in job_order.names(job) if name != job.metadata.name)
+    return tuple(name for name in job_dependencies.job_names(job) if name != job.metadata.name)
 
 
 def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
@@ -209,10 +219,10 @@ def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
     except (msgspec.DecodeError, ValueError):
         return frozenset()
     made = _job_of(read) if isinstance(read, flow.CronJob) else read
-    return frozenset(permissions.uses(made).priority_classes.values())
+    return frozenset(permissions.restricted_references(made).priority_classes.values())
 
 
-def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
+def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
     """Whether a newer picture of the queues could change the verdict: a queue that seems absent or
     closed may just have been made or opened."""
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
@@ -229,7 +239,7 @@ def is_about_queues(kind: Kind[Any], document: Document) -> bool:
     )
 
 
-def network_in_doubt(found: tuple[Violation, ...]) -> bool:
+def may_depend_on_topology(found: tuple[Violation, ...]) -> bool:
     """Whether a newer picture of the HyperNodes could change the verdict."""
     return any(violation.path.endswith("networkTopology") for violation in found)
 
@@ -238,23 +248,23 @@ def _of_ours(
     read: meta.Object,
     old: Any,
     document: Document,
-    known: Known,
-    policy: Policy,
+    known: ClusterContext,
+    policy: AdmissionPolicy,
 ) -> Iterator[Violation]:
     """What our own rules say beyond the schema, kind by kind."""
     match read:
         case batch.Job() if old:
-            yield from jobs.updated(read, old)
+            yield from jobs.validate_update(read, old)
         case batch.Job():
-            yield from jobs.created(read, known.queues, policy.plugins, known.tiers)
+            yield from jobs.validate_create(read, known.queues, policy.plugins, known.tiers)
         case scheduling.Queue():
             others = {name: q for name, q in known.queues.items() if name != read.metadata.name}
             if old:
-                yield from queues.updated(read, old, others, policy.max_queue_depth)
+                yield from queues.validate_update(read, old, others, policy.max_queue_depth)
             else:
-                yield from queues.created(read, others, policy.max_queue_depth)
+                yield from queues.validate_create(read, others, policy.max_queue_depth)
         case scheduling.PodGroup() if not old:
-            yield from pod_groups.created(read, document, known.queues, known.tiers)
+            yield from pod_groups.validate_create(read, document, known.queues, known.tiers)
         case flow.JobFlow():
             yield from flows.violations(read)
         case flow.CronJob():
@@ -270,17 +280,23 @@ def _of_ours(
             yield from pods.violations(document, ours)
 
 
-def _not_permitted(read: meta.Object, old: meta.Object | None, known: Known) -> Iterator[Violation]:
+def _not_permitted(
+    read: meta.Object, old: meta.Object | None, known: ClusterContext
+) -> Iterator[Violation]:
     """Queues and priority classes that the submitter may not use. One that is absent is said by
     other rules."""
     if known.submitter is None:
         return
-    used, prefix = permissions.uses(read), ""
-    before = permissions.uses(old) if old else permissions.Uses()
+    used, prefix = permissions.restricted_references(read), ""
+    before = permissions.restricted_references(old) if old else permissions.RestrictedReferences()
     if isinstance(read, flow.CronJob):
         prefix = "spec.jobTemplate."
-        used = permissions.uses(_job_of(read))
-        before = permissions.uses(_job_of(old)) if isinstance(old, flow.CronJob) else before
+        used = permissions.restricted_references(_job_of(read))
+        before = (
+            permissions.restricted_references(_job_of(old))
+            if isinstance(old, flow.CronJob)
+            else before
+        )
     namespace = read.metadata.namespace
     for word, named, there in (
         ("queue", used.beyond(before).queues, known.queues),
@@ -294,14 +310,16 @@ def _not_permitted(read: meta.Object, old: meta.Object | None, known: Known) -> 
 
 
 def _without_priority_class(
-    read: meta.Object, old: meta.Object | None, known: Known
+    read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
     """Priority classes of a new job or CronJob that do not exist: its pods could never be created.
     A PodGroup of a job that was admitted before is the controller's to write."""
     if old is not None or not isinstance(read, batch.Job | flow.CronJob):
         return
     is_cron = isinstance(read, flow.CronJob)
-    used = permissions.uses(_job_of(read) if isinstance(read, flow.CronJob) else read)
+    used = permissions.restricted_references(
+        _job_of(read) if isinstance(read, flow.CronJob) else read
+    )
     for path, name in used.priority_classes.items():
         if name in known.absent_priority_classes:
             yield Violation(
@@ -325,13 +343,15 @@ def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
     return template.metadata, msgspec.json.decode(template.spec)
 
 
-def _of_template(made: flow.CronJob, policy: Policy, known: Known) -> Iterator[Violation]:
+def _of_template(
+    made: flow.CronJob, policy: AdmissionPolicy, known: ClusterContext
+) -> Iterator[Violation]:
     """What would be said of a CronJob's jobs, whatever is around them by then."""
     document = cron_jobs.job_of(made)
-    document = patch.applied(document, completed(kinds.JOBS, document, policy, known=known))
+    document = patch.applied(document, default_patch(kinds.JOBS, document, policy, known=known))
     try:
         job = kinds.JOBS.decode(msgspec.json.encode(document))
-        found = (*jobs.of_itself(job), *jobs.of_plugins(job, policy.plugins))
+        found = (*jobs.validate_alone(job), *jobs.of_plugins(job, policy.plugins))
     except (msgspec.DecodeError, ValueError) as error:
         found = (_unreadable(error),)
     for violation in found:
@@ -348,7 +368,7 @@ def _unreadable(error: Exception) -> Violation:
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
-def _is_ours(found: meta.Object, policy: Policy, known: Known) -> bool:
+def _is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
     """Whether we act on it. What names no scheduler is ours only where nobody else acts; what
     cannot name one, such as a queue, unless another system acts under a name of ours."""
     match found:
@@ -365,7 +385,7 @@ def _is_ours(found: meta.Object, policy: Policy, known: Known) -> bool:
     return name in policy.scheduler_names and name not in known.claimed
 
 
-def _acts(policy: Policy, known: Known) -> bool:
+def _acts(policy: AdmissionPolicy, known: ClusterContext) -> bool:
     return known.claimed.isdisjoint(policy.scheduler_names)
 
 

@@ -6,7 +6,7 @@ Behaviour: admission reference 2.2, 5 and 8.
 import re
 from collections.abc import Iterator
 
-from stromboli.shared import network
+from stromboli.shared import network_topology
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.topology import HyperNode
 from stromboli.shared.messages.admission import Violation
@@ -26,11 +26,13 @@ def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]
             expected="one of the two",
         )
     elif wanted.mode in ("", HARD) and not has_number and not wanted.highest_tier_name:
-        yield Violation(path=path, reason=network.NO_TIER, expected="one of the two, or mode soft")
+        yield Violation(
+            path=path, reason=network_topology.NO_TIER, expected="one of the two, or mode soft"
+        )
 
 
-def unheld(
-    wanted: NetworkTopology | None, path: str, tiers: network.Tiers | None
+def unsatisfiable(
+    wanted: NetworkTopology | None, path: str, tiers: network_topology.Tiers | None
 ) -> Iterator[Violation]:
     """A hard wish that the cluster's HyperNodes cannot hold. ``tiers``: None if nobody knows."""
     if wanted is None or tiers is None or wanted.mode not in ("", HARD):
@@ -38,12 +40,12 @@ def unheld(
     if any(violations(wanted, path)):
         return  # said already
     try:
-        network.highest_tier(wanted, tiers)
+        network_topology.highest_tier(wanted, tiers)
     except ValueError as error:
         yield Violation(path=path, reason=str(error), expected=_expected(tiers))
 
 
-def _expected(tiers: network.Tiers) -> str:
+def _expected(tiers: network_topology.Tiers) -> str:
     if tiers.lowest is None:
         return "HyperNodes that say which nodes are near to each other, or mode soft"
     named = f" or a highestTierName of {', '.join(sorted(tiers.names))}" if tiers.names else ""
@@ -59,11 +61,11 @@ def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
         if matched is None:
             continue
         path = f"spec.members[{index}].selector.regexMatch.pattern"
-        if len(matched.pattern) > network.LONGEST_PATTERN:
+        if len(matched.pattern) > network_topology.LONGEST_PATTERN:
             yield Violation(
                 path=path,
                 reason=f"has {len(matched.pattern)} characters",
-                expected=f"at most {network.LONGEST_PATTERN}: names of nodes have 253",
+                expected=f"at most {network_topology.LONGEST_PATTERN}: names of nodes have 253",
             )
             continue
         try:

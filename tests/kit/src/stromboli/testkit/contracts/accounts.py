@@ -125,7 +125,7 @@ class AccountsContract:
         own = setting.tokens["ann", OTHER_AUDIENCE]
         assert isinstance(await setting.known.who(own, [OTHER_AUDIENCE]), accounts.User)
         found = await setting.known.who(own, [AUDIENCE])
-        assert isinstance(found, accounts.Unknown)
+        assert isinstance(found, accounts.UnknownToken)
         assert found.reason
 
     async def test_one_of_several_audiences_is_enough(self, setting: Setting) -> None:
@@ -137,7 +137,7 @@ class AccountsContract:
     @pytest.mark.parametrize("token", ["nonsense", "eyJhbGciOiJub25lIn0.e30.", "a b", "x" * 5000])
     async def test_nobody_has_a_token_that_was_made_up(self, setting: Setting, token: str) -> None:
         found = await setting.known.who(token, [AUDIENCE])
-        assert isinstance(found, accounts.Unknown)
+        assert isinstance(found, accounts.UnknownToken)
         assert token not in found.reason
 
     async def test_a_role_gives_its_verbs_in_its_namespace(self, setting: Setting) -> None:
@@ -189,4 +189,4 @@ class AccountsContract:
         assert await setting.may("ann", "get", JOBS, blue, "any")
 
     async def test_we_have_a_name_ourselves(self, setting: Setting) -> None:
-        assert await setting.known.own_name()
+        assert await setting.known.own_username()

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.local.cluster import Hook
+from stromboli.embedded.cluster import Webhook
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -76,7 +76,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
     """How an API server asks webhooks."""
 
     @abc.abstractmethod
-    async def install(self, *hooks: Hook) -> None:
+    async def install(self, *hooks: Webhook) -> None:
         """From its return on, these webhooks and no others stand before the cluster."""
 
     async def test_a_mutating_webhook_changes_what_is_stored(
@@ -161,7 +161,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
         await self.install(_hook(_fail, failure_policy="Ignore"))
         await open_cluster.create(JOBS, namespace, objects.job("ignored"))
         await self.install(_hook(_fail))
-        with pytest.raises(errors.OutsideError):
+        with pytest.raises(errors.ExternalError):
             await open_cluster.create(JOBS, namespace, objects.job("refused"))
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(JOBS, namespace, "refused")
@@ -183,7 +183,7 @@ def _break(_: Request) -> Answer:
     return label(_) | {"patch": base64.b64encode(patch).decode()}
 
 
-def _hook(decide: Callable[[Request], Answer], **rest: Any) -> Hook:
+def _hook(decide: Callable[[Request], Answer], **rest: Any) -> Webhook:
     given = {"operations": ALL, "mutating": False, **rest}
     name = f"{objects.unique('hook')}.test.example"
-    return Hook(name=name, kind=JOBS, call=answering(decide), **given)
+    return Webhook(name=name, kind=JOBS, call=answering(decide), **given)

@@ -23,7 +23,7 @@ import pytest
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log, scheduling
-from stromboli.testkit import builders, reading, records
+from stromboli.testkit import builders, log_reading, records
 from stromboli.testkit.contracts import bus_epochs, bus_recreated
 from stromboli.testkit.contracts.bus_epochs import BusFactory
 
@@ -31,8 +31,8 @@ __all__ = ["BusContract", "BusFactory"]
 
 LARGE = topics.RECORD_BYTES * 3 // 4
 TOO_LARGE = topics.RECORD_BYTES + 1
-NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(6)]
-LATER = [builders.observed(builders.make_node(f"later{number}")) for number in range(3)]
+NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in range(6)]
+LATER = [builders.snapshot_of(builders.make_node(f"later{number}")) for number in range(3)]
 
 
 class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, abc.ABC):
@@ -70,9 +70,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """``append`` answers in the order of its arguments, whatever their topics."""
         writer = await open_bus.open_writer("controller", "c1")
         drafts = [
-            records.phase_changed("default/a"),
-            records.answered("d1"),
-            records.phase_changed("default/b"),
+            records.phase_change("default/a"),
+            records.outcome_of("d1"),
+            records.phase_change("default/b"),
         ]
         stand = await writer.append(*drafts)
         read, _ = await records.read(open_bus, topics.BATCH_EVENTS, topics.OUTCOMES)
@@ -90,7 +90,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """Key, message, time, cause and trace come back; the writer's epoch stands in the id."""
         writer = await open_bus.open_writer("controller", "c1")
         time = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
-        made = records.phase_changed("ns/jöb ✓")
+        made = records.phase_change("ns/jöb ✓")
         draft = envelope.Draft(
             topic=made.topic,
             key=made.key,
@@ -115,7 +115,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_a_tombstone_tells_uid_and_version(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
         node = builders.make_node("n1", version=7)
-        await writer.append(builders.observed(node), builders.gone(node))
+        await writer.append(builders.snapshot_of(node), builders.tombstone_of(node))
         read, _ = await records.read(open_bus, topics.NODES)
         assert read[-1].value is None
         assert envelope.decode(read[-1]) is None
@@ -142,7 +142,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """Another service's draft is a mistake in the program, and none of the call stands."""
         writer = await open_bus.open_writer("controller", "c1")
         with pytest.raises(ValueError, match=r"cluster\.nodes"):
-            await writer.append(records.phase_changed(), NODES[0])
+            await writer.append(records.phase_change(), NODES[0])
         read, _ = await records.read(open_bus, topics.NODES, topics.BATCH_EVENTS)
         assert read == []
 
@@ -180,7 +180,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """Every record acknowledged before is in the batches up to ``caught_up``, on every topic,
         and the positions are the next offsets, also behind what announces the writer."""
         writer = await open_bus.open_writer("monitor", "m1")
-        stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
+        stand = await writer.append(*NODES, builders.snapshot_of(builders.make_pod("p1")))
         read, positions = await records.read(open_bus, topics.NODES, topics.PODS, topics.QUEUES)
         assert len(read) == 7
         assert positions == {
@@ -212,18 +212,18 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             bus_factory() as there,
             contextlib.aclosing(here.fold([topics.NODES, topics.BATCH_EVENTS])) as fold,
         ):
-            await reading.until_caught_up(fold)
+            await log_reading.until_caught_up(fold)
             monitor = await here.open_writer("monitor", "m1")
             await monitor.append(NODES[0])
-            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
+            assert records.keys(await log_reading.next_records(fold, 1)) == [NODES[0].key]
             controller = await there.open_writer("controller", "c1")
-            await controller.append(records.phase_changed("default/j9"))
-            assert records.keys(await reading.fold_on(fold, 1)) == ["default/j9"]
+            await controller.append(records.phase_change("default/j9"))
+            assert records.keys(await log_reading.next_records(fold, 1)) == ["default/j9"]
 
     async def test_a_fold_starts_where_it_is_told(self, open_bus: port.Bus) -> None:
         """Topics that ``start`` does not name are read from their beginning."""
         writer = await open_bus.open_writer("monitor", "m1")
-        stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
+        stand = await writer.append(*NODES, builders.snapshot_of(builders.make_pod("p1")))
         start = port.Position({topics.NODES.name: stand[4].offset})
         read, _ = await records.read(open_bus, topics.NODES, topics.PODS, start=start)
         assert sorted(records.keys(read)) == ["default/p1", NODES[4].key, NODES[5].key]
@@ -244,8 +244,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         writer = await open_bus.open_writer("monitor", "m1")
         node = builders.make_node("gone")
         changing = [builders.make_node("changing", version=version) for version in range(1, 21)]
-        *_, last = await writer.append(*(builders.observed(made) for made in changing))
-        await writer.append(builders.observed(node), builders.gone(node))
+        *_, last = await writer.append(*(builders.snapshot_of(made) for made in changing))
+        await writer.append(builders.snapshot_of(node), builders.tombstone_of(node))
         await self.compact(open_bus, topics.NODES)
         read, positions = await records.read(open_bus, topics.NODES)
         offsets = [record.offset for record in read]
@@ -296,16 +296,16 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await reading.take(work, 6)) == [draft.key for draft in NODES]
+            assert records.keys(await log_reading.take(work, 6)) == [draft.key for draft in NODES]
             await writer.append(*LATER)
-            assert records.keys(await reading.take(work, 3)) == [draft.key for draft in LATER]
+            assert records.keys(await log_reading.take(work, 3)) == [draft.key for draft in LATER]
 
     async def test_work_includes_what_opens_a_writer(self, open_bus: port.Bus) -> None:
         """Every record of the topic is the group's to answer."""
         writer = await open_bus.open_writer("controller", "c1")
-        await writer.append(records.answered("d1"))
+        await writer.append(records.outcome_of("d1"))
         async with open_bus.work(topics.OUTCOMES, "g") as work:
-            opened, decision = await reading.take(work, 2)
+            opened, decision = await log_reading.take(work, 2)
         assert (opened.key, decision.key) == (log.OPENED_KEY, "d1")
 
     async def test_work_begins_again_at_the_lowest_unfinished(
@@ -316,26 +316,28 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             writer = await before.open_writer("monitor", "m1")
             await writer.append(*NODES)
             async with before.work(topics.NODES, "g") as work:
-                taken = await reading.take(work, 5)
+                taken = await log_reading.take(work, 5)
                 for done in (0, 1, 3):
                     work.done(taken[done])
                 assert work.lowest_unfinished == taken[2].offset
         async with bus_factory() as after, after.work(topics.NODES, "g") as work:
             assert work.lowest_unfinished == taken[2].offset
-            assert records.keys(await reading.take(work, 4)) == [draft.key for draft in NODES[2:]]
+            assert records.keys(await log_reading.take(work, 4)) == [
+                draft.key for draft in NODES[2:]
+            ]
 
     async def test_finished_work_does_not_come_again(self, open_bus: port.Bus) -> None:
         """In whatever order it was finished, and told once or twice."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES)
         async with open_bus.work(topics.NODES, "g") as work:
-            for record in reversed(await reading.take(work, 6)):
+            for record in reversed(await log_reading.take(work, 6)):
                 work.done(record)
                 work.done(record)
             assert work.lowest_unfinished == stand[-1].offset + 1
         await writer.append(*LATER)
         async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await reading.take(work, 3)) == [draft.key for draft in LATER]
+            assert records.keys(await log_reading.take(work, 3)) == [draft.key for draft in LATER]
 
     async def test_an_empty_topic_has_nothing_unfinished(self, open_bus: port.Bus) -> None:
         async with open_bus.work(topics.NODES, "g") as work:
@@ -344,14 +346,14 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_groups_do_not_take_from_each_other(self, open_bus: port.Bus) -> None:
         """Nor do the topics of one group."""
         writer = await open_bus.open_writer("monitor", "m1")
-        await writer.append(NODES[0], builders.observed(builders.make_pod("p1")))
+        await writer.append(NODES[0], builders.snapshot_of(builders.make_pod("p1")))
         for topic, group, key in (
             (topics.NODES, "g", NODES[0].key),
             (topics.NODES, "h", NODES[0].key),
             (topics.PODS, "g", "default/p1"),
         ):
             async with open_bus.work(topic, group) as work:
-                (record,) = await reading.take(work, 1)
+                (record,) = await log_reading.take(work, 1)
                 work.done(record)
             assert record.key == key
 
@@ -359,11 +361,11 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """A fenced record is nobody's to finish."""
         paused = await open_bus.open_writer("controller", "c1")
         successor = await open_bus.open_writer("controller", "c2")
-        await successor.append(records.phase_changed("default/a"))
-        await paused.append(records.phase_changed("default/zombie"))
-        (end,) = await successor.append(records.phase_changed("default/b"))
+        await successor.append(records.phase_change("default/a"))
+        await paused.append(records.phase_change("default/zombie"))
+        (end,) = await successor.append(records.phase_change("default/b"))
         async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            for record in await reading.take(work, 2):
+            for record in await log_reading.take(work, 2):
                 work.done(record)
             assert work.lowest_unfinished == end.offset + 1
 
@@ -411,6 +413,6 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
 
 def _node_of(size: int) -> envelope.Draft:
     """A draft whose value is a little over ``size`` bytes and does not compress away."""
-    return builders.observed(
+    return builders.snapshot_of(
         builders.make_node("large", labels={"x": "0123456789abcdef" * (size // 16)})
     )

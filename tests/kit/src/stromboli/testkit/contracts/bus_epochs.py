@@ -10,9 +10,9 @@ from typing import Protocol
 from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
-from stromboli.testkit import builders, reading, records
+from stromboli.testkit import builders, log_reading, records
 
-NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(4)]
+NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in range(4)]
 
 
 class BusFactory(Protocol):
@@ -43,26 +43,26 @@ class EpochContract:
     async def test_a_replaced_writer_is_not_heard(self, open_bus: port.Bus) -> None:
         """A paused writer that wakes up can append; readers drop it behind its successor."""
         paused = await open_bus.open_writer("controller", "c1")
-        await paused.append(records.phase_changed("default/before"))
+        await paused.append(records.phase_change("default/before"))
         successor = await open_bus.open_writer("controller", "c2")
-        await successor.append(records.phase_changed("default/successor"))
-        await paused.append(records.phase_changed("default/zombie"))
-        await successor.append(records.phase_changed("default/end"))
+        await successor.append(records.phase_change("default/successor"))
+        await paused.append(records.phase_change("default/zombie"))
+        await successor.append(records.phase_change("default/end"))
         heard = ["default/before", "default/successor", "default/end"]
         read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
         assert records.keys(read) == heard
         async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            assert records.keys(await reading.take(work, 3)) == heard
+            assert records.keys(await log_reading.take(work, 3)) == heard
 
     async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
         """The successor's ``opened`` stands there, so it need not have said anything more."""
         paused = await open_bus.open_writer("controller", "c1")
-        await paused.append(records.answered("before"))
+        await paused.append(records.outcome_of("before"))
         successor = await open_bus.open_writer("controller", "c2")
-        await paused.append(records.answered("zombie"))
+        await paused.append(records.outcome_of("zombie"))
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["before"]
-        await successor.append(records.answered("end"))
+        await successor.append(records.outcome_of("end"))
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["before", "end"]
 
@@ -72,42 +72,45 @@ class EpochContract:
         successor = await open_bus.open_writer("monitor", "m2")
         await successor.append(NODES[0])
         await paused.append(NODES[1])
-        unheard: list[envelope.Record] = []
+        fenced: list[envelope.Record] = []
         fold = open_bus.fold([topics.NODES])
         async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(fold):
             async for batch in fold:
                 assert NODES[1].key not in records.keys(batch.records)
-                unheard += batch.unheard
+                fenced += batch.fenced
                 if batch.caught_up:
                     break
-        assert records.keys(unheard) == [NODES[1].key]
+        assert records.keys(fenced) == [NODES[1].key]
 
     async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
         paused = await open_bus.open_writer("monitor", "m1")
         await paused.append(NODES[0])
         async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
-            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
+            assert records.keys(await log_reading.next_records(fold, 1)) == [NODES[0].key]
             successor = await open_bus.open_writer("monitor", "m2")
             await successor.append(NODES[1])
             await paused.append(NODES[2])
             await successor.append(NODES[3])
-            assert records.keys(await reading.fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
+            assert records.keys(await log_reading.next_records(fold, 2)) == [
+                NODES[1].key,
+                NODES[3].key,
+            ]
 
     async def test_a_replaced_writer_is_not_heard_by_a_fold_that_goes_on_elsewhere(
         self, open_bus: port.Bus
     ) -> None:
         """Its reader was away when it woke up: the place of the fold before says who was heard."""
         paused = await open_bus.open_writer("controller", "c1")
-        await paused.append(records.phase_changed("default/before"))
+        await paused.append(records.phase_change("default/before"))
         successor = await open_bus.open_writer("controller", "c2")
-        await successor.append(records.phase_changed("default/successor"))
+        await successor.append(records.phase_change("default/successor"))
         wanted = (topics.BATCH_EVENTS, topics.OUTCOMES)
         async with contextlib.aclosing(open_bus.fold(wanted)) as fold:
-            place = await reading.until_caught_up(fold)
-        await paused.append(records.phase_changed("default/zombie"), records.answered("zombie"))
+            place = await log_reading.until_caught_up(fold)
+        await paused.append(records.phase_change("default/zombie"), records.outcome_of("zombie"))
         read, _ = await records.read(open_bus, *wanted, start=place)
         assert records.keys(read) == []
-        await successor.append(records.phase_changed("default/end"))
+        await successor.append(records.phase_change("default/end"))
         read, _ = await records.read(open_bus, *wanted, start=place)
         assert records.keys(read) == ["default/end"]
 
@@ -118,19 +121,19 @@ class EpochContract:
         async with bus_factory() as before:
             paused = await before.open_writer("controller", "c1")
             successor = await before.open_writer("controller", "c2")
-            events = [records.phase_changed(f"default/{name}") for name in ("first", "a")]
+            events = [records.phase_change(f"default/{name}") for name in ("first", "a")]
             await successor.append(*events)
             for group, finished in (("all", 2), ("some", 1)):
                 async with before.work(topics.BATCH_EVENTS, group) as work:
-                    for record in (await reading.take(work, 2))[:finished]:
+                    for record in (await log_reading.take(work, 2))[:finished]:
                         work.done(record)
-            await paused.append(records.phase_changed("default/zombie"))
-            await successor.append(records.phase_changed("default/b"))
+            await paused.append(records.phase_change("default/zombie"))
+            await successor.append(records.phase_change("default/b"))
         async with bus_factory() as after:
             async with after.work(topics.BATCH_EVENTS, "all") as work:
-                assert records.keys(await reading.take(work, 1)) == ["default/b"]
+                assert records.keys(await log_reading.take(work, 1)) == ["default/b"]
             async with after.work(topics.BATCH_EVENTS, "some") as work:
-                heard = records.keys(await reading.take(work, 2))
+                heard = records.keys(await log_reading.take(work, 2))
                 assert heard == ["default/a", "default/b"]
 
     async def test_a_log_that_begins_anew_has_its_epochs_anew(self, open_bus: port.Bus) -> None:

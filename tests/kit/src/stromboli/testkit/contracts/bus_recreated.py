@@ -12,7 +12,7 @@ import pytest
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
-from stromboli.testkit import builders, reading, records
+from stromboli.testkit import builders, log_reading, records
 
 FENCED: tuple[topics.Service, ...] = ("controller", "monitor", "scheduler")
 EVENTS = topics.BATCH_EVENTS
@@ -35,7 +35,7 @@ class RecreationContract(abc.ABC):
         before = await open_bus.open_writer(service, "w")
         await before.append(*(said(topic, "first") for topic in own))
         async with contextlib.aclosing(open_bus.fold(own)) as fold:
-            await reading.until_caught_up(fold)
+            await log_reading.until_caught_up(fold)
             for number, topic in enumerate(own):
                 await self.recreate(open_bus, topic)
                 writer = await open_bus.open_writer(service, f"w{number}")
@@ -59,17 +59,17 @@ class RecreationContract(abc.ABC):
         """Also on the main topic, whose offsets begin again below the epoch."""
         await open_bus.open_writer("controller", "c1")
         before = await open_bus.open_writer("controller", "c2")
-        await before.append(records.phase_changed("default/before"))
+        await before.append(records.phase_change("default/before"))
         await self.recreate(open_bus, topics.OUTCOMES)
         writer = await open_bus.open_writer("controller", "new")
-        await writer.append(records.answered("new"))
+        await writer.append(records.outcome_of("new"))
         with contextlib.suppress(errors.LogLostError):
-            await before.append(records.answered("zombie"))
-        await writer.append(records.answered("end"))
+            await before.append(records.outcome_of("zombie"))
+        await writer.append(records.outcome_of("end"))
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["new", "end"]
         async with open_bus.work(topics.OUTCOMES, "g") as work:
-            taken = await reading.take(work, 3)
+            taken = await log_reading.take(work, 3)
         assert records.keys(taken) == ["new", "end"]
 
     async def test_a_writer_goes_on_in_another_topic_that_was_recreated(
@@ -77,10 +77,10 @@ class RecreationContract(abc.ABC):
     ) -> None:
         """Its records there are announced again, so that new readers accept them."""
         writer = await open_bus.open_writer("controller", "c1")
-        events = [records.phase_changed(f"default/{number}") for number in range(4)]
+        events = [records.phase_change(f"default/{number}") for number in range(4)]
         await writer.append(*events[:3])
         async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
-            await reading.until_caught_up(fold)
+            await log_reading.until_caught_up(fold)
             await self.recreate(open_bus, EVENTS)
             await writer.append(events[3])
             read, recreated = await until_all(fold, (EVENTS,), "default/3")
@@ -89,7 +89,7 @@ class RecreationContract(abc.ABC):
         read, _ = await records.read(open_bus, EVENTS)
         assert set(records.keys(read)) == {"default/3"}
         successor = await open_bus.open_writer("controller", "c2")
-        await successor.append(records.phase_changed("default/end"))
+        await successor.append(records.phase_change("default/end"))
         await writer.append(events[0])
         read, _ = await records.read(open_bus, EVENTS)
         assert set(records.keys(read)) == {"default/3", "default/end"}
@@ -99,10 +99,10 @@ class RecreationContract(abc.ABC):
     ) -> None:
         """Nothing announces it any more: it has to open again."""
         writer = await open_bus.open_writer("controller", "c1")
-        await writer.append(records.answered("before"))
+        await writer.append(records.outcome_of("before"))
         await self.recreate(open_bus, topics.OUTCOMES)
         with pytest.raises(errors.LogLostError):
-            await writer.append(records.answered("after"))
+            await writer.append(records.outcome_of("after"))
         again = await open_bus.open_writer("controller", "c1")
         assert again.epoch > writer.epoch
 
@@ -111,13 +111,13 @@ class RecreationContract(abc.ABC):
     ) -> None:
         """Also if as many records are there by now."""
         writer = await open_bus.open_writer("controller", "c1")
-        await writer.append(records.phase_changed("default/old"))
+        await writer.append(records.phase_change("default/old"))
         async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
-            place = await reading.until_caught_up(fold)
+            place = await log_reading.until_caught_up(fold)
         await self.recreate(open_bus, EVENTS)
         successor = await open_bus.open_writer("controller", "c2")
         keys = [f"default/{number}" for number in range(5)]
-        await successor.append(*(records.phase_changed(key) for key in keys))
+        await successor.append(*(records.phase_change(key) for key in keys))
         read, _ = await records.read(open_bus, EVENTS, start=place)
         assert records.keys(read) == keys
 
@@ -126,14 +126,14 @@ class RecreationContract(abc.ABC):
     ) -> None:
         """While it runs, and later; what was in hand of the topic before is finished for no one."""
         writer = await open_bus.open_writer("controller", "c1")
-        await writer.append(*(records.phase_changed(f"default/old{n}") for n in range(4)))
+        await writer.append(*(records.phase_change(f"default/old{n}") for n in range(4)))
         async with open_bus.work(EVENTS, "g") as work:
-            old = await reading.take(work, 4)
+            old = await log_reading.take(work, 4)
             for record in old[:3]:
                 work.done(record)
             await self.recreate(open_bus, EVENTS)
             keys = [f"default/{number}" for number in range(6)]
-            await writer.append(*(records.phase_changed(key) for key in keys))
+            await writer.append(*(records.phase_change(key) for key in keys))
             taken = await take_until(work, keys[-1])
             assert set(records.keys(taken)) == set(keys)
             work.done(old[3])
@@ -141,7 +141,7 @@ class RecreationContract(abc.ABC):
                 work.done(record)
             assert work.lowest_unfinished == taken[-1].offset
         async with open_bus.work(EVENTS, "g") as work:
-            assert records.keys(await reading.take(work, 1)) == [keys[-1]]
+            assert records.keys(await log_reading.take(work, 1)) == [keys[-1]]
 
 
 def said(topic: topics.Topic, key: str) -> envelope.Draft:
@@ -167,7 +167,7 @@ async def until_all(
     return read, recreated
 
 
-async def take_until(work: port.Work, key: str) -> list[envelope.Record]:
+async def take_until(work: port.GroupConsumer, key: str) -> list[envelope.Record]:
     """The next records of a group up to this one."""
     taken: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):

@@ -12,15 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from stromboli.shared import errors
-from stromboli.shared.leader_election import core, keeping
+from stromboli.shared.leader_election import elector, lease_rules
 from stromboli.testkit import records
 
-TERMS = core.Terms(lasts_s=5, acts_s=3.0, look_every_s=1.0)
-Places = tuple[keeping.LeaseStore, keeping.LeaseStore]
+TERMS = lease_rules.LeaseTiming(duration_s=5, renew_deadline_s=3.0, retry_period_s=1.0)
+Places = tuple[elector.LeaseStore, elector.LeaseStore]
 
 
 class LeaseContract:
-    """Promises of ``stromboli.shared.leader_election.keeping.Place``, one test each."""
+    """Promises of ``stromboli.shared.leader_election.elector.Place``, one test each."""
 
     @pytest.fixture
     async def places(self) -> Places:
@@ -31,7 +31,7 @@ class LeaseContract:
         first, second = places
         assert (await first.read()).holder == ""
         taken = await first.take("a", TERMS)
-        assert (taken.holder, taken.lasts_s) == ("a", 5.0)
+        assert (taken.holder, taken.duration_s) == ("a", 5.0)
         assert await _until(second, lambda seen: seen.holder == "a") == taken
 
     async def test_every_renewal_leaves_a_mark(self, places: Places) -> None:
@@ -63,15 +63,15 @@ class LeaseContract:
         assert (await _until(first, lambda seen: seen.holder == "b")).holder == "b"
 
 
-async def _renewing(place: keeping.LeaseStore) -> None:
+async def _renewing(place: elector.LeaseStore) -> None:
     async with asyncio.timeout(records.DEADLINE_S):
         while True:
             await place.renew("a", TERMS)
 
 
 async def _until(
-    place: keeping.LeaseStore, is_so: Callable[[core.LeaseRecord], bool]
-) -> core.LeaseRecord:
+    place: elector.LeaseStore, is_so: Callable[[lease_rules.LeaseRecord], bool]
+) -> lease_rules.LeaseRecord:
     async with asyncio.timeout(records.DEADLINE_S):
         while not is_so(seen := await place.read()):  # noqa: ASYNC110 - it can only be asked
             await asyncio.sleep(0.01)

@@ -34,7 +34,7 @@ class ApiError(Exception):
         self.message = message
 
 
-def trusting(ca_file: Path) -> ssl.SSLContext:
+def tls_context(ca_file: Path) -> ssl.SSLContext:
     """A TLS context that trusts the API server's self-made certificate."""
     return ssl.create_default_context(cafile=str(ca_file))
 
@@ -54,7 +54,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             base_url=self._url,
             headers={"Authorization": f"Bearer {self._token}"},
-            connector=aiohttp.TCPConnector(ssl=trusting(self._ca_file), limit=32),
+            connector=aiohttp.TCPConnector(ssl=tls_context(self._ca_file), limit=32),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
         )
         return self

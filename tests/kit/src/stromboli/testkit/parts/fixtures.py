@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from stromboli.testkit.parts import kubernetes, real, tools
 
-STRANGER = "stranger"  # a user whom nothing is allowed, for tests of rights
+UNPRIVILEGED_USER = "stranger"  # a user whom nothing is allowed, for tests of rights
 
 
 def skip_is_forbidden() -> bool:
@@ -43,5 +43,5 @@ async def real_parts(
     A test that stops or kills a part must leave it running and ready.
     """
     state = tmp_path_factory.mktemp("real-parts")
-    async with real.RealParts(state, users=[kubernetes.User(STRANGER)]) as parts:
+    async with real.RealParts(state, users=[kubernetes.User(UNPRIVILEGED_USER)]) as parts:
         yield parts

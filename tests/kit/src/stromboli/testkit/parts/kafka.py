@@ -127,7 +127,7 @@ class Kafka(Part):
 
     async def is_ready(self) -> bool:
         """True once the broker is in the cluster's metadata: it can lead partitions then."""
-        if not ports.accepts(self.ports[0]):
+        if not ports.accepts_connections(self.ports[0]):
             return False  # the client below would log errors for each attempt
         admin = AIOKafkaAdminClient(
             bootstrap_servers=self.bootstrap, request_timeout_ms=ADMIN_TIMEOUT_MS

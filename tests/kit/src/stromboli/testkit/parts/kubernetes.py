@@ -38,7 +38,7 @@ CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "node-lifecycle-controller",
 )
-OWNERS_AND_TAINTS = (
+OWNER_AND_TAINT_CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
     "statefulset-controller",

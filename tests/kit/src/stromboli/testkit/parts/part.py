@@ -10,7 +10,7 @@ from stromboli.testkit.parts import ports
 from stromboli.testkit.parts.process import PartFailedError, Process
 
 PORT_ATTEMPTS = 3  # between choosing a port and binding it another process may take it
-TAKEN = ("address already in use", "addressalreadyinuse", "bindexception")
+PORT_IN_USE = ("address already in use", "addressalreadyinuse", "bindexception")
 
 
 class Part(abc.ABC):
@@ -60,11 +60,11 @@ class Part(abc.ABC):
             await self._launch()
             return
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            self.ports = ports.free(self.port_count)
+            self.ports = ports.free_ports(self.port_count)
             try:
                 await self._launch()
             except PartFailedError as error:
-                taken = any(word in error.tail.lower() for word in TAKEN)
+                taken = any(word in error.tail.lower() for word in PORT_IN_USE)
                 if not taken or attempt == PORT_ATTEMPTS:
                     raise
             else:

@@ -14,7 +14,7 @@ from pathlib import Path
 LOOPBACK = "127.0.0.1"
 LOWEST = 15000  # above the ports that well-known servers use
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-USUAL_EPHEMERAL_START = 32768  # Linux's default, for kernels that do not tell
+DEFAULT_EPHEMERAL_START = 32768  # Linux's default, for kernels that do not tell
 ATTEMPTS = 1000
 
 
@@ -22,11 +22,11 @@ def _ephemeral_start() -> int:
     try:
         start = int(EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError):
-        return USUAL_EPHEMERAL_START
-    return start if start > LOWEST + ATTEMPTS else USUAL_EPHEMERAL_START
+        return DEFAULT_EPHEMERAL_START
+    return start if start > LOWEST + ATTEMPTS else DEFAULT_EPHEMERAL_START
 
 
-def free(count: int) -> tuple[int, ...]:
+def free_ports(count: int) -> tuple[int, ...]:
     """`count` different ports on which nothing listens now.
 
     Another process may take one before its user binds it: then take new ones. Raises OSError
@@ -54,7 +54,7 @@ def free(count: int) -> tuple[int, ...]:
             listener.close()
 
 
-def accepts(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     """True if something accepts a connection on this loopback port now."""
     with socket.socket() as probe:
         probe.settimeout(0.5)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, lifecycle, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
@@ -24,7 +24,7 @@ DISRUPTION = "DisruptionTarget"
 """The condition of pods that are about to be deleted by the system."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ExecutionResult(msgspec.Struct, frozen=True):
     """What becomes of one bind or eviction without a further call, or after one."""
 
     result: scheduling.Result
@@ -32,15 +32,15 @@ class Answer(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-EXECUTED = Answer("executed")
+EXECUTED = ExecutionResult("executed")
 
 
-def failure(error: Exception) -> Answer:
+def failure(error: Exception) -> ExecutionResult:
     """The answer for a bind or eviction that failed by a bug: not done, as far as is known."""
-    return Answer("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
+    return ExecutionResult("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
 
 
-def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcome:
+def outcome(of: scheduling.Bind | scheduling.Eviction, answer: ExecutionResult) -> Outcome:
     """The outcome of one task."""
     return Outcome(
         namespace=of.namespace,
@@ -66,69 +66,79 @@ def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
     )
 
 
-def before_bind(picture: cache.Cache, bind: scheduling.Bind, decision: str) -> Answer | None:
-    """The answer if the picture has it already; None: bind."""
-    pod = picture.pod(f"{bind.namespace}/{bind.pod}")
+def before_bind(
+    cache: controller_cache.ControllerCache, bind: scheduling.Bind, decision: str
+) -> ExecutionResult | None:
+    """The answer if the cache has it already; None: bind."""
+    pod = cache.pod(f"{bind.namespace}/{bind.pod}")
     if pod is None or pod.metadata.uid != bind.uid:
-        return None  # our picture may be behind the scheduler's
+        return None  # our cache may be behind the scheduler's
     if pod.spec.node_name:
         return _bound(pod, decision)
-    if picture.is_going(pod):
-        return Answer("refused", "PodGone", "the pod is being deleted")
-    return _before_bind_of_job(picture, pod)
+    if cache.is_going(pod):
+        return ExecutionResult("refused", "PodGone", "the pod is being deleted")
+    return _before_bind_of_job(cache, pod)
 
 
-def _before_bind_of_job(picture: cache.Cache, pod: core.Pod) -> Answer | None:
+def _before_bind_of_job(
+    cache: controller_cache.ControllerCache, pod: core.Pod
+) -> ExecutionResult | None:
     owner = pod.metadata.controller
-    key = cache.job_of(pod)
+    key = controller_cache.job_of(pod)
     if owner is None or key is None:
         return None
-    job = picture.job(key)
-    if job is None and picture.state(kinds.JOBS, key) is None:
-        return Answer("refused", "JobGone", "the pod's job is gone")
+    job = cache.job(key)
+    if job is None and cache.state(kinds.JOBS, key) is None:
+        return ExecutionResult("refused", "JobGone", "the pod's job is gone")
     if job is None:
-        return Answer("refused", "JobUnknown", "the pod's job cannot be read")
-    if job.metadata.uid != owner.uid or picture.is_going(job):
-        return Answer("refused", "JobGone", "the pod's job is gone")
+        return ExecutionResult("refused", "JobUnknown", "the pod's job cannot be read")
+    if job.metadata.uid != owner.uid or cache.is_going(job):
+        return ExecutionResult("refused", "JobGone", "the pod's job is gone")
     if job.status.state.phase in lifecycle.STOPPING:
-        return Answer("refused", "JobStopping", f"the job is {job.status.state.phase}")
-    if manifest.version_of(pod) < job.status.version:
-        return Answer("refused", "JobRestarted", "the pod is of an earlier version of its job")
+        return ExecutionResult("refused", "JobStopping", f"the job is {job.status.state.phase}")
+    if manifests.version_of(pod) < job.status.version:
+        return ExecutionResult(
+            "refused", "JobRestarted", "the pod is of an earlier version of its job"
+        )
     return None
 
 
-def after_bind_refused(found: core.Pod | None, bind: scheduling.Bind, decision: str) -> Answer:
+def after_bind_refused(
+    found: core.Pod | None, bind: scheduling.Bind, decision: str
+) -> ExecutionResult:
     """The answer when the API server refused a bind; ``found`` is the pod read afterwards."""
     if found is None or found.metadata.uid != bind.uid:
-        return Answer("refused", "PodGone", "there is no such pod")
+        return ExecutionResult("refused", "PodGone", "there is no such pod")
     if found.spec.node_name:
         return _bound(found, decision)
-    return Answer("refused", "PodGone", "the pod is being deleted")
+    return ExecutionResult("refused", "PodGone", "the pod is being deleted")
 
 
-def _bound(pod: core.Pod, decision: str) -> Answer:
+def _bound(pod: core.Pod, decision: str) -> ExecutionResult:
     if pod.metadata.annotation(keys.DECISION) == decision:
         return EXECUTED
-    return Answer("refused", "AlreadyBound", f"the pod is on node {pod.spec.node_name}")
+    return ExecutionResult("refused", "AlreadyBound", f"the pod is on node {pod.spec.node_name}")
 
 
-def before_eviction(picture: cache.Cache, eviction: scheduling.Eviction) -> Answer | None:
-    """The answer if the picture has it already; None: delete."""
-    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+def before_eviction(
+    cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
+) -> ExecutionResult | None:
+    """The answer if the cache has it already; None: delete."""
+    pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above
-    if picture.is_going(pod):
+    if cache.is_going(pod):
         return EXECUTED
     if tasks.has_finished(pod):
-        return Answer("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
+        return ExecutionResult("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
     return None
 
 
-def has_ended(picture: cache.Cache, eviction: scheduling.Eviction) -> bool:
+def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Eviction) -> bool:
     """Whether a pod that was looked at is seen to have ended since, or to go."""
-    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+    pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     is_another = pod is not None and pod.metadata.uid != eviction.uid
-    return is_another or before_eviction(picture, eviction) is not None
+    return is_another or before_eviction(cache, eviction) is not None
 
 
 def evicted_at(pod: core.Pod) -> datetime | None:
@@ -156,7 +166,7 @@ def notices(
     found = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
-        found.append(manifest.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
+        found.append(manifests.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
     if not any(each.type == DISRUPTION for each in pod.status.conditions):
         condition = {
             "type": DISRUPTION,
@@ -174,19 +184,19 @@ def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
     if not pod.status.conditions:
         # Whoever writes the first one meanwhile must not lose it.
         status = {"conditions": [condition]}
-        return manifest.merge(kinds.PODS, pod, subresource="status", status=status)
-    uid = manifest.test("/metadata/uid", pod.metadata.uid)
+        return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
+    uid = manifests.test("/metadata/uid", pod.metadata.uid)
     return commands.Patch(
         kind=kinds.PODS,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        patch=manifest.encode([uid, manifest.put("/status/conditions/-", condition)]),
+        patch=manifests.encode([uid, manifests.put("/status/conditions/-", condition)]),
         subresource="status",
     )
 
 
-def refusal(error: errors.PermanentError) -> Answer:
+def refusal(error: errors.PermanentError) -> ExecutionResult:
     """The answer for a call that will never succeed."""
     reason: Literal["NotFound", "Conflict", "Forbidden", "Invalid"]
     match error:
@@ -198,10 +208,10 @@ def refusal(error: errors.PermanentError) -> Answer:
             reason = "Forbidden"
         case _:
             reason = "Invalid"
-    return Answer("refused", reason, error.reason)
+    return ExecutionResult("refused", reason, error.reason)
 
 
-class Ledger:
+class OutcomeOffsets:
     """Which answers a restarting scheduler has to read.
 
     ``unanswered_from``: every decision below is answered. ``outcomes_from``: answers to decisions

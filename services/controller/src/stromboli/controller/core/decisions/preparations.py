@@ -11,7 +11,7 @@ version it was decided on, and looking again after it, also after a restart, goe
 
 from typing import Any
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.decisions import decisions
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, resource, storage
@@ -22,14 +22,14 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROTECTION = "resource.kubernetes.io/delete-protection"
 """Finalizer of a claim with devices: it stays until nobody uses them."""
 
-Next = commands.Patch | decisions.Answer | None
+Next = commands.Patch | decisions.ExecutionResult | None
 """A write, the answer, or to look again later."""
 DONE = decisions.EXECUTED
 
 
-def refused(reason: str, message: str) -> decisions.Answer:
+def refused(reason: str, message: str) -> decisions.ExecutionResult:
     """The pod cannot be bound."""
-    return decisions.Answer("refused", reason, message)
+    return decisions.ExecutionResult("refused", reason, message)
 
 
 def needs_volume(step: scheduling.ClaimedVolume, claim: storage.PersistentVolumeClaim) -> bool:
@@ -68,7 +68,7 @@ def for_volume(
         text = f"no volume could be made for persistentvolumeclaim {step.claim} on node {node}"
         return refused("ProvisioningFailed", text)
     annotations = {"annotations": {keys.SELECTED_NODE: node}}
-    return manifest.merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
+    return manifests.merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
 
 
 def _named_by(
@@ -89,7 +89,7 @@ def _named_by(
         "name": step.claim,
         "uid": step.uid,
     }
-    return manifest.merge(
+    return manifests.merge(
         kinds.PERSISTENT_VOLUMES,
         volume,
         metadata={"annotations": {BOUND_BY_CONTROLLER: "yes"}},
@@ -112,12 +112,12 @@ def for_devices(
         return DONE
     if PROTECTION not in claim.metadata.finalizers:
         finalizers = [*claim.metadata.finalizers, PROTECTION]
-        return manifest.merge(kinds.RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers})
+        return manifests.merge(kinds.RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers})
     pod = resource.ClaimConsumer(resource=kinds.PODS.plural, name=bind.pod, uid=bind.uid)
     status: dict[str, Any] = {"reservedFor": [*claim.status.reserved_for, pod]}
     if has is None:
         status["allocation"] = step.allocation
-    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+    return manifests.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
 
 
 def release(
@@ -134,7 +134,7 @@ def release(
     has = claim.status.allocation
     if not others and has and step.allocation and _is_same(has, step.allocation):
         status["allocation"] = None
-    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+    return manifests.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
 
 
 def _is_same(left: resource.Allocation, right: resource.Allocation) -> bool:

@@ -12,7 +12,10 @@ from stromboli.shared.messages import batch as messages
 
 
 def of_event(
-    job: batch.Job, event: lifecycle.Event, facts: lifecycle.Facts, pods: Sequence[core.Pod]
+    job: batch.Job,
+    event: lifecycle.Event,
+    facts: lifecycle.LifecycleInputs,
+    pods: Sequence[core.Pod],
 ) -> str:
     """What is behind an event that the rules found; empty where its name says it all."""
     match event:
@@ -52,7 +55,7 @@ def _tried(message: messages.JobPhaseChanged) -> str:
 
 def _begun_by(job: batch.Job) -> str:
     state = job.status.state
-    if job_commands.is_asked(state):
+    if job_commands.is_user_requested(state):
         return f"{state.reason} was asked for"
     return ": ".join(filter(None, (state.reason, state.message)))
 
@@ -63,6 +66,6 @@ def _first_failure(job: batch.Job, pods: Sequence[core.Pod]) -> str:
         if pod.status.phase == "Failed" and not tasks.is_of_earlier_try(job, pod):
             code = termination_causes.exit_code(pod)
             ended = "" if code is None else f"exit code {code}"
-            why = termination_causes.told(pod)
+            why = termination_causes.history_reason(pod)
             return ", ".join(filter(None, (f"{pod.metadata.name} failed", why, ended)))
     return ""

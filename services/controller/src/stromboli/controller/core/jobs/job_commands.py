@@ -8,7 +8,7 @@ from datetime import datetime
 
 from stromboli.controller.core import commands, lifecycle
 from stromboli.controller.core.jobs import job_pods, status_transitions
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command, Job, JobState
@@ -21,33 +21,37 @@ KNOWN = tuple(it for it in lifecycle.ACTIONS if it not in lifecycle.PARTIAL)
 _MARK = "command "
 
 
-def is_asked(state: JobState) -> bool:
+def is_user_requested(state: JobState) -> bool:
     """Whether a person's command led to this phase."""
     return state.message.startswith(_MARK)
 
 
-def obey(
-    picture: cache.Cache, job: Job, order: Command, counts: tasks.Tally, now: datetime
+def carry_out(
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    user_command: Command,
+    counts: tasks.Tally,
+    now: datetime,
 ) -> commands.Plan:
     """Carry out a command, or refuse it with a reason."""
     delete = commands.Delete(
         kind=kinds.COMMANDS,
-        namespace=order.metadata.namespace,
-        name=order.metadata.name,
-        uid=order.metadata.uid,
+        namespace=user_command.metadata.namespace,
+        name=user_command.metadata.name,
+        uid=user_command.metadata.uid,
     )
-    mark = f"{_MARK}{order.metadata.name}, {order.metadata.uid}"
-    action = next((it for it in KNOWN if it == order.action), None)
-    is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
-    if job.status.state.message == mark or order.action == SYNC:
-        taken = messages.CommandTaken(
+    mark = f"{_MARK}{user_command.metadata.name}, {user_command.metadata.uid}"
+    action = next((it for it in KNOWN if it == user_command.action), None)
+    is_meant = user_command.target is None or user_command.target.uid in ("", job.metadata.uid)
+    if job.status.state.message == mark or user_command.action == SYNC:
+        taken = messages.CommandAccepted(
             job=job.metadata.key,
             uid=job.metadata.uid,
-            command=order.metadata.name,
-            action=order.action,
-            at=now if order.action == SYNC else job.status.state.last_transition_time or now,
+            command=user_command.metadata.name,
+            action=user_command.action,
+            at=now if user_command.action == SYNC else job.status.state.last_transition_time or now,
         )
-        text = f"{order.action} was asked for"
+        text = f"{user_command.action} was asked for"
         said = commands.event_about(
             kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
         )
@@ -55,18 +59,18 @@ def obey(
         return ((told, said), (delete,))
     if action is not None and is_meant and lifecycle.accepts(tasks.phase_of(job), action):
         status = status_transitions.after(job, action, counts, now, mark)
-        status = job_pods.ending(picture, job, status)
+        status = job_pods.status_ending_pods(cache, job, status)
         return ((commands.PatchJobStatus(job=job, status=status),),)
-    why = _refusal(job, order, is_known=action is not None, is_meant=is_meant)
+    why = _refusal(job, user_command, is_known=action is not None, is_meant=is_meant)
     said = commands.event_about(kinds.JOBS, job, "Warning", "CommandRefused", why, now)
     return ((said,), (delete,))
 
 
-def _refusal(job: Job, order: Command, *, is_known: bool, is_meant: bool) -> str:
+def _refusal(job: Job, user_command: Command, *, is_known: bool, is_meant: bool) -> str:
     if not is_meant:
-        return f"{order.action} was meant for an earlier job of this name"
-    if order.action in lifecycle.PARTIAL:
-        return f"{order.action} needs to know of what, so it can only stand in a policy"
+        return f"{user_command.action} was meant for an earlier job of this name"
+    if user_command.action in lifecycle.PARTIAL:
+        return f"{user_command.action} needs to know of what, so it can only stand in a policy"
     if not is_known:
-        return f"{order.action!r} is not carried out; known are {', '.join((SYNC, *KNOWN))}"
-    return f"{order.action} does nothing in phase {job.status.state.phase or 'Pending'}"
+        return f"{user_command.action!r} is not carried out; known are {', '.join((SYNC, *KNOWN))}"
+    return f"{user_command.action} does nothing in phase {job.status.state.phase or 'Pending'}"

@@ -12,16 +12,16 @@ import msgspec
 
 from stromboli.controller.core import lifecycle
 from stromboli.controller.core.pods import pods
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api.batch import Job
-from stromboli.shared.jobspec import dependencies, job_order
+from stromboli.shared.jobspec import dependency_cycles, job_dependencies
 
 BEFORE = ("", "Pending")
 """Phases of a job none of whose pods runs or has run."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ConditionResult(msgspec.Struct, frozen=True):
     """Whether a condition holds, may still hold, or never will; and in words, if it does not."""
 
     holds: bool
@@ -29,88 +29,90 @@ class Verdict(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def obstacles(picture: cache.Cache, job: Job) -> Iterator[pods.Obstacle]:
+def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
     """What keeps the job from beginning."""
-    if not job.metadata.annotation(keys.AFTER) or has_begun(picture, job):
+    if not job.metadata.annotation(keys.AFTER) or has_begun(cache, job):
         return
     try:
-        waits = job_order.of(job)
+        waits = job_dependencies.of(job)
     except ValueError as error:
-        yield pods.Obstacle("Refused", f"{keys.AFTER}: {error}; so it does not begin")
+        yield pods.Blocker("Refused", f"{keys.AFTER}: {error}; so it does not begin")
         return
-    if cycle := _cycle(picture, job):
-        yield pods.Obstacle(
+    if cycle := _cycle(cache, job):
+        yield pods.Blocker(
             "Refused",
             f"jobs wait for each other: {', '.join(cycle)}; so none of them begins: take "
             f"{keys.AFTER} from one of them",
         )
         return
     for wait in waits:
-        verdict = judge(picture, job, wait)
+        verdict = evaluate(cache, job, wait)
         if not verdict.holds:
             said = f"{wait.condition}:{wait.job}: {verdict.why}"
             if verdict.never:
-                yield pods.Obstacle("NeverBegins", said)
+                yield pods.Blocker("NeverBegins", said)
             else:
-                yield pods.Obstacle("WaitsForJob", said, type="Normal")
+                yield pods.Blocker("WaitsForJob", said, type="Normal")
 
 
-def judge(picture: cache.Cache, job: Job, wait: job_order.Wait) -> Verdict:
+def evaluate(
+    cache: controller_cache.ControllerCache, job: Job, wait: job_dependencies.JobDependency
+) -> ConditionResult:
     """One condition."""
     key = f"{job.metadata.namespace}/{wait.job}"
-    other = picture.job(key)
+    other = cache.job(key)
     if other is None:
-        return Verdict(
+        return ConditionResult(
             holds=False,
             why=f"job {wait.job} is not there, so its end is not known; submit it, or take "
             f"{keys.AFTER} from this job",
         )
     phase = other.status.state.phase
     has_ended = phase in lifecycle.FINISHED
-    waits = Verdict(holds=False, why=f"job {wait.job} is {phase or 'new'}")
+    waits = ConditionResult(holds=False, why=f"job {wait.job} is {phase or 'new'}")
     match wait.condition:
         case "after":
-            return Verdict(holds=True) if phase not in BEFORE else waits
+            return ConditionResult(holds=True) if phase not in BEFORE else waits
         case "afterany":
-            return Verdict(holds=True) if has_ended else waits
+            return ConditionResult(holds=True) if has_ended else waits
         case _:
             is_good = phase == "Completed"
             if not has_ended:
                 return waits
             if is_good == (wait.condition == "afterok"):
-                return Verdict(holds=True)
+                return ConditionResult(holds=True)
             why = f"job {wait.job} ended as {phase}; delete this job, or take {keys.AFTER} from it"
-            return Verdict(holds=False, never=True, why=why)
+            return ConditionResult(holds=False, never=True, why=why)
 
 
-def has_begun(picture: cache.Cache, job: Job) -> bool:
+def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
     """Whether the job has or had a PodGroup or pods."""
-    if picture.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
+    if cache.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
         return True
-    told = picture.published.jobs.get(job.metadata.key)
+    told = cache.published.jobs.get(job.metadata.key)
     return told is not None and told.uid == job.metadata.uid and told.has_had_pods
 
 
-def is_awaited(picture: cache.Cache, job: Job) -> bool:
+def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
     """Whether a job that has not begun has yet to see how this one ended."""
     return any(
-        wait.job == job.metadata.name and not judge(picture, other, wait).never
-        for other in picture.waiting_for(job.metadata.key)
-        if other.status.state.phase in BEFORE and not has_begun(picture, other)
-        for wait in job_order.of(other)
+        wait.job == job.metadata.name and not evaluate(cache, other, wait).never
+        for other in cache.waiting_for(job.metadata.key)
+        if other.status.state.phase in BEFORE and not has_begun(cache, other)
+        for wait in job_dependencies.of(other)
     )
 
 
-def _cycle(picture: cache.Cache, job: Job) -> list[str]:
+def _cycle(cache: controller_cache.ControllerCache, job: Job) -> list[str]:
     """Names of jobs that wait for each other, if this one is among those that never begin by it."""
     needs: dict[str, tuple[str, ...]] = {}
     coming = [job.metadata.name]
     while coming:
         name = coming.pop()
-        found = picture.job(f"{job.metadata.namespace}/{name}")
+        found = cache.job(f"{job.metadata.namespace}/{name}")
         if found is None or name in needs or found.status.state.phase not in BEFORE:
             continue
-        needs[name] = job_order.names(found)
+        needs[name] = job_dependencies.job_names(found)
         coming += needs[name]
-    waiting = dependencies.in_a_cycle(needs)
+    waiting = dependency_cycles.members_of_cycles(needs)
     return sorted(waiting) if job.metadata.name in waiting else []

@@ -18,17 +18,17 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest
+from stromboli.controller.core import lifecycle, manifests
 from stromboli.controller.core.jobs import policy_events
-from stromboli.controller.core.ordered import LeastFirst
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.ordered_set import LeastFirst
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import arrays, tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import Job
 
 
-class _Basis(msgspec.Struct, frozen=True):
+class _DerivationInputs(msgspec.Struct, frozen=True):
     """Fields of a job from which follows what its pods are to it."""
 
     spec: batch.JobSpec
@@ -39,11 +39,11 @@ class _Basis(msgspec.Struct, frozen=True):
     array: batch.ArrayStatus | None
 
 
-def _basis_of(job: Job) -> _Basis:
+def _derivation_inputs(job: Job) -> _DerivationInputs:
     status = job.status
     phase = status.state.phase
     is_stopping = phase in lifecycle.STOPPING
-    return _Basis(
+    return _DerivationInputs(
         spec=job.spec,
         version=status.version,
         stopping=(phase, status.state.reason) if is_stopping else ("", ""),
@@ -61,14 +61,14 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     task: str
     phase: str
     is_doomed: bool
-    happening: policy_events.Happening | None
+    policy_event: policy_events.PolicyEvent | None
     current_task: str
     """The task of a pod of the present try, empty for any other."""
     has_succeeded: bool
     restarts: int
 
 
-class _Sums:
+class _PodCounts:
     """Pods by counter, and by task and phase."""
 
     def __init__(self) -> None:
@@ -97,16 +97,16 @@ class _Sums:
 class JobPods:
     """See the module. Made and kept up to date by ``look``."""
 
-    def __init__(self, picture: cache.Cache, job: Job) -> None:
-        self._picture = picture
+    def __init__(self, cache: controller_cache.ControllerCache, job: Job) -> None:
+        self._cache = cache
         self._job = job
-        self._basis = _basis_of(job)
+        self._basis = _derivation_inputs(job)
         self._known: dict[str, _Pod] = {}
-        self._kept = _Sums()
+        self._kept = _PodCounts()
         self._succeeded: dict[str, int] = {}
         self._restarts: dict[str, int] = {}
-        self._happenings: dict[str, policy_events.Happening] = {}
-        self._pending: dict[str, policy_events.Happening] = {}
+        self._policy_events: dict[str, policy_events.PolicyEvent] = {}
+        self._pending: dict[str, policy_events.PolicyEvent] = {}
         self._members = tasks.Members(job)
         self._missing = {task.name: LeastFirst[tuple[int]]() for task in tasks.specs(job)}
         self._doomed: LeastFirst[tuple[int, str]] = LeastFirst()
@@ -133,7 +133,7 @@ class JobPods:
         kept = self.kept
         if self._job.spec.array is None:
             return msgspec.structs.replace(kept, terminating=kept.terminating + len(self._doomed))
-        found = tasks.tally(self._picture, self._job, [it.pod for it in self._known.values()])
+        found = tasks.tally(self._cache, self._job, [it.pod for it in self._known.values()])
         ending = [it for it in self._known.values() if it.is_doomed]
         going = sum(not tasks.has_finished(it.pod) for it in ending)
         counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
@@ -143,9 +143,9 @@ class JobPods:
     def kept(self) -> tasks.Tally:
         """The same without those that have to go."""
         if self._job.spec.array is None:
-            return self._kept.tally(tasks.unreadable(self._picture, self._job, self._members))
+            return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
         pods = [it.pod for it in self._known.values() if not it.is_doomed]
-        return tasks.tally(self._picture, self._job, pods)
+        return tasks.tally(self._cache, self._job, pods)
 
     @property
     def doomed(self) -> int:
@@ -165,10 +165,10 @@ class JobPods:
             for (index,) in self._missing[task].first(most)
         ]
 
-    def happenings(self, *, with_pending: bool) -> Iterator[policy_events.Happening]:
+    def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
         """What stands against pods of the present try, by name; pending ones only if asked for,
         since that may be all of them."""
-        found = self._happenings | self._pending if with_pending else self._happenings
+        found = self._policy_events | self._pending if with_pending else self._policy_events
         for name in sorted(found):
             yield found[name]
 
@@ -198,7 +198,7 @@ class JobPods:
 
     def follow(self, job: Job, changed: list[str]) -> None:
         """Take in the job as it is now, and pods that changed."""
-        basis = _basis_of(job)
+        basis = _derivation_inputs(job)
         self._job = job
         # Which pods with a result stay follows from all pods of an array.
         if basis == self._basis and not (changed and job.spec.array is not None):
@@ -210,13 +210,13 @@ class JobPods:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        job, picture = self._job, self._picture
-        self._kept = _Sums()
-        self._succeeded, self._restarts, self._happenings, self._pending = {}, {}, {}, {}
+        job, cache = self._job, self._cache
+        self._kept = _PodCounts()
+        self._succeeded, self._restarts, self._policy_events, self._pending = {}, {}, {}, {}
         self._doomed = LeastFirst()
         uid = job.metadata.uid
-        pods = picture.pods_of(uid)
-        self._retained = arrays.kept(job, [it for it in pods if not picture.is_going(it)])
+        pods = cache.pods_of(uid)
+        self._retained = arrays.kept(job, [it for it in pods if not cache.is_going(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
         there = {pod.metadata.name for pod in pods}
         self._missing = self._members.missing(job.metadata.name, there)
@@ -225,7 +225,7 @@ class JobPods:
             self._put(key, found)
         for pod in pods:
             self._unsettled[pod.metadata.uid] = pod.metadata.key
-        for told_uid, name in picture.published.told_of(job):
+        for told_uid, name in cache.published.pods_of_job(job):
             self._unsettled[told_uid] = f"{job.metadata.namespace}/{name}"
 
     def _update(self, key: str) -> None:
@@ -233,7 +233,7 @@ class JobPods:
         if before is not None:
             self._take(key, before)
             self._unsettled[before.pod.metadata.uid] = key
-        pod = self._picture.pod(key)
+        pod = self._cache.pod(key)
         owner = None if pod is None else pod.metadata.controller
         name = key.rpartition("/")[2]
         member = self._members.of(name)
@@ -252,16 +252,16 @@ class JobPods:
         self._count(found, 1)
         if found.is_doomed:
             self._doomed.add(_rank(found.pod))
-        if found.happening is not None:
-            is_pending = found.happening.events[0] == policy_events.POD_PENDING
-            into = self._pending if is_pending else self._happenings
-            into[found.pod.metadata.name] = found.happening
+        if found.policy_event is not None:
+            is_pending = found.policy_event.events[0] == policy_events.POD_PENDING
+            into = self._pending if is_pending else self._policy_events
+            into[found.pod.metadata.name] = found.policy_event
 
     def _take(self, key: str, found: _Pod) -> None:
         self._count(found, -1)
         if found.is_doomed:
             self._doomed.discard(_rank(found.pod))
-        self._happenings.pop(found.pod.metadata.name, None)
+        self._policy_events.pop(found.pod.metadata.name, None)
         self._pending.pop(found.pod.metadata.name, None)
 
     def _count(self, found: _Pod, sign: int) -> None:
@@ -274,13 +274,13 @@ class JobPods:
             self._restarts[task] = self._restarts.get(task, 0) + sign * found.restarts
 
     def _derive(self, pod: core.Pod) -> _Pod:
-        job, picture = self._job, self._picture
-        is_going = picture.is_going(pod)
+        job, cache = self._job, self._cache
+        is_going = cache.is_going(pod)
         member = self._members.of(pod.metadata.name)
-        is_current = member is not None and not policy_events.is_past(job, pod)
-        happening = None
+        is_current = member is not None and not policy_events.is_of_earlier_attempt(job, pod)
+        policy_event = None
         if member is not None and is_current:
-            happening = policy_events.of_pod(pod, member, is_going=is_going)
+            policy_event = policy_events.of_pod(pod, member, is_going=is_going)
         field, task, phase = tasks.counted(pod, is_going=is_going)
         return _Pod(
             pod=pod,
@@ -288,34 +288,36 @@ class JobPods:
             task=task,
             phase=phase,
             is_doomed=not is_going and tasks.is_doomed(job, pod, member, self._retained),
-            happening=happening,
+            policy_event=policy_event,
             current_task=member.task.name if member is not None and is_current else "",
             has_succeeded=is_current and pod.status.phase == "Succeeded",
             restarts=policy_events.container_restarts(pod) if is_current and not is_going else 0,
         )
 
 
-def look(picture: cache.Cache, job: Job) -> JobPods:
+def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
     """The job's pods as they are now. O(changes since the last look)."""
     uid = job.metadata.uid
-    known: Any = picture.derived.get(uid)
-    changed = picture.take_changed(uid)
+    known: Any = cache.derived.get(uid)
+    changed = cache.take_changed(uid)
     if known is None:
-        known = picture.derived[uid] = JobPods(picture, job)
+        known = cache.derived[uid] = JobPods(cache, job)
     else:
         known.follow(job, sorted(changed))
     found: JobPods = known
     return found
 
 
-def ending(picture: cache.Cache, job: Job, status: batch.JobStatus) -> batch.JobStatus:
+def status_ending_pods(
+    cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus
+) -> batch.JobStatus:
     """The status of a transition, in which pods that it ends count as terminating: they are deleted
     once it is written. O(pods)."""
     if status.state.phase not in lifecycle.STOPPING:
         return status
-    after = JobPods(picture, msgspec.structs.replace(job, status=status))
+    after = JobPods(cache, msgspec.structs.replace(job, status=status))
     return tasks.status_with(status, after.counts, tasks.min_available(job))
 
 
 def _rank(pod: core.Pod) -> tuple[int, str]:
-    return -manifest.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.metadata.key
+    return -manifests.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.metadata.key

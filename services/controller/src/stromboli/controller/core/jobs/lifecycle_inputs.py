@@ -4,23 +4,25 @@ from datetime import datetime
 
 from stromboli.controller.core import lifecycle
 from stromboli.controller.core.jobs import job_pods
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import arrays, dependencies, tasks
 from stromboli.shared.api.batch import Job
 
 
-def of(picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime) -> lifecycle.Facts:
+def collect(
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
+) -> lifecycle.LifecycleInputs:
     """The facts of this moment. O(tasks); O(pods) where tasks wait for each other, or of an array.
 
     Pods that have to go are counted apart: with them there may be more pods than replicas, and a
     job would both have enough running pods and too many pending ones.
     """
-    counts = seen.kept
+    counts = observed.kept
     specs = tasks.specs(job)
-    current = seen.current if dependencies.has_any(job) else []
-    released = dependencies.released(picture, job, current)
+    current = observed.current if dependencies.has_any(job) else []
+    released = dependencies.released(cache, job, current)
     retry_at = job.status.retry_at
-    return lifecycle.Facts(
+    return lifecycle.LifecycleInputs(
         phase=tasks.phase_of(job),
         min_available=tasks.min_available(job),
         starts_with=dependencies.gang(job, dependencies.roots(job)),
@@ -28,11 +30,11 @@ def of(picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime) ->
         max_retry=tasks.max_retry(job),
         retry_count=tasks.spent_tries(job),
         tasks=tuple(
-            lifecycle.TaskFacts(
+            lifecycle.TaskInputs(
                 name=task.name,
                 replicas=task.replicas,
                 min_available=task.min_available,
-                seen=task.name in counts.by_task,
+                observed=task.name in counts.by_task,
                 succeeded=counts.by_task.get(task.name, {}).get("Succeeded", 0),
             )
             for task in specs
@@ -42,7 +44,7 @@ def of(picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime) ->
         succeeded=counts.succeeded,
         failed=counts.failed,
         terminating=counts.terminating,
-        doomed=seen.doomed,
+        doomed=observed.doomed,
         waiting=sum(task.replicas for task in specs if task.name not in released),
         indexes=arrays.total(job),
         is_backing_off=retry_at is not None and now < retry_at,

@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest, restarts, termination_causes
+from stromboli.controller.core import lifecycle, manifests, partial_restarts, termination_causes
 from stromboli.controller.core.jobs import policy_events
-from stromboli.controller.core.jobs.policy_events import Happening
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.jobs.policy_events import PolicyEvent
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, scheduling
@@ -40,68 +40,70 @@ LONGEST_BACKOFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 30
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
     """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
     ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off."""
 
     action: lifecycle.Action
-    part: restarts.Part
+    part: partial_restarts.Part
     used: tuple[str, ...]
     why: str
     pause: timedelta
 
 
-class Ruling(msgspec.Struct, frozen=True):
+class PolicyDecision(msgspec.Struct, frozen=True):
     """What policies say now: an order, if one is due, and what waits for its time."""
 
-    order: Order | None
+    policy_action: PolicyAction | None
     delayed: tuple[DelayedAction, ...]
 
 
-def rule(
-    picture: cache.Cache,
+def evaluate(
+    cache: controller_cache.ControllerCache,
     job: Job,
     pods: policy_events.Pods,
     group: scheduling.PodGroup | None,
     now: datetime,
-) -> Ruling:
+) -> PolicyDecision:
     """What the job's policies ask for now. O(happenings x policies)."""
     listed = dict(_listed(job))
     if not listed:
-        return Ruling(None, ())
+        return PolicyDecision(None, ())
     pending = watches_pending(job)
-    found = list(policy_events.of(picture, job, pods, group, now, with_pending=pending))
-    waiting = {_key(it): it for it in _still_waiting(picture, job, found, listed)}
+    found = list(policy_events.collect(cache, job, pods, group, now, with_pending=pending))
+    waiting = {_key(it): it for it in _still_waiting(cache, job, found, listed)}
     standing = set()
     due = []
-    for happening in found:
-        matched = _first_match(job, happening, listed)
+    for policy_event in found:
+        matched = _first_match(job, policy_event, listed)
         if matched is None:
             continue
         policy = listed[matched]
         noted = DelayedAction(
             policy=matched,
-            event=happening.events[0],
+            event=policy_event.events[0],
             at=now + delay(policy),
-            task=happening.task,
-            pod=happening.pod,
+            task=policy_event.task,
+            pod=policy_event.pod,
         )
         noted = waiting.get(_key(noted), noted)
-        if happening.since is not None:
-            if happening.since + delay(policy) <= now:
-                due.append((matched, happening))
+        if policy_event.since is not None:
+            if policy_event.since + delay(policy) <= now:
+                due.append((matched, policy_event))
         elif noted.at <= now:
             standing.add(_key(noted))
-            due.append((matched, happening))
+            due.append((matched, policy_event))
         elif len(waiting) < MOST_DELAYED:
             waiting[_key(noted)] = noted
     due += [
-        (it.policy, _again(job, it))
+        (it.policy, _noted_event(job, it))
         for key, it in waiting.items()
         if it.at <= now and key not in standing
     ]
-    order = _order(job, due, listed)
-    return Ruling(order, tuple(it for it in waiting.values() if _may_come(job, it, listed, now)))
+    policy_action = _order(job, due, listed)
+    return PolicyDecision(
+        policy_action, tuple(it for it in waiting.values() if _may_come(job, it, listed, now))
+    )
 
 
 def watches_pending(job: Job) -> bool:
@@ -119,16 +121,16 @@ def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
         for pod in pods:
             created = pod.metadata.creation_timestamp
             if pod.status.phase in ("", "Pending") and created is not None:
-                index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+                index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
                 about = (tasks.task_of(pod), pod.metadata.name, index)
-                pending = Happening((policy_events.POD_PENDING,), *about, since=created)
+                pending = PolicyEvent((policy_events.POD_PENDING,), *about, since=created)
                 matched = _first_match(job, pending, listed)
                 if matched is not None:
                     times.append(created + delay(listed[matched]))
     return min(times, default=None)
 
 
-def left_out(job: Job) -> Iterator[str]:
+def unsupported(job: Job) -> Iterator[str]:
     """What the job asks for and we do not carry out, a line each, for a Warning on the job."""
     for of_task, policy in (
         *(("", it) for it in job.spec.policies),
@@ -149,16 +151,20 @@ def delay(policy: LifecyclePolicy) -> timedelta:
     return _length(policy.timeout)
 
 
-def after(status: batch.JobStatus, order: Order) -> tuple[DelayedAction, ...]:
+def delayed_after(
+    status: batch.JobStatus, policy_action: PolicyAction
+) -> tuple[DelayedAction, ...]:
     """What still waits once an order is carried out: nothing of what it restarts. What happened to
     another pod is remembered here alone, once it was told."""
-    return tuple(it for it in status.delayed if order.part and not _restarts(order.part, it))
+    return tuple(
+        it for it in status.delayed if policy_action.part and not _restarts(policy_action.part, it)
+    )
 
 
-def _restarts(part: restarts.Part, noted: DelayedAction) -> bool:
+def _restarts(part: partial_restarts.Part, noted: DelayedAction) -> bool:
     if noted.task not in part:
         return False
-    index = manifest.number(noted.pod.rpartition("-")[2])
+    index = manifests.number(noted.pod.rpartition("-")[2])
     return not noted.pod or index in part[noted.task]
 
 
@@ -175,13 +181,13 @@ def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
 
 
 def _first_match(
-    job: Job, happening: Happening, listed: Mapping[str, LifecyclePolicy]
+    job: Job, policy_event: PolicyEvent, listed: Mapping[str, LifecyclePolicy]
 ) -> str | None:
     for name, policy in listed.items():
         of_task = name.partition("/")[0]
-        if of_task not in ("", happening.task) or not _matches(policy, happening):
+        if of_task not in ("", policy_event.task) or not _matches(policy, policy_event):
             continue
-        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, happening):
+        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, policy_event):
             continue
         most = policy.max_retries
         if most is not None and job.status.policy_retries.get(name, 0) >= most:
@@ -190,19 +196,19 @@ def _first_match(
     return None
 
 
-def _matches(policy: LifecyclePolicy, happening: Happening) -> bool:
+def _matches(policy: LifecyclePolicy, policy_event: PolicyEvent) -> bool:
     named = events_of(policy)
-    if happening.events[:1] == (policy_events.POD_PENDING,) and not delay(policy):
+    if policy_event.events[:1] == (policy_events.POD_PENDING,) and not delay(policy):
         return False
-    if named & set(happening.events) or ("*" in named and happening.by_any):
+    if named & set(policy_event.events) or ("*" in named and policy_event.by_any):
         return True
-    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+    return policy.exit_code is not None and policy.exit_code == policy_event.exit_code
 
 
 def _still_waiting(
-    picture: cache.Cache,
+    cache: controller_cache.ControllerCache,
     job: Job,
-    found: list[Happening],
+    found: list[PolicyEvent],
     listed: Mapping[str, LifecyclePolicy],
 ) -> Iterator[DelayedAction]:
     """What was noted and is not called off: a pod that runs again, a task that is well again."""
@@ -211,11 +217,13 @@ def _still_waiting(
         policy = listed.get(noted.policy)
         if policy is None:
             continue
-        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, _again(job, noted)):
+        if action_of(policy) in lifecycle.PARTIAL and not _part(
+            job, policy, _noted_event(job, noted)
+        ):
             continue  # it was scaled away, or its index has a result
         if noted.pod:
-            pod = picture.pod(f"{job.metadata.namespace}/{noted.pod}")
-            if pod is None or picture.is_going(pod) or pod.status.phase != "Running":
+            pod = cache.pod(f"{job.metadata.namespace}/{noted.pod}")
+            if pod is None or cache.is_going(pod) or pod.status.phase != "Running":
                 yield noted
         elif (noted.event, noted.task, "") in standing:
             yield noted
@@ -231,38 +239,38 @@ def _may_come(
     return action is not None and _is_possible(job, action)
 
 
-def _again(job: Job, noted: DelayedAction) -> Happening:
+def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
     """The happening that was noted."""
-    index = manifest.number(noted.pod.rpartition("-")[2]) if noted.pod else None
-    is_wanted = index is not None and tasks.asks_for(job, noted.task, index)
-    return Happening((noted.event,), noted.task, noted.pod, index if is_wanted else None)
+    index = manifests.number(noted.pod.rpartition("-")[2]) if noted.pod else None
+    is_wanted = index is not None and tasks.requires(job, noted.task, index)
+    return PolicyEvent((noted.event,), noted.task, noted.pod, index if is_wanted else None)
 
 
 def _order(
-    job: Job, due: list[tuple[str, Happening]], listed: Mapping[str, LifecyclePolicy]
-) -> Order | None:
+    job: Job, due: list[tuple[str, PolicyEvent]], listed: Mapping[str, LifecyclePolicy]
+) -> PolicyAction | None:
     """The first action that is possible in this phase, for all to which it is due."""
     action: lifecycle.Action | None = None
-    parts: list[restarts.Part] = []
+    parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
     why: dict[str, None] = {}
-    for name, happening in due:
+    for name, policy_event in due:
         wanted = action_of(listed[name])
         if wanted is None or (action is not None and wanted != action):
             continue
         if not _is_possible(job, wanted):
             continue
         if wanted in lifecycle.PARTIAL:
-            parts.append(_part(job, listed[name], happening))
+            parts.append(_part(job, listed[name], policy_event))
         action = wanted
         used[name] = None
-        why[happening.said()] = None
+        why[policy_event.said()] = None
     if action is None:
         return None
     pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
-    return Order(
+    return PolicyAction(
         action=action,
-        part=restarts.union(parts),
+        part=partial_restarts.union(parts),
         used=tuple(used),
         why=_listed_shortly(list(why)),
         pause=max(pauses),
@@ -272,7 +280,7 @@ def _order(
 def _is_possible(job: Job, action: lifecycle.Action) -> bool:
     """Whether the phase takes the action. A job that restarts as a whole does so once."""
     phase = tasks.phase_of(job)
-    if action == "RestartJob" and phase == "Restarting" and not restarts.is_partial(job):
+    if action == "RestartJob" and phase == "Restarting" and not partial_restarts.is_partial(job):
         return False
     return lifecycle.accepts(phase, action)
 
@@ -287,10 +295,12 @@ def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:
     return next((it for it in lifecycle.ACTIONS if it == policy.action), None)
 
 
-def _part(job: Job, policy: LifecyclePolicy, happening: Happening) -> restarts.Part:
+def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> partial_restarts.Part:
     """What the policy restarts; empty if nothing is what it means."""
-    task = next((it for it in tasks.specs(job) if it.name == happening.task), None)
-    return {} if task is None else restarts.part(policy.action, job, task, happening.index)
+    task = next((it for it in tasks.specs(job) if it.name == policy_event.task), None)
+    return (
+        {} if task is None else partial_restarts.part(policy.action, job, task, policy_event.index)
+    )
 
 
 def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from stromboli.controller.core import manifest, restarts, termination_causes
-from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core import manifests, partial_restarts, termination_causes
+from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job
@@ -21,7 +21,7 @@ DEFAULT_TASK_RETRY = 3
 POD_PENDING = "PodPending"
 
 
-class Happening(msgspec.Struct, frozen=True):
+class PolicyEvent(msgspec.Struct, frozen=True):
     """Something that a policy may name by any of ``events``.
 
     ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
@@ -47,7 +47,7 @@ class Happening(msgspec.Struct, frozen=True):
 class Pods(Protocol):
     """The pods of a job, as this module asks for them: ``job_pods.JobPods``."""
 
-    def happenings(self, *, with_pending: bool) -> Iterator[Happening]:
+    def policy_events(self, *, with_pending: bool) -> Iterator[PolicyEvent]:
         """What stands against pods of the present try, by name."""
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
@@ -63,34 +63,38 @@ class Pods(Protocol):
         """How often containers of its present try were restarted."""
 
 
-def of(
-    picture: cache.Cache,
+def collect(
+    cache: controller_cache.ControllerCache,
     job: Job,
     pods: Pods,
     group: scheduling.PodGroup | None,
     now: datetime,
     *,
     with_pending: bool = True,
-) -> Iterator[Happening]:
+) -> Iterator[PolicyEvent]:
     """Everything: pods by name, then those that vanished, tasks, the PodGroup, and time.
 
     O(what there is). ``with_pending``: also pods that are pending, which may be all.
     """
-    yield from pods.happenings(with_pending=with_pending)
-    for told in _vanished(picture, job, pods):
+    yield from pods.policy_events(with_pending=with_pending)
+    for told in _vanished(cache, job, pods):
         if pods.asks_for(told.pod):
             events = ("PodEvicted", *_named(told.reason))
-            yield Happening(events, told.task, told.pod, told.index)
+            yield PolicyEvent(events, told.task, told.pod, told.index)
     for task in tasks.specs(job):
         if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
-            yield Happening(("TaskCompleted",), task.name)
+            yield PolicyEvent(("TaskCompleted",), task.name)
         limit = task.max_retry or DEFAULT_TASK_RETRY
         if 0 <= limit <= pods.restarts(task.name):
-            yield Happening(("TaskFailed",), task.name)
-    if group is not None and group.status.phase == "Unknown" and not is_past(job, group):
-        yield Happening(("Unknown",))
+            yield PolicyEvent(("TaskFailed",), task.name)
+    if (
+        group is not None
+        and group.status.phase == "Unknown"
+        and not is_of_earlier_attempt(job, group)
+    ):
+        yield PolicyEvent(("Unknown",))
     if is_overdue(job, now):
-        yield Happening((termination_causes.DEADLINE_EXCEEDED,), by_any=False)
+        yield PolicyEvent((termination_causes.DEADLINE_EXCEEDED,), by_any=False)
 
 
 def is_overdue(job: Job, now: datetime) -> bool:
@@ -99,14 +103,14 @@ def is_overdue(job: Job, now: datetime) -> bool:
     return at is not None and now >= at
 
 
-def is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
+def is_of_earlier_attempt(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
     """Whether a pod or PodGroup is not of the job's present try."""
-    if manifest.version_of(found) != job.status.version:
+    if manifests.version_of(found) != job.status.version:
         return True
     return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
 
 
-def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
+def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEvent | None:
     """What stands against a pod of the present try."""
     cause = _named(termination_causes.of(pod))
     events: tuple[str, ...]
@@ -125,27 +129,29 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening 
     else:
         return None
     name = pod.metadata.name
-    return Happening(events, member.task.name, name, member.index, code, since, by_any)
+    return PolicyEvent(events, member.task.name, name, member.index, code, since, by_any)
 
 
 def _named(cause: str) -> tuple[str, ...]:
     return (cause,) if cause in termination_causes.CAUSES else ()
 
 
-def _vanished(picture: cache.Cache, job: Job, pods: Pods) -> Iterator[event_history.Task]:
+def _vanished(
+    cache: controller_cache.ControllerCache, job: Job, pods: Pods
+) -> Iterator[event_history.TaskRecord]:
     """Pods of this try that were alive when we last spoke of them and are there no more. O(pods
     that may differ from what was published)."""
-    told = picture.published.jobs.get(job.metadata.key)
+    told = cache.published.jobs.get(job.metadata.key)
     if told is None or told.uid != job.metadata.uid:
         return
-    unreadable = picture.unknown_pods()
+    unreadable = cache.unknown_pods()
     for uid in sorted(uid for uid, pod in pods.unsettled() if pod is None):
         task = told.tasks.get(uid)
         if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
             continue
         if task.state in event_history.OVER or task.version != job.status.version:
             continue
-        if not restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
+        if not partial_restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
             yield task
 
 

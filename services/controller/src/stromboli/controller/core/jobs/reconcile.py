@@ -3,7 +3,7 @@
 Everything is derived from objects, in this order:
 
 1. A job that is unreadable, going or not ours is left alone. One of which more was told than the
-   picture has is read anew first.
+   cache has is read anew first.
 2. If its phase has to change, the *status is written and nothing else*: the intent comes first.
 3. Otherwise everything that the phase asks for is done at once, since all of it may be repeated:
    pods, PodGroup, what plugins add, counts, and events about what has not been told yet.
@@ -17,7 +17,13 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, manifest, pending_reason, restarts
+from stromboli.controller.core import (
+    commands,
+    lifecycle,
+    manifests,
+    partial_restarts,
+    pending_reason,
+)
 from stromboli.controller.core.jobs import (
     catch_up,
     event_messages,
@@ -31,7 +37,7 @@ from stromboli.controller.core.jobs import (
 )
 from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.controller.core.pods import debug_tool_pods, plugin_objects, pods, volumes
-from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
 from stromboli.controller.core.workloads import child_jobs, cron_history
 from stromboli.shared import keys, snapshot
@@ -49,72 +55,74 @@ _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """The job's next step. Empty when nothing is to do until something changes or is ``due``.
 
     Raises IllegalMoveError for a phase that no controller of this kind writes. Costs what changed
     since the last step; one walk over all pods where the job itself changed (``job_pods``).
     """
-    job = picture.job(key)
-    if job is None and picture.state(kinds.JOBS, key) is not None:
+    job = cache.job(key)
+    if job is None and cache.state(kinds.JOBS, key) is not None:
         return ()  # frozen: it cannot be read
-    behind = catch_up.catching_up(picture, key)
+    behind = catch_up.reads_needed(cache, key)
     if behind:
         return (behind,)
     departed = event_history.due_departure(
-        picture.published, key, job.metadata.uid if job else "", now
+        cache.published, key, job.metadata.uid if job else "", now
     )
     if job is None:
         return (departed,)
-    if not picture.is_ours(job):
-        return (departed, tuple(_left_alone(picture, job, now)))
-    return (departed, *_step_of(picture, job, now))
+    if not cache.is_ours(job):
+        return (departed, tuple(_left_alone(cache, job, now)))
+    return (departed, *_step_of(cache, job, now))
 
 
-def _left_alone(picture: cache.Cache, job: Job, now: datetime) -> Iterator[commands.RecordEvent]:
+def _left_alone(
+    cache: controller_cache.ControllerCache, job: Job, now: datetime
+) -> Iterator[commands.RecordEvent]:
     """What a job is told that names no scheduler: it was written while another system acted, and
     admission let it pass. As long as that acts it may be the other's, and is never ours: how far
     the other got with it is not known here."""
-    is_over = job.status.state.phase in lifecycle.FINISHED or picture.is_going(job)
-    if job.spec.scheduler_name or picture.sync.claimed or is_over:
+    is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
+    if job.spec.scheduler_name or cache.sync.claimed or is_over:
         return
     why = (
         "it names no scheduler, and no other system acts that could be meant, so nobody runs it: "
-        f"delete it and submit it again; without a name it gets {picture.usual_scheduler!r} now"
+        f"delete it and submit it again; without a name it gets {cache.usual_scheduler!r} now"
     )
     yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)
 
 
-def _step_of(picture: cache.Cache, job: Job, now: datetime) -> commands.Plan:
-    seen = job_pods.look(picture, job)
-    told = _tell(picture, job, seen, now)
-    if picture.is_going(job):
+def _step_of(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> commands.Plan:
+    observed = job_pods.refresh(cache, job)
+    told = _tell(cache, job, observed, now)
+    if cache.is_going(job):
         return (told,)
-    if _has_expired(picture, job, now):
+    if _has_expired(cache, job, now):
         return (told, (_remove(job),))
-    wishes = picture.orders(cache.ReconcileKey("job", job.metadata.key))
+    wishes = cache.user_commands_for(controller_cache.ReconcileKey("job", job.metadata.key))
     if wishes and job.status.state.phase:
-        return (told, *job_commands.obey(picture, job, wishes[0], seen.counts, now))
-    advance = _advance(picture, job, seen, now)
+        return (told, *job_commands.carry_out(cache, job, wishes[0], observed.counts, now))
+    advance = _advance(cache, job, observed, now)
     if not advance:
-        return _effects(picture, job, seen, told, now)
+        return _effects(cache, job, observed, told, now)
     # A phase that passes at once is told all the same, before the next one. That a pod is gone is
     # told once a policy has taken it up: a kill in between must not lose it. One that this phase
     # has ended concerns no policy, and what ended it is not known any more in the next phase.
     return (tuple(it for it in told if not event_history.concerns_policies(job, it)), *advance)
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """When the job needs a look although nothing changed: for its time to live or to run, for a
     policy that waits, or for the end of a back-off."""
-    job = picture.job(key)
-    if job is None or not picture.is_ours(job) or picture.is_going(job):
+    job = cache.job(key)
+    if job is None or not cache.is_ours(job) or cache.is_going(job):
         return None
     # What waits for its maker, or for another job, is looked at when that changes.
-    times = [] if _is_awaited(picture, job) else [expires_at(job)]
+    times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in _RULED:
         times += [job.status.deadline_at, job.status.retry_at]
-        pods = picture.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
+        pods = cache.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
         times.append(policies.due(job, pods))
     return min((at for at in times if at is not None), default=None)
 
@@ -131,71 +139,75 @@ def expires_at(job: Job) -> datetime | None:
 
 
 def _advance(
-    picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Plan:
     """The status write for a phase that has to change; for a new job, what comes with it."""
     phase = tasks.phase_of(job)
     if phase == "":
-        return _accept(picture, job, seen.counts, now)
-    group = picture.pod_group(_group_key(job))
-    ruling = policies.Ruling(None, ())
+        return _accept(cache, job, observed.counts, now)
+    group = cache.pod_group(_group_key(job))
+    ruling = policies.PolicyDecision(None, ())
     if phase in _RULED:
-        ruling = policies.rule(picture, job, seen, group, now)
-        if ruling.order is not None:
-            asked = ruling.order.action
-            status = status_transitions.after(job, asked, seen.counts, now, order=ruling.order)
-            why = f"Start to execute action {asked}: {ruling.order.why}"
+        ruling = policies.evaluate(cache, job, observed, group, now)
+        if ruling.policy_action is not None:
+            asked = ruling.policy_action.action
+            status = status_transitions.after(
+                job, asked, observed.counts, now, policy_action=ruling.policy_action
+            )
+            why = f"Start to execute action {asked}: {ruling.policy_action.why}"
             acted = _about(job, "Normal", "ExecuteAction", why, now, recurs=True)
             # Said with the write, so that a kill in between loses neither.
-            *first, write = _change(picture, job, status, now)
+            *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
         if policy_events.is_overdue(job, now):
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
-            status = status_transitions.after(job, "DeadlineExceeded", seen.counts, now, why)
-            return _change(picture, job, status, now)
-    is_possible = phase != "Pending" or not any(_obstacles(picture, job))
-    found = lifecycle_inputs.of(picture, job, seen, now)
-    event = lifecycle.judge(found) if is_possible else None
+            status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
+            return _change(cache, job, status, now)
+    is_possible = phase != "Pending" or not any(_obstacles(cache, job))
+    found = lifecycle_inputs.collect(cache, job, observed, now)
+    event = lifecycle.next_event(found) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
-        why = event_messages.of_event(job, event, found, seen.pods)
+        why = event_messages.of_event(job, event, found, observed.pods)
         return _change(
-            picture, job, status_transitions.after(job, event, seen.counts, now, why), now
+            cache, job, status_transitions.after(job, event, observed.counts, now, why), now
         )
     if phase in _RULED and ruling.delayed != job.status.delayed:
-        counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
+        counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
         return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
     return ()
 
 
 def _change(
-    picture: cache.Cache, job: Job, status: batch.JobStatus, now: datetime
+    cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus, now: datetime
 ) -> commands.Plan:
     """The status write of a transition. Pods that it ends count as terminating in it, and what a
     CronJob keeps no longer goes first."""
-    first = tuple(cron_history.displaced(picture, job, status.state.phase, now))
-    write: commands.Stage = (_write(job, job_pods.ending(picture, job, status)),)
+    first = tuple(cron_history.displaced(cache, job, status.state.phase, now))
+    write: commands.Stage = (_write(job, job_pods.status_ending_pods(cache, job, status)),)
     return (first, write) if first else (write,)
 
 
-def _accept(picture: cache.Cache, job: Job, counts: tasks.Tally, now: datetime) -> commands.Plan:
+def _accept(
+    cache: controller_cache.ControllerCache, job: Job, counts: tasks.Tally, now: datetime
+) -> commands.Plan:
     """A new job: its PodGroup and its plugins' objects, then its status.
 
     Phase Pending at version 0 is what a job without status is anyway, so nothing is lost by
     letting the PodGroup go first, and the scheduler sees it one write sooner.
     """
     status = status_transitions.after(job, "Accepted", counts, now)
-    if any(_obstacles(picture, job)):
+    if any(_obstacles(cache, job)):
         return ((_write(job, status),),)
-    made = (*_group_commands(picture, job), *_owned_objects(picture, job))
-    status = msgspec.structs.replace(status, controlled_resources=_controlled(picture, job))
+    made = (*_group_commands(cache, job), *_owned_objects(cache, job))
+    status = msgspec.structs.replace(status, controlled_resources=_controlled(cache, job))
     write: commands.Stage = (_write(job, status),)
     return (made, write) if made else (write,)
 
 
-def _obstacles(picture: cache.Cache, job: Job) -> Iterator[pods.Obstacle]:
+def _obstacles(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
     """What keeps the job Pending."""
-    yield from pods.obstacles(job, picture.plugins)
-    yield from job_dependencies.obstacles(picture, job)
+    yield from pods.blockers(job, cache.plugins)
+    yield from job_dependencies.unmet_conditions(cache, job)
 
 
 def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
@@ -206,43 +218,47 @@ def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
 
 
 def _effects(
-    picture: cache.Cache, job: Job, seen: job_pods.JobPods, told: commands.Stage, now: datetime
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    observed: job_pods.JobPods,
+    told: commands.Stage,
+    now: datetime,
 ) -> commands.Plan:
     stage: list[commands.Command] = []
     phase, controlled = job.status.state.phase, job.status.controlled_resources
     why = ""
     if phase in lifecycle.STOPPING:
-        stage += _delete_pods(seen)
-        if not restarts.is_partial(job):
-            stage += _delete_group(picture, job)
-            stage += debug_tool_pods.stopped(picture, job)
+        stage += _delete_pods(observed)
+        if not partial_restarts.is_partial(job):
+            stage += _delete_group(cache, job)
+            stage += debug_tool_pods.stopped(cache, job)
         if phase in _CLEARED:
-            stage += plugin_objects.removals(job, picture.plugins)
+            stage += plugin_objects.removals(job, cache.plugins)
             stage += debug_tool_pods.removals(job, ())
             controlled = debug_tool_pods.without(plugin_objects.others_controlled(job))
     else:
-        obstacles = list(_obstacles(picture, job))
+        obstacles = list(_obstacles(cache, job))
         stage += [_about(job, it.type, it.reason, it.message, now) for it in obstacles]
         why = pending_reason.reasons((it.reason, it.message) for it in obstacles)
         stage += [
             _about(job, "Warning", it.reason, it.message, now)
-            for it in pods.warnings(job, picture.plugins)
+            for it in pods.warnings(job, cache.plugins)
         ]
         stage += [
             _about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
-            for line in policies.left_out(job)
+            for line in policies.unsupported(job)
         ]
         if not obstacles:
-            stage += _group_commands(picture, job)
+            stage += _group_commands(cache, job)
             stage += volumes.written_back(job)
-            controlled = _controlled(picture, job)
+            controlled = _controlled(cache, job)
             if controlled != job.status.controlled_resources:
-                stage += _owned_objects(picture, job)
-            of_pods = list(_pod_commands(picture, job, seen, now))
+                stage += _owned_objects(cache, job)
+            of_pods = list(_pod_commands(cache, job, observed, now))
             stage += of_pods
             said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
             why = pending_reason.reasons((it.reason, it.message) for it in said)
-            stage += debug_tool_pods.carried_out(picture, job, lambda: seen.pods)
+            stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods)
     if why:
         stage += pending_reason.noted(kinds.JOBS, job, why)
     stage += told
@@ -250,7 +266,7 @@ def _effects(
         stage.append(_about(job, "Normal", "NoPods", _NO_PODS, now))
     # That nothing holds it up is known once all of this was done, as nobody may refuse it.
     cleared = () if why else pending_reason.noted(kinds.JOBS, job, "")
-    counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
+    counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
     stages: commands.Plan = (tuple(stage),)
     if final.controlled_resources != job.status.controlled_resources:
@@ -262,42 +278,46 @@ def _effects(
 
 
 def _pod_commands(
-    picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> Iterator[commands.Command]:
     """Make what is missing, remove what is too much: once the PodGroup has entered its queue."""
-    group = picture.pod_group(_group_key(job))
-    if group is None or picture.is_going(group) or not picture.is_enqueued(group):
+    group = cache.pod_group(_group_key(job))
+    if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return
-    if manifest.version_of(group) < job.status.version:
+    if manifests.version_of(group) < job.status.version:
         return
-    most = min(MOST_PODS, tasks.room(picture, job, lambda: seen.pods))
-    started = pod_groups.started(picture, job, group)
+    most = min(MOST_PODS, tasks.room(cache, job, lambda: observed.pods))
+    started = pod_groups.started(cache, job, group)
     for task in (it for it in tasks.specs(job) if it.name in started):
-        for member, found in _missing(picture, job, seen, task.name, most):
+        for member, found in _missing(cache, job, observed, task.name, most):
             if found is None and most > 0:
                 most -= 1
-                attempt = picture.published.attempts(job, task.name, member.index) + 1
+                attempt = cache.published.attempts(job, task.name, member.index) + 1
                 try:
-                    yield pods.create(job, member, picture.plugins, attempt)
-                except plugin_objects.FailedError as error:
+                    yield pods.create(job, member, cache.plugins, attempt)
+                except plugin_objects.PluginFailedError as error:
                     yield _about(job, "Warning", "PluginError", str(error), now)
-            elif isinstance(found, core.Pod) and not picture.is_going(found):
+            elif isinstance(found, core.Pod) and not cache.is_going(found):
                 name = member.name
                 why = f"pod {name} cannot be made: a pod of this name belongs to somebody else"
                 yield _about(job, "Warning", "FailedCreate", why, now)
-    yield from _delete_pods(seen)
+    yield from _delete_pods(observed)
 
 
 def _missing(
-    picture: cache.Cache, job: Job, seen: job_pods.JobPods, task: str, most: int
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    observed: job_pods.JobPods,
+    task: str,
+    most: int,
 ) -> list[tuple[tasks.Member, snapshot.State]]:
     """The first missing pods of a task with what stands under their names: as many as have so many
     free names among them, if there are."""
     looked_at = max(most, 1)
     while True:
         found = [
-            (member, tasks.name_state(picture, job, member.name))
-            for member in seen.missing(task, looked_at)
+            (member, tasks.name_state(cache, job, member.name))
+            for member in observed.missing(task, looked_at)
         ]
         free = sum(state is None for _, state in found)
         if free >= most or len(found) < looked_at:
@@ -305,8 +325,8 @@ def _missing(
         looked_at *= 2
 
 
-def _delete_pods(seen: job_pods.JobPods) -> Iterator[commands.Delete]:
-    for pod in seen.first_doomed(MOST_PODS):
+def _delete_pods(observed: job_pods.JobPods) -> Iterator[commands.Delete]:
+    for pod in observed.first_doomed(MOST_PODS):
         yield commands.Delete(
             kind=kinds.PODS,
             namespace=pod.metadata.namespace,
@@ -319,22 +339,22 @@ def _group_key(job: Job) -> str:
     return f"{job.metadata.namespace}/{pods.group_name(job)}"
 
 
-def _group_commands(picture: cache.Cache, job: Job) -> commands.Stage:
+def _group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
     """Make the PodGroup, let it follow the spec, or remove one of an earlier version."""
-    state = picture.state(kinds.POD_GROUPS, _group_key(job))
-    group = picture.pod_group(_group_key(job))
+    state = cache.state(kinds.POD_GROUPS, _group_key(job))
+    group = cache.pod_group(_group_key(job))
     if state is None:
-        return (pod_groups.create(picture, job),)
-    if group is None or picture.is_going(group):
+        return (pod_groups.create(cache, job),)
+    if group is None or cache.is_going(group):
         return ()
-    if manifest.version_of(group) < job.status.version:
-        return _delete_group(picture, job)
-    return pod_groups.adjust(picture, job, group)
+    if manifests.version_of(group) < job.status.version:
+        return _delete_group(cache, job)
+    return pod_groups.adjust(cache, job, group)
 
 
-def _delete_group(picture: cache.Cache, job: Job) -> commands.Stage:
-    group = picture.pod_group(_group_key(job))
-    if group is None or picture.is_going(group):
+def _delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
+    group = cache.pod_group(_group_key(job))
+    if group is None or cache.is_going(group):
         return ()
     return (
         commands.Delete(
@@ -346,34 +366,36 @@ def _delete_group(picture: cache.Cache, job: Job) -> commands.Stage:
     )
 
 
-def _controlled(picture: cache.Cache, job: Job) -> dict[str, str]:
+def _controlled(cache: controller_cache.ControllerCache, job: Job) -> dict[str, str]:
     """What the status says once the claims and the plugins' objects are there."""
-    others = debug_tool_pods.without(plugin_objects.controlled(job, picture.plugins))
+    others = debug_tool_pods.without(plugin_objects.controlled(job, cache.plugins))
     return others | volumes.controlled(job) | debug_tool_pods.controlled(job)
 
 
-def _owned_objects(picture: cache.Cache, job: Job) -> Iterator[commands.Create]:
+def _owned_objects(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
     yield from volumes.resources(job)
-    yield from plugin_objects.creations(job, picture.plugins)
-    yield from debug_tool_pods.creations(picture, job)
+    yield from plugin_objects.creations(job, cache.plugins)
+    yield from debug_tool_pods.creations(cache, job)
 
 
 # What is told
 
 
-def _tell(picture: cache.Cache, job: Job, seen: job_pods.JobPods, now: datetime) -> commands.Stage:
+def _tell(
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
+) -> commands.Stage:
     told: list[commands.Command] = list(
         event_history.due_tasks(
-            picture.published,
+            cache.published,
             job,
-            seen.unsettled(),
-            picture.is_going,
-            picture.unknown_pods(),
-            seen.settle,
+            observed.unsettled(),
+            cache.is_going,
+            cache.unknown_pods(),
+            observed.settle,
             now,
         )
     )
-    message = event_history.due_phase(picture.published, job)
+    message = event_history.due_phase(cache.published, job)
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
         # What is published last says that the rest was said: a kill in between loses nothing.
@@ -400,16 +422,16 @@ def _about(
     return commands.event_about(kinds.JOBS, job, type_, reason, message, at, recurs=recurs)
 
 
-def _has_expired(picture: cache.Cache, job: Job, now: datetime) -> bool:
+def _has_expired(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> bool:
     """Its time is over, and whoever made it knows its end: else it would be made again."""
     at = expires_at(job)
-    return at is not None and now >= at and not _is_awaited(picture, job)
+    return at is not None and now >= at and not _is_awaited(cache, job)
 
 
-def _is_awaited(picture: cache.Cache, job: Job) -> bool:
+def _is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
     if job.status.state.phase not in lifecycle.FINISHED:
         return False
-    return child_jobs.is_awaited(picture, job) or job_dependencies.is_awaited(picture, job)
+    return child_jobs.is_awaited(cache, job) or job_dependencies.is_awaited(cache, job)
 
 
 def _remove(job: Job) -> commands.Delete:

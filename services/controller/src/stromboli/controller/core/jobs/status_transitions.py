@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, restarts
+from stromboli.controller.core import lifecycle, partial_restarts
 from stromboli.controller.core.jobs import policies, policy_events
 from stromboli.controller.core.tasks import arrays, tasks
 from stromboli.shared.api import batch
@@ -24,19 +24,19 @@ def after(
     counts: tasks.Tally,
     now: datetime,
     message: str = "",
-    order: policies.Order | None = None,
+    policy_action: policies.PolicyAction | None = None,
 ) -> JobStatus:
     """The status after an event. ``message``: what was behind it. ``order``: what policies asked
     for; without it an action is what a person asked for, and costs no try. Raises
     IllegalMoveError."""
-    move = lifecycle.move(tasks.phase_of(job), event)
+    move = lifecycle.transition(tasks.phase_of(job), event)
     retries = job.status.retry_count + move.retry
-    asked = job.status.asked_retries + (move.retry and order is None)
+    asked = job.status.asked_retries + (move.retry and policy_action is None)
     version = job.status.version + move.new_version
     has_tries = retries - asked < tasks.max_retry(job)
     if job.spec.array is not None and event == "RestartJob" and has_tries:
-        counts = tasks.with_progress(job, counts, arrays.begun_anew(version))
-    elif job.spec.array is not None and order is not None and order.part:
+        counts = tasks.with_progress(job, counts, arrays.restarted(version))
+    elif job.spec.array is not None and policy_action is not None and policy_action.part:
         # What is restarted has no result; those of other indexes are read again.
         counts = tasks.with_progress(job, counts, job.status.array or batch.ArrayStatus())
     before = tasks.status_with(job.status, counts, tasks.min_available(job))
@@ -47,7 +47,7 @@ def after(
         state=batch.JobState(
             phase=move.to,
             reason=event,
-            message=message if order is None else order.why,
+            message=message if policy_action is None else policy_action.why,
             last_transition_time=now,
         ),
         conditions=_conditions(before, move, now),
@@ -56,13 +56,15 @@ def after(
         asked_retries=asked,
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
         deadline_at=_deadline(job, event, now),
-        retry_at=_retry_at(before, event, order, now),
-        restarted=_restarted(job, move, order, retries),
-        policy_retries=_policy_retries(before, order),
+        retry_at=_retry_at(before, event, policy_action, now),
+        restarted=_restarted(job, move, policy_action, retries),
+        policy_retries=_policy_retries(before, policy_action),
         delayed=() if move.new_version or move.to in lifecycle.FINISHED else before.delayed,
     )
-    if order is not None:
-        return msgspec.structs.replace(status, delayed=policies.after(status, order))
+    if policy_action is not None:
+        return msgspec.structs.replace(
+            status, delayed=policies.delayed_after(status, policy_action)
+        )
     return status
 
 
@@ -89,28 +91,33 @@ def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | Non
 
 
 def _retry_at(
-    before: JobStatus, event: lifecycle.Event, order: policies.Order | None, now: datetime
+    before: JobStatus,
+    event: lifecycle.Event,
+    policy_action: policies.PolicyAction | None,
+    now: datetime,
 ) -> datetime | None:
     """The longest pause of policies that restart; one that somebody asks for does not wait."""
-    if order is None or event not in _RESTARTS:
+    if policy_action is None or event not in _RESTARTS:
         return None
-    paused = [now + order.pause] if order.pause else []
+    paused = [now + policy_action.pause] if policy_action.pause else []
     return max((at for at in (*paused, before.retry_at) if at is not None), default=None)
 
 
 def _restarted(
-    job: Job, move: lifecycle.Transition, order: policies.Order | None, retries: int
+    job: Job, move: lifecycle.Transition, policy_action: policies.PolicyAction | None, retries: int
 ) -> batch.RestartedTasks | None:
     if move.new_version:
         return None  # all pods of before are old by their version
-    if order is None or not order.part:
+    if policy_action is None or not policy_action.part:
         return job.status.restarted
-    return restarts.recorded(job, order.part, retries)
+    return partial_restarts.recorded(job, policy_action.part, retries)
 
 
-def _policy_retries(before: JobStatus, order: policies.Order | None) -> dict[str, int]:
+def _policy_retries(
+    before: JobStatus, policy_action: policies.PolicyAction | None
+) -> dict[str, int]:
     """Counted for every policy that acts, since a maximum may be set on any."""
-    if order is None:
+    if policy_action is None:
         return before.policy_retries
-    counted = {name: before.policy_retries.get(name, 0) + 1 for name in order.used}
+    counted = {name: before.policy_retries.get(name, 0) + 1 for name in policy_action.used}
     return before.policy_retries | counted

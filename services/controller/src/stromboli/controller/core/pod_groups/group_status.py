@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pod_groups import missing_groups
-from stromboli.controller.core.store import cache, explanations, pod_group_members
+from stromboli.controller.core.store import controller_cache, explanations, pod_group_members
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
@@ -26,7 +26,7 @@ PODS_TOLD_AFTER = timedelta(seconds=1)
 """How long a gang has waited for the same reason before its pods say so. Autoscalers and people
 read it there; but a gang whose pods are just being made waits for a moment only, and saying so on
 each of them would cost another write a pod, and a conflict with its bind."""
-Members = Mapping[pod_group_members.Standing, Collection[str]]
+Members = Mapping[pod_group_members.MemberState, Collection[str]]
 """What members are -> keys of those that are so."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
@@ -35,36 +35,36 @@ NOT_ENOUGH_TASKS = "NotEnoughTasks"
 READY = "tasks in gang are ready to be scheduled"
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
-    group = picture.pod_group(key)
+    group = cache.pod_group(key)
     if group is None:
-        return missing_groups.told(picture, key, now)
-    if picture.is_going(group) or picture.is_enqueuing(group):
+        return missing_groups.told(cache, key, now)
+    if cache.is_going(group) or cache.is_enqueuing(group):
         return ()
-    members = picture.group_members.standings(key)
-    if not _is_ours(picture, group, members):
+    members = cache.group_members.member_states(key)
+    if not _is_ours(cache, group, members):
         return ()
-    status = next_status(picture, group, members, now)
+    status = next_status(cache, group, members, now)
     stage: list[commands.Command] = []
     if status != group.status:
         stage.append(_patch(group, status))
-        stage += _events(picture, group, status, now)
+        stage += _events(cache, group, status, now)
     waits = _told_on_pods(group)
     if waits is not None and now >= waits:
-        stage += _pod_conditions(picture, members, status, now)
+        stage += _pod_conditions(cache, members, status, now)
     return (tuple(stage),) if stage else ()
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """When a condition's new text may be written that is held back now, or told on the pods."""
-    group = picture.pod_group(key)
+    group = cache.pod_group(key)
     if group is None:
-        return missing_groups.due(picture, key, now)
+        return missing_groups.due(cache, key, now)
     told = _told_on_pods(group)
     if told is not None and now < told:
         return told
-    explained, found = picture.explained(group), _condition(group.status, UNSCHEDULABLE)
+    explained, found = cache.explained(group), _condition(group.status, UNSCHEDULABLE)
     if explained is None or found is None or found.last_transition_time is None:
         return None
     if found.message == explained.message.message:
@@ -80,11 +80,11 @@ def _told_on_pods(group: PodGroup) -> datetime | None:
 
 
 def next_status(
-    picture: cache.Cache, group: PodGroup, members: Members, now: datetime
+    cache: controller_cache.ControllerCache, group: PodGroup, members: Members, now: datetime
 ) -> PodGroupStatus:
     """The status that members and explanation amount to. O(standings)."""
     running = succeeded = failed = placed = 0
-    version = manifest.version_of(group)
+    version = manifests.version_of(group)
     for found, keys in members.items():
         if found.is_going and found.version < version:
             continue  # it bears the group's name, and leaves room to the try that begins
@@ -93,7 +93,7 @@ def next_status(
         failed += count * (phase == "Failed")
         running += count * (phase == "Running" and not found.is_going)
         placed += count * (found.has_node or phase in tasks.FINISHED_PODS)
-    explained = picture.explained(group)
+    explained = cache.explained(group)
     is_ready = 0 < placed >= group.spec.min_member
     if running and not is_ready and explained is not None:
         phase = "Unknown"
@@ -112,7 +112,7 @@ def next_status(
 
 def _conditions(
     status: PodGroupStatus,
-    explained: explanations.Explained | None,
+    explained: explanations.Explanation | None,
     *,
     is_ready: bool,
     now: datetime,
@@ -160,42 +160,42 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
     return next((it for it in status.conditions if it.type == type_ and it.status == "True"), None)
 
 
-def _is_ours(picture: cache.Cache, group: PodGroup, members: Members) -> bool:
+def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
     """The job's word counts; a PodGroup of pods alone is ours if one names our scheduler."""
-    owner = cache.job_of(group)
+    owner = controller_cache.job_of(group)
     if owner is not None:
-        job = picture.job(owner)
-        return job is not None and picture.is_ours(job)
-    ours = any(it.scheduler_name in picture.scheduler_names for it in members)
-    return ours or picture.explained(group) is not None
+        job = cache.job(owner)
+        return job is not None and cache.is_ours(job)
+    ours = any(it.scheduler_name in cache.scheduler_names for it in members)
+    return ours or cache.explained(group) is not None
 
 
 def _patch(group: PodGroup, status: PodGroupStatus) -> commands.Patch:
     before = group.metadata
-    tests = [manifest.test("/metadata/uid", before.uid)]
+    tests = [manifests.test("/metadata/uid", before.uid)]
     if group.status.phase:
-        tests.append(manifest.test("/status/phase", group.status.phase))
+        tests.append(manifests.test("/status/phase", group.status.phase))
     else:
-        tests.append(manifest.test("/metadata/resourceVersion", before.resource_version))
+        tests.append(manifests.test("/metadata/resourceVersion", before.resource_version))
     return commands.Patch(
         kind=kinds.POD_GROUPS,
         namespace=before.namespace,
         name=before.name,
         uid=before.uid,
-        patch=manifest.encode([*tests, manifest.put("/status", msgspec.to_builtins(status))]),
+        patch=manifests.encode([*tests, manifests.put("/status", msgspec.to_builtins(status))]),
         can_wait=(status.phase, status.conditions) == (group.status.phase, group.status.conditions),
     )
 
 
 def _events(
-    picture: cache.Cache, group: PodGroup, status: PodGroupStatus, now: datetime
+    cache: controller_cache.ControllerCache, group: PodGroup, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.RecordEvent]:
     waits = _condition(status, UNSCHEDULABLE)
     if waits is not None and waits != _condition(group.status, UNSCHEDULABLE):
         said = (UNSCHEDULABLE, waits.message, now)
         yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
-        owner = cache.job_of(group)
-        job = None if owner is None else picture.job(owner)
+        owner = controller_cache.job_of(group)
+        job = None if owner is None else cache.job(owner)
         if job is not None and status.phase == "Pending":
             said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
             yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
@@ -205,7 +205,7 @@ def _events(
 
 
 def _pod_conditions(
-    picture: cache.Cache, members: Members, status: PodGroupStatus, now: datetime
+    cache: controller_cache.ControllerCache, members: Members, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.Patch]:
     """``PodScheduled`` False on every pod that waits for a place, with the PodGroup's text. O(pods
     that do not say so yet)."""
@@ -219,7 +219,7 @@ def _pod_conditions(
         if waits and not found.is_gated and found.told != wanted:
             untold += keys
     for key in sorted(untold):
-        pod = picture.pod(key)
+        pod = cache.pod(key)
         patch = None if pod is None else _pod_condition(pod, why.message, now)
         if patch is not None:
             yield patch
@@ -233,7 +233,7 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         **wanted,
         "lastTransitionTime": now.replace(microsecond=0).isoformat().replace("+00:00", "Z"),
     }
-    tests = [manifest.test("/metadata/uid", before.uid)]
+    tests = [manifests.test("/metadata/uid", before.uid)]
     position = next(
         (at for at, it in enumerate(pod.status.conditions) if it.type == "PodScheduled"), None
     )
@@ -242,13 +242,13 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         if (found.status, found.reason, found.message) == tuple(wanted.values()):
             return None
         path = f"/status/conditions/{position}"
-        tests.append(manifest.test(f"{path}/type", "PodScheduled"))
+        tests.append(manifests.test(f"{path}/type", "PodScheduled"))
         change = {"op": "replace", "path": path, "value": entry}
     else:
         # Nothing to test by: the version guards what somebody else may have set meanwhile.
-        tests.append(manifest.test("/metadata/resourceVersion", before.resource_version))
+        tests.append(manifests.test("/metadata/resourceVersion", before.resource_version))
         whole = not pod.status.conditions
-        change = manifest.put(
+        change = manifests.put(
             "/status/conditions" if whole else "/status/conditions/-", [entry] if whole else entry
         )
     return commands.Patch(
@@ -256,6 +256,6 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         namespace=before.namespace,
         name=before.name,
         uid=before.uid,
-        patch=manifest.encode([*tests, change]),
+        patch=manifests.encode([*tests, change]),
         subresource="status",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.controller.core.store import controller_cache, unmanaged_pod_index
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
@@ -19,7 +19,7 @@ MOST_TOLD = 100
 """Pods of one PodGroup that say so; the others are as they are."""
 
 
-def told(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def told(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """A Warning on each pod that has waited for long enough."""
     name = key.partition("/")[2]
     why = (
@@ -28,28 +28,30 @@ def told(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
     )
     stage = tuple(
         commands.event_about(kinds.PODS, pod, "Warning", "NoPodGroup", why, now)
-        for at, pod in _waiting(picture, key)
+        for at, pod in _waiting(cache, key)
         if at <= now
     )
     return (stage,) if stage else ()
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """When the next pod has waited for long enough."""
-    return min((at for at, _ in _waiting(picture, key) if at > now), default=None)
+    return min((at for at, _ in _waiting(cache, key) if at > now), default=None)
 
 
-def _waiting(picture: cache.Cache, key: str) -> Iterator[tuple[datetime, core.Pod]]:
+def _waiting(
+    cache: controller_cache.ControllerCache, key: str
+) -> Iterator[tuple[datetime, core.Pod]]:
     """(When it says so, pod). A pod that we gave its PodGroup gets it back by itself."""
-    if picture.state(kinds.POD_GROUPS, key) is not None:
+    if cache.state(kinds.POD_GROUPS, key) is not None:
         return
-    for pod in picture.members(key)[:MOST_TOLD]:
+    for pod in cache.members(key)[:MOST_TOLD]:
         created = pod.metadata.creation_timestamp
         if (
             created is not None
-            and pod.spec.scheduler_name in picture.scheduler_names
+            and pod.spec.scheduler_name in cache.scheduler_names
             and not pod.spec.node_name
-            and not (tasks.has_finished(pod) or picture.is_going(pod))
+            and not (tasks.has_finished(pod) or cache.is_going(pod))
             and not unmanaged_pod_index.is_of_job(pod)
             and pod.metadata.annotation(keys.GROUP_NAME) != unmanaged_pod_index.group_name(pod)
         ):

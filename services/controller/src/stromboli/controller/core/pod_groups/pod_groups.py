@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pods import pods
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import dependencies, tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, scheduling
@@ -24,13 +24,13 @@ ENTRIES_NOTED = 16
 one from before all of them that comes again lets it in once more, as a new one would."""
 
 
-def desired_spec(picture: cache.Cache, job: Job) -> scheduling.PodGroupSpec:
+def desired_spec(cache: controller_cache.ControllerCache, job: Job) -> scheduling.PodGroupSpec:
     """What may change in a job's life: the gang of the tasks that may run now. Raises ValueError
     for a quantity that is none."""
-    released = _released(picture, job)
+    released = _released(cache, job)
     specs = [task for task in tasks.specs(job) if task.name in released]
     least = dependencies.gang(job, released)
-    gang = [(spec, count) for _, spec, count in _smallest(picture, specs, least)]
+    gang = [(spec, count) for _, spec, count in _smallest(cache, specs, least)]
     return scheduling.PodGroupSpec(
         min_member=least,
         min_task_member={task.name: tasks.least(task) for task in specs},
@@ -40,17 +40,19 @@ def desired_spec(picture: cache.Cache, job: Job) -> scheduling.PodGroupSpec:
     )
 
 
-def _released(picture: cache.Cache, job: Job) -> frozenset[str]:
-    pods_of_job = picture.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
+def _released(cache: controller_cache.ControllerCache, job: Job) -> frozenset[str]:
+    pods_of_job = cache.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
     current = [pod for pod in pods_of_job if not tasks.is_of_earlier_try(job, pod)]
-    return dependencies.released(picture, job, current)
+    return dependencies.released(cache, job, current)
 
 
-def started(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> frozenset[str]:
+def started(
+    cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
+) -> frozenset[str]:
     """Tasks whose pods may be made: released, and the PodGroup knows of them, so that they are
     placed as a gang."""
     known = group.spec.min_task_member or {}
-    released = _released(picture, job)
+    released = _released(cache, job)
     return frozenset(
         task.name
         for task in tasks.specs(job)
@@ -58,10 +60,10 @@ def started(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> froze
     )
 
 
-def create(picture: cache.Cache, job: Job) -> commands.Create:
+def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create:
     """The command that makes the job's PodGroup. Raises ValueError as ``desired_spec``."""
     name = pods.group_name(job)
-    spec: dict[str, Any] = msgspec.to_builtins(desired_spec(picture, job))
+    spec: dict[str, Any] = msgspec.to_builtins(desired_spec(cache, job))
     # Absent would read as a gang of none, and as the default queue.
     spec |= {"minMember": spec.get("minMember", 0), "queue": job.spec.queue}
     if job.spec.network_topology is not None:
@@ -83,7 +85,7 @@ def create(picture: cache.Cache, job: Job) -> commands.Create:
         namespace=job.metadata.namespace,
         name=name,
         # There is no status subresource: a phase given here stays.
-        body=manifest.body(
+        body=manifests.body(
             kinds.POD_GROUPS, job, name, metadata=metadata, spec=spec, status={"phase": "Pending"}
         ),
         owner_uid=job.metadata.uid,
@@ -91,9 +93,11 @@ def create(picture: cache.Cache, job: Job) -> commands.Create:
     )
 
 
-def adjust(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> commands.Stage:
+def adjust(
+    cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
+) -> commands.Stage:
     """The patch that follows a changed job. Queue and annotations never follow."""
-    wanted, found = desired_spec(picture, job), group.spec
+    wanted, found = desired_spec(cache, job), group.spec
     member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
         "minMember": (wanted.min_member, found.min_member),
@@ -104,8 +108,8 @@ def adjust(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> comman
     changed = {name: new for name, (new, old) in fields.items() if new != old}
     if not changed:
         return ()
-    operations = [manifest.put(f"/spec/{name}", value) for name, value in changed.items()]
-    return (_patch(group, [manifest.test("/metadata/uid", group.metadata.uid), *operations]),)
+    operations = [manifests.put(f"/spec/{name}", value) for name, value in changed.items()]
+    return (_patch(group, [manifests.test("/metadata/uid", group.metadata.uid), *operations]),)
 
 
 def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> commands.Patch:
@@ -114,7 +118,7 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
         namespace=group.metadata.namespace,
         name=group.metadata.name,
         uid=group.metadata.uid,
-        patch=manifest.encode(operations),
+        patch=manifests.encode(operations),
     )
 
 
@@ -133,22 +137,22 @@ def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
     is touched, and only the version that was looked at: a newer one may bear the note already."""
     entries = [*_entries(group), decision][-ENTRIES_NOTED:]
     noted = {"annotations": {keys.DECISION: " ".join(entries)}}
-    return manifest.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
+    return manifests.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
 
 
-def smallest(picture: cache.Cache, job: Job) -> dict[str, int]:
+def smallest(cache: controller_cache.ControllerCache, job: Job) -> dict[str, int]:
     """Task -> how many of its pods are in the smallest gang of the tasks that may run now."""
-    released = _released(picture, job)
+    released = _released(cache, job)
     specs = [task for task in tasks.specs(job) if task.name in released]
-    counted = _smallest(picture, specs, dependencies.gang(job, released))
+    counted = _smallest(cache, specs, dependencies.gang(job, released))
     return {task.name: count for task, _, count in counted}
 
 
 def _smallest(
-    picture: cache.Cache, specs: list[TaskSpec], least: int
+    cache: controller_cache.ControllerCache, specs: list[TaskSpec], least: int
 ) -> list[tuple[TaskSpec, core.PodSpec, int]]:
     """How many pods of each task the smallest gang has, tasks of high priority first."""
-    priorities = {it.metadata.name: it.value for it in picture.objects(kinds.PRIORITY_CLASSES)}
+    priorities = {it.metadata.name: it.value for it in cache.objects(kinds.PRIORITY_CLASSES)}
     ordered = sorted(
         ((task, pods.template_of(task)) for task in specs),
         key=lambda pair: -priorities.get(pair[1].priority_class_name, 0),

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pods import pods
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
@@ -38,28 +38,28 @@ _LONGEST_LABEL = 63
 
 
 def carried_out(
-    picture: cache.Cache, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
+    cache: controller_cache.ControllerCache, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
 ) -> Iterator[commands.Command]:
     """Make the pods that are wanted and not there, remove what is not wanted. O(pods) for each."""
-    wanted = debug_tools.wishes(job)
-    yield from removals(job, tuple(wish.tool for wish in wanted))
+    wanted = debug_tools.requested_tools(job)
+    yield from removals(job, tuple(request.tool for request in wanted))
     for name in debug_tools.TOOLS:
-        if name not in {wish.tool for wish in wanted}:
-            yield from _removed(picture, job, name)
-    for wish in wanted:
-        yield from _pod(picture, job, wish, own_pods())
+        if name not in {request.tool for request in wanted}:
+            yield from _removed(cache, job, name)
+    for request in wanted:
+        yield from _pod(cache, job, request, own_pods())
 
 
-def creations(picture: cache.Cache, job: Job) -> Iterator[commands.Create]:
+def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
     """Make the other objects of what is wanted."""
-    for wish in debug_tools.wishes(job):
-        yield from _objects(picture, job, wish)
+    for request in debug_tools.requested_tools(job):
+        yield from _objects(cache, job, request)
 
 
-def stopped(picture: cache.Cache, job: Job) -> Iterator[commands.Delete]:
+def stopped(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Delete]:
     """End the tools' pods with those of the job."""
     for name in debug_tools.TOOLS:
-        yield from _removed(picture, job, name)
+        yield from _removed(cache, job, name)
 
 
 def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
@@ -79,7 +79,7 @@ def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
 
 def controlled(job: Job) -> dict[str, str]:
     """What the status says once the other objects are there."""
-    return {CONTROLLED + wish.tool: wish.tool for wish in debug_tools.wishes(job)}
+    return {CONTROLLED + request.tool: request.tool for request in debug_tools.requested_tools(job)}
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
@@ -97,35 +97,41 @@ def host(job: Job, name: str, tool: str, domain: str) -> str:
 
 
 def _pod(
-    picture: cache.Cache, job: Job, wish: debug_tools.DebugToolRequest, own_pods: Sequence[core.Pod]
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    request: debug_tools.DebugToolRequest,
+    own_pods: Sequence[core.Pod],
 ) -> Iterator[commands.Command]:
-    task = _task(job, wish)
+    task = _task(job, request)
     nodes = sorted(
-        (manifest.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.spec.node_name)
+        (manifests.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.spec.node_name)
         for pod in own_pods
         if pod.status.phase == "Running"
-        and not picture.is_going(pod)
+        and not cache.is_going(pod)
         and tasks.task_of(pod) == task.name
     )
-    found = _found(picture, job, wish.tool)
+    found = _found(cache, job, request.tool)
     if found is not None:
         is_misplaced = found.spec.node_name not in {node for _, node in nodes}
-        is_other = found.metadata.annotation(keys.TOOL_WISH) != _digest(wish)
-        if (is_misplaced or is_other or tasks.has_finished(found)) and not picture.is_going(found):
+        is_other = found.metadata.annotation(keys.TOOL_WISH) != _digest(request)
+        if (is_misplaced or is_other or tasks.has_finished(found)) and not cache.is_going(found):
             yield _deletion(found)
-    elif nodes and picture.state(kinds.PODS, _key(job, wish.tool)) is None:
-        yield _create(job, wish, task, nodes[0][1])
+    elif nodes and cache.state(kinds.PODS, _key(job, request.tool)) is None:
+        yield _create(job, request, task, nodes[0][1])
 
 
 def _create(
-    job: Job, wish: debug_tools.DebugToolRequest, task: TaskSpec, node: str
+    job: Job, request: debug_tools.DebugToolRequest, task: TaskSpec, node: str
 ) -> commands.Create:
-    tool, name = debug_tools.TOOLS[wish.tool], debug_tools.object_name(job.metadata.name, wish.tool)
+    tool, name = (
+        debug_tools.TOOLS[request.tool],
+        debug_tools.object_name(job.metadata.name, request.tool),
+    )
     template: dict[str, Any] = msgspec.json.decode(task.template.spec) or {}
     first = (template.get("containers") or [{}])[0]
     container: dict[str, Any] = {
-        "name": wish.tool,
-        "image": wish.image or tool.image,
+        "name": request.tool,
+        "image": request.image or tool.image,
         "env": [
             _token(name, variable) for variable in (debug_tools.TOKEN, tool.variable) if variable
         ],
@@ -146,30 +152,33 @@ def _create(
     container["command"] = [word.replace("{folder}", folder) for word in tool.command]
     metadata = {
         "name": name,
-        "labels": _labels(job, wish.tool),
-        "annotations": {keys.TOOL_WISH: _digest(wish)},
+        "labels": _labels(job, request.tool),
+        "annotations": {keys.TOOL_WISH: _digest(request)},
     }
     return commands.Create(
         kind=kinds.PODS,
         namespace=job.metadata.namespace,
         name=name,
-        body=manifest.body(kinds.PODS, job, name, metadata=metadata, spec=spec),
+        body=manifests.body(kinds.PODS, job, name, metadata=metadata, spec=spec),
         owner_uid=job.metadata.uid,
     )
 
 
 def _objects(
-    picture: cache.Cache, job: Job, wish: debug_tools.DebugToolRequest
+    cache: controller_cache.ControllerCache, job: Job, request: debug_tools.DebugToolRequest
 ) -> Iterator[commands.Create]:
-    tool, name = debug_tools.TOOLS[wish.tool], debug_tools.object_name(job.metadata.name, wish.tool)
+    tool, name = (
+        debug_tools.TOOLS[request.tool],
+        debug_tools.object_name(job.metadata.name, request.tool),
+    )
     port = {"name": "http", "port": tool.port, "targetPort": "http"}
-    service = {"selector": _labels(job, wish.tool), "ports": [port]}
+    service = {"selector": _labels(job, request.tool), "ports": [port]}
     yield _made(job, kinds.SECRETS, name, "token", type="Opaque")
     yield _made(job, kinds.SERVICES, name, spec=service)
-    if picture.tools_domain and tool.asks:
+    if cache.tools_domain and tool.asks:
         backend = {"service": {"name": name, "port": {"name": "http"}}}
         path = {"path": "/", "pathType": "Prefix", "backend": backend}
-        named = host(job, job.metadata.name, wish.tool, picture.tools_domain)
+        named = host(job, job.metadata.name, request.tool, cache.tools_domain)
         rule = {"host": named, "http": {"paths": [path]}}
         yield _made(job, kinds.INGRESSES, name, spec={"rules": [rule]})
 
@@ -181,15 +190,17 @@ def _made(
         kind=kind,
         namespace=job.metadata.namespace,
         name=name,
-        body=manifest.body(kind, job, name, **content),
+        body=manifests.body(kind, job, name, **content),
         owner_uid=job.metadata.uid,
         secret=secret,
     )
 
 
-def _removed(picture: cache.Cache, job: Job, tool: str) -> Iterator[commands.Delete]:
-    found = _found(picture, job, tool)
-    if found is not None and not picture.is_going(found):
+def _removed(
+    cache: controller_cache.ControllerCache, job: Job, tool: str
+) -> Iterator[commands.Delete]:
+    found = _found(cache, job, tool)
+    if found is not None and not cache.is_going(found):
         yield _deletion(found)
 
 
@@ -202,19 +213,19 @@ def _deletion(pod: core.Pod) -> commands.Delete:
     )
 
 
-def _found(picture: cache.Cache, job: Job, tool: str) -> core.Pod | None:
+def _found(cache: controller_cache.ControllerCache, job: Job, tool: str) -> core.Pod | None:
     """The tool's pod, if it is there and this job's; one that cannot be read is left alone."""
-    pod = picture.pod(_key(job, tool))
-    return pod if pod is not None and manifest.is_owned(pod, job.metadata.uid) else None
+    pod = cache.pod(_key(job, tool))
+    return pod if pod is not None and manifests.is_owned(pod, job.metadata.uid) else None
 
 
 def _key(job: Job, tool: str) -> str:
     return f"{job.metadata.namespace}/{debug_tools.object_name(job.metadata.name, tool)}"
 
 
-def _task(job: Job, wish: debug_tools.DebugToolRequest) -> TaskSpec:
+def _task(job: Job, request: debug_tools.DebugToolRequest) -> TaskSpec:
     specs = tasks.specs(job)
-    return next((task for task in specs if task.name == wish.task), specs[0])
+    return next((task for task in specs if task.name == request.task), specs[0])
 
 
 def _labels(job: Job, tool: str) -> dict[str, str]:
@@ -226,5 +237,5 @@ def _token(secret: str, variable: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": source}
 
 
-def _digest(wish: debug_tools.DebugToolRequest) -> str:
-    return hashlib.sha256(manifest.encode(wish)).hexdigest()[:12]
+def _digest(request: debug_tools.DebugToolRequest) -> str:
+    return hashlib.sha256(manifests.encode(request)).hexdigest()[:12]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch
@@ -23,30 +23,30 @@ DIGEST = keys.PREFIX + "digest-"
 """Further keys: what a plugin's objects were made from."""
 
 
-class FailedError(Exception):
+class PluginFailedError(Exception):
     """A plugin of another package raised: the job is told, nobody else is touched by it."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"plugin {name} failed: {type(error).__name__}: {error}")
 
 
-def obstacles(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
+def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     """Why no pod of the job is made."""
-    asked = job_plugins.implied(job.spec.plugins)
+    asked = job_plugins.with_required_plugins(job.spec.plugins)
     for name in sorted(asked.keys() - plugins.keys()):
         known = ", ".join(sorted(plugins))
         yield f"plugin {name} is unknown, so no pod is made; known are {known}"
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
-            found = plugin.obstacle(named, arguments)
+            found = plugin.job_problem(named, arguments)
         except Exception as error:
-            found = str(FailedError(name, error))
+            found = str(PluginFailedError(name, error))
         if found:
             yield f"plugin {name}: {found}; no pod is made"
     try:
         _additions(job, plugins)
-    except FailedError as error:
+    except PluginFailedError as error:
         yield f"{error}; no pod is made"
 
 
@@ -57,7 +57,7 @@ def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
             yield f"plugin {name}: {found}"
 
 
-def shape(
+def customize(
     pod: job_plugins.Pod, job: Job, member: tasks.Member, plugins: job_plugins.Plugins
 ) -> None:
     """Let every plugin of the job add to a pod being built, in the plugins' own order. Raises
@@ -65,9 +65,9 @@ def shape(
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
-            plugin.shape(pod, named, member.task, member.index, arguments)
+            plugin.mutate_pod(pod, named, member.task, member.index, arguments)
         except Exception as error:
-            raise FailedError(name, error) from error
+            raise PluginFailedError(name, error) from error
 
 
 def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Create]:
@@ -78,9 +78,9 @@ def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Creat
             kind=addition.kind,
             namespace=job.metadata.namespace,
             name=addition.name,
-            body=manifest.body(addition.kind, job, addition.name, **addition.content),
+            body=manifests.body(addition.kind, job, addition.name, **addition.content),
             owner_uid=job.metadata.uid,
-            update=manifest.encode(addition.content) if addition.follows else b"",
+            update=manifests.encode(addition.content) if addition.follows else b"",
             secret=addition.secret,
         )
 
@@ -90,7 +90,7 @@ def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete
     names goes with the job."""
     try:
         additions = _additions(job, plugins)
-    except FailedError:
+    except PluginFailedError:
         return
     for name, addition in additions:
         if PLUGIN + name in job.status.controlled_resources:
@@ -121,7 +121,7 @@ def _chosen(
     job: Job, plugins: job_plugins.Plugins
 ) -> Iterator[tuple[str, job_plugins.Plugin, tuple[str, ...]]]:
     """The job's plugins that are known, in the order of ``plugins``, with their arguments."""
-    asked = job_plugins.implied(job.spec.plugins)
+    asked = job_plugins.with_required_plugins(job.spec.plugins)
     for name, plugin in plugins.items():
         if name in asked:
             yield name, plugin, asked[name] or ()
@@ -138,15 +138,15 @@ class _Source(msgspec.Struct, frozen=True):
     plugins: tuple[tuple[str, job_plugins.Plugin], ...]
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _PluginObjects(msgspec.Struct, frozen=True):
     """A job's objects with their plugins, and what is recorded of those that follow the job."""
 
     source: _Source
-    additions: tuple[tuple[str, job_plugins.Addition], ...]
+    additions: tuple[tuple[str, job_plugins.PluginObject], ...]
     digests: dict[str, str]
 
 
-_LATEST: OrderedDict[str, _Made] = OrderedDict()
+_LATEST: OrderedDict[str, _PluginObjects] = OrderedDict()
 _MOST_LATEST = 64
 """Jobs whose objects are remembered: lists of hosts are as long as a job has pods, and every step
 asks for them."""
@@ -154,11 +154,11 @@ asks for them."""
 
 def _additions(
     job: Job, plugins: job_plugins.Plugins
-) -> tuple[tuple[str, job_plugins.Addition], ...]:
+) -> tuple[tuple[str, job_plugins.PluginObject], ...]:
     return _made(job, plugins).additions
 
 
-def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
+def _made(job: Job, plugins: job_plugins.Plugins) -> _PluginObjects:
     source = _Source(
         spec=job.spec,
         labels=job.metadata.labels,
@@ -170,7 +170,7 @@ def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
     key = f"{job.metadata.key}/{job.metadata.uid}"
     known = _LATEST.pop(key, None)
     if known is None or known.source != source:
-        known = _Made(source, tuple(_built(job, plugins)), {})
+        known = _PluginObjects(source, tuple(_built(job, plugins)), {})
         known.digests.update(_digests(known.additions))
     _LATEST[key] = known
     if len(_LATEST) > _MOST_LATEST:
@@ -178,24 +178,26 @@ def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
     return known
 
 
-def _built(job: Job, plugins: job_plugins.Plugins) -> Iterator[tuple[str, job_plugins.Addition]]:
+def _built(
+    job: Job, plugins: job_plugins.Plugins
+) -> Iterator[tuple[str, job_plugins.PluginObject]]:
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
             found = tuple(plugin.objects(named, arguments))
         except Exception as error:
-            raise FailedError(name, error) from error
+            raise PluginFailedError(name, error) from error
         for addition in found:
             yield name, addition
 
 
-def _digests(additions: Iterable[tuple[str, job_plugins.Addition]]) -> dict[str, str]:
+def _digests(additions: Iterable[tuple[str, job_plugins.PluginObject]]) -> dict[str, str]:
     following: dict[str, list[object]] = {}
     for name, addition in additions:
         if addition.follows:
             following.setdefault(name, []).append(addition.content)
     return {
-        DIGEST + name: hashlib.sha256(manifest.encode(contents)).hexdigest()[:12]
+        DIGEST + name: hashlib.sha256(manifests.encode(contents)).hexdigest()[:12]
         for name, contents in following.items()
     }
 

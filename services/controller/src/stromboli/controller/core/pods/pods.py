@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.pods import plugin_objects, revalidation, volumes
 from stromboli.controller.core.tasks import arrays, dependencies, tasks
 from stromboli.shared import keys
@@ -24,7 +24,7 @@ ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_
 in an array also its index and how many there are."""
 
 
-class Obstacle(msgspec.Struct, frozen=True):
+class Blocker(msgspec.Struct, frozen=True):
     """Why no pod of a job can be made: the Event's reason, text and type."""
 
     reason: str
@@ -42,45 +42,45 @@ def template_of(task: TaskSpec) -> core.PodSpec:
     return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
 
 
-def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
+def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
     """What keeps the job Pending until somebody changes it."""
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
-        yield Obstacle("Refused", f"{violation.message}; so no pod is made")
+        yield Blocker("Refused", f"{violation.message}; so no pod is made")
     if not refusals:  # of a job that is too large no list of hosts can be made
-        for message in plugin_objects.obstacles(job, plugins):
-            yield Obstacle("PluginError", message)
+        for message in plugin_objects.blockers(job, plugins):
+            yield Blocker("PluginError", message)
         yield from _of_spec(job)
     for task in tasks.specs(job):
         try:
             quota.total([(template_of(task), 1)])
         except (msgspec.DecodeError, ValueError) as error:
-            yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
+            yield Blocker("FailedCreate", f"the pod template of task {task.name}: {error}")
 
 
-def _of_spec(job: Job) -> Iterator[Obstacle]:
+def _of_spec(job: Job) -> Iterator[Blocker]:
     """What the rules of admission know, too, for a job that is too old to be asked by them."""
     for volume in job.spec.volumes:
         if not volumes.claim_name(job, volume):
-            yield Obstacle(
+            yield Blocker(
                 "PVCError",
                 f"the volume at {volume.mount_path} has neither volumeClaimName nor volumeClaim, "
                 "so no pod is made",
             )
     for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
-        yield Obstacle("FailedCreate", f"{problem}, so no pod is made")
+        yield Blocker("FailedCreate", f"{problem}, so no pod is made")
 
 
-def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
+def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
     """What is wrong with the plugins' arguments although pods are made."""
     for message in plugin_objects.problems(job, plugins):
-        yield Obstacle("PluginError", message)
+        yield Blocker("PluginError", message)
 
 
 def create(
     job: Job,
     member: tasks.Member,
-    plugins: job_plugins.Plugins = job_plugins.OWN,
+    plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
     attempt: int = 1,
 ) -> commands.Create:
     """The command that makes one pod of a job without obstacles: the ``attempt``-th of its task
@@ -103,13 +103,13 @@ def create(
         },
     }
     pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
-    plugin_objects.shape(pod, job, member, plugins)
+    plugin_objects.customize(pod, job, member, plugins)
     _tell_containers(pod, job, member, attempt)
     return commands.Create(
         kind=kinds.PODS,
         namespace=job.metadata.namespace,
         name=member.name,
-        body=manifest.body(
+        body=manifests.body(
             kinds.PODS, job, member.name, metadata=pod["metadata"], spec=pod["spec"]
         ),
         owner_uid=job.metadata.uid,

@@ -19,7 +19,7 @@ NOT_BEGUN = ("", "Pending")
 def refusals(job: Job) -> Iterator[Violation]:
     """Everything that the door would have refused in the job itself. About 30 us a task."""
     if job.status.version == 0 and job.status.state.phase in NOT_BEGUN:
-        yield from rules.of_itself(_as_submitted(job))
+        yield from rules.validate_alone(_as_submitted(job))
 
 
 def _as_submitted(job: Job) -> Job:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import commands, manifests
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job, VolumeSpec
 
@@ -56,7 +56,7 @@ def resources(job: Job) -> Iterator[commands.Create]:
             kind=kinds.PERSISTENT_VOLUME_CLAIMS,
             namespace=job.metadata.namespace,
             name=name,
-            body=manifest.body(kinds.PERSISTENT_VOLUME_CLAIMS, job, name, spec=spec),
+            body=manifests.body(kinds.PERSISTENT_VOLUME_CLAIMS, job, name, spec=spec),
             owner_uid=job.metadata.uid,
         )
 
@@ -74,8 +74,8 @@ def written_back(job: Job) -> commands.Stage:
         name = claim_name(job, volume)
         if name and not volume.volume_claim_name:
             at = f"/spec/volumes/{position}"
-            operations.append(manifest.test(f"{at}/mountPath", volume.mount_path))
-            operations.append(manifest.put(f"{at}/volumeClaimName", name))
+            operations.append(manifests.test(f"{at}/mountPath", volume.mount_path))
+            operations.append(manifests.put(f"{at}/volumeClaimName", name))
     if not operations:
         return ()
     patch = commands.Patch(
@@ -83,6 +83,6 @@ def written_back(job: Job) -> commands.Stage:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         uid=job.metadata.uid,
-        patch=manifest.encode([manifest.test("/metadata/uid", job.metadata.uid), *operations]),
+        patch=manifests.encode([manifests.test("/metadata/uid", job.metadata.uid), *operations]),
     )
     return (patch,)

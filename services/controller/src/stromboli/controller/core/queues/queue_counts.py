@@ -9,8 +9,8 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import units
 
@@ -18,14 +18,14 @@ COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
 """The phases of PodGroups, as the status has them."""
 
 
-def reconcile(picture: cache.Cache, name: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
     """Write the numbers, if they are others."""
-    queue = picture.queue(name)
-    if queue is None or picture.is_going(queue):
+    queue = cache.queue(name)
+    if queue is None or cache.is_going(queue):
         return ()
-    phases = Counter(phase.lower() for phase in picture.books.phases(name))
+    phases = Counter(phase.lower() for phase in cache.queue_usage.phases(name))
     counts = {field: phases[field] for field in COUNTED}
-    held = picture.books.held(picture.books.tree.below(name))
+    held = cache.queue_usage.held(cache.queue_usage.tree.below(name))
     stands = queue.status.allocated or {}
     is_told = all(getattr(queue.status, field) == count for field, count in counts.items())
     shown = {resource: units.text(resource, value) for resource, value in held.items()}
@@ -35,7 +35,7 @@ def reconcile(picture: cache.Cache, name: str, now: datetime) -> commands.Plan:
     # A merge keeps what it does not name.
     gone = {resource: None for resource in stands if resource not in held}
     changes = {**counts, "allocated": {**gone, **shown}}
-    patch = manifest.merge(kinds.QUEUES, queue, subresource="status", status=changes)
+    patch = manifests.merge(kinds.QUEUES, queue, subresource="status", status=changes)
     return ((patch,),)
 
 

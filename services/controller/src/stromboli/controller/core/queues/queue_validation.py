@@ -7,8 +7,8 @@ once, by whichever controller; a Warning says the same when it comes or changes.
 
 from datetime import datetime
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.jobspec.validation import queue_tree, queues
@@ -17,14 +17,17 @@ LONGEST = 2000
 """Characters of an annotation: some thirty faults."""
 
 
-def reconcile(picture: cache.Cache, name: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
     """Say what is wrong with the queue, or no more. O(depth + children)."""
-    queue, books = picture.queue(name), picture.books
-    if queue is None or picture.is_going(queue):
+    queue, queue_usage = cache.queue(name), cache.queue_usage
+    if queue is None or cache.is_going(queue):
         return ()
-    if queue_tree.parent_of(queue) in picture.unreadable(kinds.QUEUES):
+    if queue_tree.parent_of(queue) in cache.unreadable(kinds.QUEUES):
         return ()  # nobody knows what it says
-    found = "; ".join(it.message for it in queues.standing(queue, books.tree, books.max_depth))
+    found = "; ".join(
+        it.message
+        for it in queues.validate_existing(queue, queue_usage.tree, queue_usage.max_depth)
+    )
     if len(found) > LONGEST:
         found = f"{found[: LONGEST - 3]}..."
     stands = queue.metadata.annotation(keys.VIOLATIONS) or ""
@@ -36,4 +39,4 @@ def reconcile(picture: cache.Cache, name: str, now: datetime) -> commands.Plan:
         why = "nothing is wrong with the queue any more"
         said = commands.event_about(kinds.QUEUES, queue, "Normal", "Accepted", why, now)
     annotations = {keys.VIOLATIONS: found or None}
-    return ((said, manifest.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)
+    return ((said, manifests.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)

@@ -11,8 +11,14 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, manifest, restarts, termination_causes
-from stromboli.shared import devices, keys
+from stromboli.controller.core import (
+    commands,
+    lifecycle,
+    manifests,
+    partial_restarts,
+    termination_causes,
+)
+from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import batch
@@ -25,7 +31,7 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 _MOST_ATTEMPTS = 2**31
 
 
-class Task(msgspec.Struct, gc=False):
+class TaskRecord(msgspec.Struct, gc=False):
     """The last published state of a task's pod."""
 
     task: str
@@ -40,20 +46,20 @@ class Task(msgspec.Struct, gc=False):
     object_version: int
 
 
-class EventHistory(msgspec.Struct):
+class JobHistory(msgspec.Struct):
     """What was published about one job (one uid)."""
 
     uid: str
     phase: str = ""
     retry_count: int = 0
-    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    tasks: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
     """Task -> the highest attempt of each index so far, 0 for none: pods that are gone count, too.
     Four bytes an index, and none once the job is over."""
     has_had_pods: bool = False
     object_version: int = 0
     """The job's, of the last phase."""
-    unsure: dict[str, Task] = msgspec.field(default_factory=dict)
+    unsure: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     """Pods of which something may have been told: nobody answered."""
 
     def forget(self, uid: str) -> None:
@@ -72,27 +78,27 @@ class EventHistory(msgspec.Struct):
         attempts[index] = max(attempts[index], min(max(attempt, 0), _MOST_ATTEMPTS))
 
 
-class Published:
+class EventHistory:
     """Job key -> what was published. Applying a message costs O(1)."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, EventHistory] = {}
-        self.inherited: dict[str, EventHistory] = {}
-        """What controllers before this one told, until the picture is known to be as new."""
+        self.jobs: dict[str, JobHistory] = {}
+        self.loaded: dict[str, JobHistory] = {}
+        """What controllers before this one told, until the cache is known to be as new."""
 
-    def inherit(self, message: msgspec.Struct) -> None:
+    def load(self, message: msgspec.Struct) -> None:
         """Take in a message of a controller before this one."""
         self.observe(message)
         job = getattr(message, "job", "")
         told = self.jobs.get(job)
         if told is None:
-            self.inherited.pop(job, None)
+            self.loaded.pop(job, None)
         else:
-            self.inherited[job] = told
+            self.loaded[job] = told
 
-    def looked_for(self, job: str, uid: str) -> None:
-        """What was told of this object (the job, or a pod of it) is not ahead of the picture."""
-        told = self.inherited.get(job)
+    def mark_looked_for(self, job: str, uid: str) -> None:
+        """What was told of this object (the job, or a pod of it) is not ahead of the cache."""
+        told = self.loaded.get(job)
         if told is not None and told.uid == uid:
             told.object_version = 0
         elif told is not None and uid in told.tasks:
@@ -137,7 +143,7 @@ class Published:
         attempts = told.attempts.get(task, ())
         return attempts[index] if index < len(attempts) else 0
 
-    def told_of(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
+    def pods_of_job(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
         """Uid and name of each pod of the job that something was, or may have been, told of."""
         told = self.jobs.get(job.metadata.key)
         if told is not None and told.uid == job.metadata.uid:
@@ -161,17 +167,17 @@ class Published:
         else:
             told.tasks[message.pod_uid] = task
 
-    def _of(self, job: str, uid: str) -> EventHistory:
+    def _of(self, job: str, uid: str) -> JobHistory:
         told = self.jobs.get(job)
         if told is None or told.uid != uid:
-            told = self.jobs[job] = EventHistory(uid)
+            told = self.jobs[job] = JobHistory(uid)
         return told
 
 
-def _count(told: EventHistory, message: batch.TaskChanged) -> Task:
+def _count(told: JobHistory, message: batch.TaskChanged) -> TaskRecord:
     """The pod as told; its attempt was one, whatever becomes of it."""
     told.count(message.task, message.index, message.attempt)
-    return Task(
+    return TaskRecord(
         message.task,
         message.index,
         message.pod,
@@ -194,7 +200,7 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
     return pod.status.phase
 
 
-def due_departure(published: Published, key: str, uid: str, now: datetime) -> commands.Stage:
+def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
     """The event for a job that is gone (``uid`` is whose key it is now, empty for nobody's)."""
     told = published.jobs.get(key)
     if told is None or told.uid == uid:
@@ -205,7 +211,7 @@ def due_departure(published: Published, key: str, uid: str, now: datetime) -> co
 
 
 def due_tasks(
-    published: Published,
+    published: EventHistory,
     job: batch_api.Job,
     unsettled: Iterable[tuple[str, core.Pod | None]],
     is_going: Callable[[core.Pod], bool],
@@ -221,7 +227,7 @@ def due_tasks(
     key = job.metadata.key
     told = published.jobs.get(key)
     if told is None or told.uid != job.metadata.uid:
-        told = EventHistory(job.metadata.uid)
+        told = JobHistory(job.metadata.uid)
     changed, gone = [], []
     for uid, pod in unsettled:
         before = told.tasks.get(uid)
@@ -251,7 +257,7 @@ def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
     return isinstance(told, batch.TaskChanged) and told.after == GONE and not _is_past(job, told)
 
 
-def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
+def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChanged | None:
     """The event for a phase that was not published yet.
 
     Its content follows from the job alone, so that a repetition says the same.
@@ -274,7 +280,7 @@ def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged
         after=status.state.phase,
         at=at,
         retry_count=status.retry_count,
-        counts=batch.Counts(
+        counts=batch.TaskCounts(
             pending=status.pending,
             running=status.running,
             succeeded=status.succeeded,
@@ -289,23 +295,23 @@ def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged
 
 
 def _changed(
-    job: batch_api.Job, pod: core.Pod, before: Task | None, state: str, now: datetime
+    job: batch_api.Job, pod: core.Pod, before: TaskRecord | None, state: str, now: datetime
 ) -> batch.TaskChanged:
     is_ending = before is not None and before.state == TERMINATING
     reason = (
         termination_causes.of(pod)
         or (before.reason if before and is_ending else "")
-        or termination_causes.told(pod)
+        or termination_causes.history_reason(pod)
     )
-    found = Task(
+    found = TaskRecord(
         pod.metadata.annotation(keys.TASK_SPEC) or "",
-        manifest.number(pod.metadata.annotation(keys.TASK_INDEX)),
+        manifests.number(pod.metadata.annotation(keys.TASK_INDEX)),
         pod.metadata.name,
         state,
         pod.spec.node_name,
-        manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
-        manifest.version_of(pod),
-        manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
+        manifests.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+        manifests.version_of(pod),
+        manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
         reason or ("" if before is None else before.reason),
         pod.metadata.version,
     )
@@ -325,13 +331,15 @@ def _changed(
         version=found.version,
         attempt=found.attempt,
         reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
-        devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
+        devices=device_annotations.assigned_devices(pod.metadata.annotations)
+        if pod.spec.node_name
+        else {},
         created_at=pod.metadata.creation_timestamp if before is None else None,
         object_version=found.object_version,
     )
 
 
-def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.TaskChanged:
+def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batch.TaskChanged:
     return batch.TaskChanged(
         job=job.metadata.key,
         uid=job.metadata.uid,
@@ -350,7 +358,7 @@ def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.Task
     )
 
 
-def _ended_by(job: batch_api.Job, task: Task) -> str:
+def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
     """What made a pod go that no cause of its own ended: what its job did, or somebody else."""
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
@@ -367,7 +375,7 @@ def _ended_by(job: batch_api.Job, task: Task) -> str:
     return "Deleted"
 
 
-def _is_past(job: batch_api.Job, pod: Task | batch.TaskChanged) -> bool:
+def _is_past(job: batch_api.Job, pod: TaskRecord | batch.TaskChanged) -> bool:
     """Whether a restart ends the pod."""
     is_old = pod.version < job.status.version
-    return is_old or restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)
+    return is_old or partial_restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)

@@ -1,14 +1,14 @@
-"""What nodes' agents say of their machines: an index of the picture."""
+"""What nodes' agents say of their machines: an index of the cache."""
 
 from collections.abc import Iterator
 
-from stromboli.controller.core.store import links
+from stromboli.controller.core.store import job_relations
 from stromboli.shared import envelope, errors, snapshot
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import node_topology
 
 
-class Hardware:
+class HardwareIndex:
     """Follows ``cluster.topology``, and the objects that hang on it."""
 
     def __init__(self) -> None:
@@ -18,11 +18,11 @@ class Hardware:
         """What was last said of a node."""
         return self._observed.get(node)
 
-    def items(self) -> Iterator[links.ReconcileKey]:
+    def items(self) -> Iterator[job_relations.ReconcileKey]:
         """Everything to look at after a start."""
-        return (links.ReconcileKey("numatopology", node) for node in sorted(self._observed))
+        return (job_relations.ReconcileKey("numatopology", node) for node in sorted(self._observed))
 
-    def apply(self, record: envelope.Record) -> tuple[tuple[links.ReconcileKey, ...], str]:
+    def apply(self, record: envelope.Record) -> tuple[tuple[job_relations.ReconcileKey, ...], str]:
         """Fold a record: what is to be looked at, and why it could not be read. Of what cannot be
         read nothing is known, so that nothing is written for it."""
         self._observed.pop(record.key, None)
@@ -33,16 +33,16 @@ class Hardware:
         if not isinstance(message, node_topology.TopologyObserved):
             return (), ""
         self._observed[record.key] = message
-        return (links.ReconcileKey("numatopology", record.key),), ""
+        return (job_relations.ReconcileKey("numatopology", record.key),), ""
 
-    def follow(self, change: snapshot.Change) -> Iterator[links.ReconcileKey]:
-        """Take in a change of the picture: what is to be looked at for it."""
+    def follow(self, change: snapshot.Change) -> Iterator[job_relations.ReconcileKey]:
+        """Take in a change of the cache: what is to be looked at for it."""
         if change.key not in self._observed:
             return
         if change.kind is kinds.NUMA_TOPOLOGIES or (
             change.kind is kinds.NODES and _uid(change.before) != _uid(change.after)
         ):
-            yield links.ReconcileKey("numatopology", change.key)
+            yield job_relations.ReconcileKey("numatopology", change.key)
 
 
 def _uid(state: snapshot.State) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from stromboli.controller.core import manifest
+from stromboli.controller.core import manifests
 from stromboli.shared.api import core
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class MemberState(msgspec.Struct, frozen=True, gc=False):
     """What a PodGroup's status asks of a member. ``told``: why it is not scheduled, as its
     condition says."""
 
@@ -29,14 +29,14 @@ class GroupMembers:
     """See the module."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Standing, set[str]]] = {}
-        self._pods: dict[str, tuple[str, Standing]] = {}
+        self._groups: dict[str, dict[MemberState, set[str]]] = {}
+        self._pods: dict[str, tuple[str, MemberState]] = {}
 
     def groups(self) -> Collection[str]:
         """Keys of PodGroups that have members."""
         return self._groups.keys()
 
-    def standings(self, group: str) -> Mapping[Standing, Collection[str]]:
+    def member_states(self, group: str) -> Mapping[MemberState, Collection[str]]:
         """What the members are -> keys of those that are so."""
         return self._groups.get(group, {})
 
@@ -45,30 +45,30 @@ class GroupMembers:
         for keys in self._groups.get(group, {}).values():
             yield from keys
 
-    def put(self, key: str, group: str, standing: Standing) -> None:
+    def put(self, key: str, group: str, member_state: MemberState) -> None:
         """A pod as it is now."""
         self.remove(key)
-        self._pods[key] = group, standing
-        self._groups.setdefault(group, {}).setdefault(standing, set()).add(key)
+        self._pods[key] = group, member_state
+        self._groups.setdefault(group, {}).setdefault(member_state, set()).add(key)
 
     def remove(self, key: str) -> None:
         """A pod that is gone, or cannot be read."""
-        group, standing = self._pods.pop(key, ("", None))
-        if standing is None:
+        group, member_state = self._pods.pop(key, ("", None))
+        if member_state is None:
             return
-        standings = self._groups[group]
-        standings[standing].discard(key)
-        if not standings[standing]:
-            del standings[standing]
-            if not standings:
+        member_states = self._groups[group]
+        member_states[member_state].discard(key)
+        if not member_states[member_state]:
+            del member_states[member_state]
+            if not member_states:
                 del self._groups[group]
 
 
-def standing_of(pod: core.Pod, *, is_going: bool) -> Standing:
+def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
     """What the pod is to its PodGroup."""
     found = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
-    return Standing(
-        version=manifest.version_of(pod),
+    return MemberState(
+        version=manifests.version_of(pod),
         is_going=is_going,
         phase=pod.status.phase,
         has_node=bool(pod.spec.node_name),

@@ -36,7 +36,7 @@ class QueueAccounting:
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
         """Levels of queues that there may be below the root."""
-        self.tree = queue_tree.Tree()
+        self.tree = queue_tree.QueueTree()
         """All queues that could ever be read, each as it was read last."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
@@ -151,11 +151,18 @@ def _state(queue: scheduling.Queue | None) -> str | None:
 
 
 def _concerned(
-    tree: queue_tree.Tree, name: str, was: scheduling.Queue | None, now: scheduling.Queue | None
+    tree: queue_tree.QueueTree,
+    name: str,
+    was: scheduling.Queue | None,
+    now: scheduling.Queue | None,
 ) -> Iterator[str]:
     """Queues that may be wrong or right since one of them ``was`` so and is ``now``, as the tree
     has it; None: it was or is not there. O(those that are yielded)."""
-    if was is not None and now is not None and queues.judged(was) == queues.judged(now):
+    if (
+        was is not None
+        and now is not None
+        and queues.validated_fields(was) == queues.validated_fields(now)
+    ):
         if was.metadata.annotation(keys.VIOLATIONS) != now.metadata.annotation(keys.VIOLATIONS):
             yield name
         return

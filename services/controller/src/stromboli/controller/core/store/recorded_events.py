@@ -4,32 +4,32 @@ from datetime import datetime
 
 from stromboli.controller.core import commands
 
-MOST_SAID = 32
+MAX_RECORDED = 32
 """Events remembered per object, so that a lasting problem is written rarely and memory is flat."""
 
 
-class SaidEvents:
+class RecordedEvents:
     """Object's uid -> its Events."""
 
     def __init__(self) -> None:
-        self._said: dict[str, dict[str, datetime]] = {}
+        self._recorded: dict[str, dict[str, datetime]] = {}
 
     def has(self, event: commands.RecordEvent) -> bool:
         """Whether the Event is recorded: this occurrence of one that recurs, any other one within
         ``REPEATED_AFTER``."""
-        last = self._said.get(event.uid, {}).get(event.event_name)
+        last = self._recorded.get(event.uid, {}).get(event.event_name)
         if last is None or event.at <= last:
             return last is not None
         return not event.recurs and event.at < last + commands.REPEATED_AFTER
 
     def mark(self, event: commands.RecordEvent) -> None:
         """The Event is recorded. The last ``MOST_SAID`` per object are remembered."""
-        said = self._said.setdefault(event.uid, {})
+        said = self._recorded.setdefault(event.uid, {})
         said.pop(event.event_name, None)
         said[event.event_name] = event.at
-        if len(said) > MOST_SAID:
+        if len(said) > MAX_RECORDED:
             del said[next(iter(said))]
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
-        self._said.pop(uid, None)
+        self._recorded.pop(uid, None)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stromboli.controller.core.store import links
+from stromboli.controller.core.store import job_relations
 from stromboli.shared import topics
 from stromboli.shared.api import kinds
 
@@ -18,7 +18,7 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
 """Kinds that must be synced before anything is decided. Flows, crons and HyperNodes are optional:
 jobs run where their CRDs are missing."""
 FOLDED: tuple[topics.Topic, ...] = (
-    *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *links.MAKERS)),
+    *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *job_relations.MAKERS)),
     topics.NODES,
     topics.HYPER_NODES,
     topics.NUMA_TOPOLOGIES,

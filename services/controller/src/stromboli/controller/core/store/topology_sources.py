@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stromboli.shared import network
+from stromboli.shared import network_topology
 from stromboli.shared.api import topology
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -26,7 +26,7 @@ _PART = re.compile(r"([^\[\],]|\[[^\]]*\])+")
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
-class Wanted(NamedTuple):
+class DesiredHyperNode(NamedTuple):
     """A HyperNode as it is to be. ``kind``: of its members, Node or HyperNode."""
 
     name: str
@@ -53,20 +53,20 @@ class Wanted(NamedTuple):
 class Source(Protocol):
     """One way of knowing the network."""
 
-    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+    def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
         """All HyperNodes, each below those that name it."""
 
 
-class Labels(msgspec.Struct, frozen=True):
+class LabelSource(msgspec.Struct, frozen=True):
     """HyperNodes for each value that nodes have of labels. ``types``: name -> labels from the top
     down."""
 
     types: Mapping[str, tuple[str, ...]]
 
-    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+    def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
         """The lowest label makes tier 1. A value counts within the value above it: rack 1 of one
         hall is not rack 1 of another. What is missing on a node ends its way up."""
-        found: list[Wanted] = []
+        found: list[DesiredHyperNode] = []
         for kind, labels in sorted(self.types.items()):
             below: dict[tuple[int, tuple[str, ...]], set[str]] = {}
             for node, own in nodes.items():
@@ -76,7 +76,7 @@ class Labels(msgspec.Struct, frozen=True):
                     below.setdefault((tier, way), set()).add(lower)
             for (tier, way), members in sorted(below.items()):
                 found.append(
-                    Wanted(
+                    DesiredHyperNode(
                         _label_name(kind, tier, way),
                         tier,
                         labels[-tier],
@@ -108,15 +108,15 @@ def _legible(text: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip(".-")[:63].rstrip(".-") or "x"
 
 
-class Switches(msgspec.Struct, frozen=True):
+class SwitchSource(msgspec.Struct, frozen=True):
     """HyperNodes for switches: name -> (of what kind its members are, the members)."""
 
     switches: Mapping[str, tuple[str, tuple[str, ...]]]
 
-    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+    def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
         """A switch that holds nodes is of tier 1, one that holds switches a tier above them."""
         return [
-            Wanted(name, tier, "", *self.switches[name])
+            DesiredHyperNode(name, tier, "", *self.switches[name])
             for name, tier in sorted(_tiers(self.switches).items(), key=lambda it: (it[1], it[0]))
         ]
 
@@ -138,7 +138,7 @@ def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int
     return tiers
 
 
-def switches(text: str) -> Switches:
+def switches(text: str) -> SwitchSource:
     """The switches of a ``topology.conf``. Raises ValueError with the line and what is wrong."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -158,7 +158,7 @@ def switches(text: str) -> Switches:
         if absent:
             raise ValueError(f"switch {name} holds {absent[0]}, which is no switch of the file")
     _tiers(found)
-    return Switches(found)
+    return SwitchSource(found)
 
 
 def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
@@ -216,7 +216,7 @@ def _numbers(text: str) -> list[str]:
 # The operator's file
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SourceEntry(msgspec.Struct, frozen=True):
     """A source in the file. ``config`` is the source's own business."""
 
     source: str
@@ -228,7 +228,7 @@ class _NodeLabel(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     node_label: str
 
 
-def labels(config: Mapping[str, Any]) -> Labels:
+def labels(config: Mapping[str, Any]) -> LabelSource:
     """The label source's ``config``. Raises ValueError."""
     unknown = sorted(set(config) - {"networkTopologyTypes"})
     if unknown:
@@ -255,4 +255,4 @@ def labels(config: Mapping[str, Any]) -> Labels:
         types[name] = own
     if not types:
         raise ValueError("networkTopologyTypes names no type")
-    return Labels(types)
+    return LabelSource(types)

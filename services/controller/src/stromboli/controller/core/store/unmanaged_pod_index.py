@@ -34,7 +34,7 @@ class Owner(msgspec.Struct, frozen=True):
 GONE = Owner(is_gone=True)
 
 
-def said_by(owner: meta.ObjectMeta) -> Owner:
+def read_owner(owner: meta.ObjectMeta) -> Owner:
     """What is read of an owner."""
     return Owner(
         annotations={
@@ -52,7 +52,7 @@ def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
     return None if owner is None else _OWNERS.get((owner.api_version, owner.kind))
 
 
-class Strays:
+class UnmanagedPodIndex:
     """PodGroup key -> its pods; owner's uid -> what it says, as of which version."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
@@ -83,7 +83,7 @@ class Strays:
         """An owner was read, or (None) is gone; PodGroups that need a look. Owners without such
         pods are nobody's business, and an older version is old news."""
         group = f"{namespace}/{PREFIX}{uid}"
-        version, owner = (0, GONE) if read is None else (read.version, said_by(read))
+        version, owner = (0, GONE) if read is None else (read.version, read_owner(read))
         before, known = self._owners.get(uid, (-1, None))
         if group not in self._pods or version < before:
             return

@@ -10,7 +10,7 @@ window, and a crash between record and removal loses nothing.
 import functools
 from collections.abc import Iterable
 
-from stromboli.controller.core import manifest, restarts
+from stromboli.controller.core import manifests, partial_restarts
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
@@ -60,8 +60,8 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
     left, retries = _without_result(job, job.spec.array), dict(found.retries)
     ended: dict[str, list[int]] = {"Succeeded": [], "Failed": []}
     for pod in pods:
-        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
-        is_over = is_stale(job, pod) or restarts.is_superseded(job, pod)
+        index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
+        is_over = is_stale(job, pod) or partial_restarts.is_superseded(job, pod)
         if pod.status.phase not in ended or index not in left or is_over:
             continue
         tried = found.retries.get(str(index), 0)
@@ -83,10 +83,10 @@ def is_stale(job: Job, pod: core.Pod) -> bool:
     if job.spec.array is None:
         return False
     found = job.status.array or ArrayStatus()
-    if manifest.version_of(pod) < found.since_version:
+    if manifests.version_of(pod) < found.since_version:
         return True
     index = pod.metadata.annotation(keys.TASK_INDEX) or ""
-    tried = manifest.number(pod.metadata.annotation(keys.INDEX_RETRY))
+    tried = manifests.number(pod.metadata.annotation(keys.INDEX_RETRY))
     return tried < found.retries.get(index, 0)
 
 
@@ -101,7 +101,7 @@ def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
     }
     for pod in pods:
         phase = pod.status.phase
-        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+        index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
         if phase in ended and index in results[phase]:
             ended[phase].append(pod)
     last = sorted(ended["Succeeded"], key=_age)[-MOST_SUCCEEDED_PODS:]
@@ -110,7 +110,7 @@ def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
 
 def _age(pod: core.Pod) -> tuple[str, int]:
     created = pod.metadata.creation_timestamp
-    index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+    index = manifests.number(pod.metadata.annotation(keys.TASK_INDEX))
     return ("" if created is None else created.isoformat(), index)
 
 
@@ -119,7 +119,7 @@ def counts(found: ArrayStatus) -> tuple[int, int]:
     return len(_parse(found.succeeded)), len(_parse(found.failed))
 
 
-def begun_anew(version: int) -> batch.ArrayStatus:
+def restarted(version: int) -> batch.ArrayStatus:
     """The progress of an array that starts from nothing with this version of its job."""
     return ArrayStatus(since_version=version)
 

@@ -11,11 +11,11 @@ has ended short of its minimum: its job fails instead of waiting for ever.
 
 from collections.abc import Container, Iterable
 
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import core
 from stromboli.shared.api.batch import Job, TaskSpec
-from stromboli.shared.jobspec import dependencies
+from stromboli.shared.jobspec import dependency_cycles
 
 
 def has_any(job: Job) -> bool:
@@ -34,11 +34,13 @@ def problem(job: Job) -> str:
     missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
     if missing:
         return f"dependsOn names {', '.join(missing)}, which is no task of the job"
-    waiting = dependencies.in_a_cycle(wanted)
+    waiting = dependency_cycles.members_of_cycles(wanted)
     return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
 
 
-def released(picture: cache.Cache, job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
+def released(
+    cache: controller_cache.ControllerCache, job: Job, pods: Iterable[core.Pod]
+) -> frozenset[str]:
     """Names of the tasks that may have pods. ``pods``: those of the job that are not of an
     earlier try. O(pods)."""
     specs = tasks.specs(job)
@@ -48,7 +50,7 @@ def released(picture: cache.Cache, job: Job, pods: Iterable[core.Pod]) -> frozen
     for pod in pods:
         by_task.setdefault(tasks.task_of(pod), []).append(pod)
     living = {
-        name: [pod for pod in found if not picture.is_going(pod)] for name, found in by_task.items()
+        name: [pod for pod in found if not cache.is_going(pod)] for name, found in by_task.items()
     }
     ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
     return frozenset(task.name for task in specs if by_task.get(task.name) or _holds(task, ready))

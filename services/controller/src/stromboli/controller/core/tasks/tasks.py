@@ -9,9 +9,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest, restarts
-from stromboli.controller.core.ordered import LeastFirst
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import lifecycle, manifests, partial_restarts
+from stromboli.controller.core.ordered_set import LeastFirst
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import arrays
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import batch, core, kinds
@@ -77,7 +77,7 @@ def members(job: Job) -> Iterator[Member]:
             yield Member(task, index, f"{prefix}{index}")
 
 
-def asks_for(job: Job, name: str, index: int) -> bool:
+def requires(job: Job, name: str, index: int) -> bool:
     """Whether the task is to have a pod of this index; one with a result is to have none."""
     if job.spec.array is not None:
         return index in arrays.window(job)
@@ -99,7 +99,7 @@ class Members:
     def of(self, name: str) -> Member | None:
         """What the spec asks for under this name. O(1), of an array O(runs)."""
         prefix, _, text = name.rpartition("-")
-        task, index = self._tasks.get(prefix), manifest.count(text)
+        task, index = self._tasks.get(prefix), manifests.count(text)
         if task is None or index is None or text != str(index):
             return None
         if self._window is None:
@@ -119,12 +119,14 @@ class Members:
         return found
 
 
-def room(picture: cache.Cache, job: Job, pods: Callable[[], Iterable[core.Pod]]) -> int:
+def room(
+    cache: controller_cache.ControllerCache, job: Job, pods: Callable[[], Iterable[core.Pod]]
+) -> int:
     """How many pods may be made beside these: of an array never more are alive than its window,
     and a pod that is still going is alive."""
     if job.spec.array is None:
         return batch.MOST_PODS
-    alive = sum(not has_finished(pod) for pod in pods()) + unreadable(picture, job)
+    alive = sum(not has_finished(pod) for pod in pods()) + unreadable(cache, job)
     return job.spec.tasks[0].replicas - alive
 
 
@@ -136,9 +138,9 @@ def task_of(pod: core.Pod) -> str:
 def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
     """Whether the pod has nothing to say any more: it is of an earlier version of its job and did
     not finish, a restart of its part ends it, or its index has been counted."""
-    if manifest.version_of(pod) < job.status.version and not has_finished(pod):
+    if manifests.version_of(pod) < job.status.version and not has_finished(pod):
         return True
-    return restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
+    return partial_restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
 
 
 def has_finished(pod: core.Pod) -> bool:
@@ -160,7 +162,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     array: batch.ArrayStatus | None = None
 
 
-def tally(picture: cache.Cache, job: Job, pods: list[core.Pod]) -> Tally:
+def tally(cache: controller_cache.ControllerCache, job: Job, pods: list[core.Pod]) -> Tally:
     """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas).
 
     Of an array the results count, not the pods that showed them.
@@ -169,14 +171,14 @@ def tally(picture: cache.Cache, job: Job, pods: list[core.Pod]) -> Tally:
     by_task: dict[str, dict[str, int]] = {}
     progress = arrays.progress(job, pods)
     for pod in pods:
-        field, task, phase = counted(pod, is_going=picture.is_going(pod))
+        field, task, phase = counted(pod, is_going=cache.is_going(pod))
         if not field or (progress is not None and has_finished(pod)):
             continue
         counts[field] += 1
         if phase:
             phases = by_task.setdefault(task, {})
             phases[phase] = phases.get(phase, 0) + 1
-    counts["unknown"] += unreadable(picture, job)
+    counts["unknown"] += unreadable(cache, job)
     return with_progress(job, Tally(**counts, by_task=by_task, array=None), progress)
 
 
@@ -212,9 +214,11 @@ def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -
     )
 
 
-def unreadable(picture: cache.Cache, job: Job, members: Members | None = None) -> int:
+def unreadable(
+    cache: controller_cache.ControllerCache, job: Job, members: Members | None = None
+) -> int:
     """How many of the job's names are taken by pods that we cannot read. O(those)."""
-    unknown = picture.unknown_pods()
+    unknown = cache.unknown_pods()
     if not unknown:
         return 0
     members, prefix = members or Members(job), f"{job.metadata.namespace}/"
@@ -228,7 +232,7 @@ def phase_of(job: Job) -> lifecycle.Phase:
     for known in lifecycle.PHASES:
         if phase == known:
             return known
-    raise lifecycle.IllegalMoveError(phase, "any event")
+    raise lifecycle.IllegalTransitionError(phase, "any event")
 
 
 def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
@@ -237,7 +241,7 @@ def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Containe
     While a job stops: all, or only those that have not finished. Otherwise those of an earlier
     try, and those that the spec no longer asks for. ``retained``: names of pods with a result.
     """
-    if restarts.is_partial(job):
+    if partial_restarts.is_partial(job):
         return is_of_earlier_try(job, pod)
     if job.status.state.phase in lifecycle.STOPPING:
         return kills_all(job) or not has_finished(pod)
@@ -283,9 +287,9 @@ def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobS
     )
 
 
-def name_state(picture: cache.Cache, job: Job, name: str) -> snapshot.State:
+def name_state(cache: controller_cache.ControllerCache, job: Job, name: str) -> snapshot.State:
     """What stands under a pod's name: nothing, a pod, or something unreadable."""
-    return picture.state(kinds.PODS, f"{job.metadata.namespace}/{name}")
+    return cache.state(kinds.PODS, f"{job.metadata.namespace}/{name}")
 
 
 def go_duration(seconds: float) -> str:

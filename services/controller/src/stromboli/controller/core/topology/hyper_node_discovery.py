@@ -2,15 +2,15 @@
 
 Those of a source carry its name as a label, and only those are touched. Names follow from what a
 HyperNode stands for, so that it stays the same object as long as that is there. Nothing is removed
-on half a picture: not before nodes and HyperNodes are synced, and none that holds a node that
+on half a cache: not before nodes and HyperNodes are synced, and none that holds a node that
 cannot be read.
 """
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache, topology_sources
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache, topology_sources
 from stromboli.shared.api import kinds, topology
 
 SOURCE = "volcano.sh/network-topology-source"
@@ -20,43 +20,43 @@ LOOK_AGAIN = timedelta(seconds=1)
 """While these are not synced."""
 
 
-def reconcile(picture: cache.Cache, source: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetime) -> commands.Plan:
     """Bring the HyperNodes of a source in line with it; nothing if there is no such source."""
-    given = picture.discovery.get(source)
-    if given is None or not _is_whole(picture):
+    given = cache.discovery.get(source)
+    if given is None or not _is_whole(cache):
         return ()
-    wanted = {it.name: it for it in given.wanted(picture.places.labels)}
-    unreadable = picture.unreadable(kinds.NODES)
+    wanted = {it.name: it for it in given.wanted(cache.topology_index.labels)}
+    unreadable = cache.unreadable(kinds.NODES)
     changed: list[commands.Command] = []
     gone: list[commands.Command] = []
-    for found in sorted(picture.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+    for found in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
         name = found.metadata.name
-        wish = wanted.pop(name, None)
-        if picture.is_going(found):
+        request = wanted.pop(name, None)
+        if cache.is_going(found):
             continue
         if found.metadata.label(SOURCE) != source:
-            if wish is not None:
+            if request is not None:
                 changed.append(_taken(found, source, now))
         elif _holds(found, unreadable):
             continue
-        elif wish is None:
+        elif request is None:
             gone.append(_delete(found))
-        elif wish.spec() != found.spec:
-            changed.append(_patch(found, wish))
-    held = picture.unreadable(kinds.HYPER_NODES)
-    changed += [_create(wish, source) for name, wish in wanted.items() if name not in held]
+        elif request.spec() != found.spec:
+            changed.append(_patch(found, request))
+    held = cache.unreadable(kinds.HYPER_NODES)
+    changed += [_create(request, source) for name, request in wanted.items() if name not in held]
     return tuple(tuple(stage) for stage in (changed, gone) if stage)
 
 
-def due(picture: cache.Cache, source: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, source: str, now: datetime) -> datetime | None:
     """A sync tells of itself in no other way."""
-    if source not in picture.discovery or _is_whole(picture):
+    if source not in cache.discovery or _is_whole(cache):
         return None
     return now + LOOK_AGAIN
 
 
-def _is_whole(picture: cache.Cache) -> bool:
-    return picture.sync.is_whole(NEEDED)
+def _is_whole(cache: controller_cache.ControllerCache) -> bool:
+    return cache.sync.is_whole(NEEDED)
 
 
 def _holds(found: topology.HyperNode, nodes: Collection[str]) -> bool:
@@ -64,25 +64,25 @@ def _holds(found: topology.HyperNode, nodes: Collection[str]) -> bool:
     return any(it is not None and it.name in nodes for it in exact)
 
 
-def _create(wish: topology_sources.Wanted, source: str) -> commands.Create:
+def _create(request: topology_sources.DesiredHyperNode, source: str) -> commands.Create:
     body = {
         "apiVersion": kinds.HYPER_NODES.api_version,
         "kind": kinds.HYPER_NODES.kind,
-        "metadata": {"name": wish.name, "labels": {SOURCE: source}},
-        "spec": wish.spec(),
+        "metadata": {"name": request.name, "labels": {SOURCE: source}},
+        "spec": request.spec(),
     }
     return commands.Create(
-        kind=kinds.HYPER_NODES, namespace="", name=wish.name, body=manifest.encode(body)
+        kind=kinds.HYPER_NODES, namespace="", name=request.name, body=manifests.encode(body)
     )
 
 
-def _patch(found: topology.HyperNode, wish: topology_sources.Wanted) -> commands.Patch:
+def _patch(found: topology.HyperNode, request: topology_sources.DesiredHyperNode) -> commands.Patch:
     changes = {
-        "tier": wish.tier,
-        "tierName": wish.tier_name or None,
-        "members": wish.spec().members,
+        "tier": request.tier,
+        "tierName": request.tier_name or None,
+        "members": request.spec().members,
     }
-    return manifest.merge(kinds.HYPER_NODES, found, spec=changes)
+    return manifests.merge(kinds.HYPER_NODES, found, spec=changes)
 
 
 def _delete(found: topology.HyperNode) -> commands.Delete:

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared.api import core, kinds, topology
 
 READY = "Ready"
@@ -18,14 +18,14 @@ LONGEST_MESSAGE = 1000
 """Characters of a condition's message; a thousand members that are not there need no more."""
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Write every status that is another one."""
-    layout = picture.places.layout
+    layout = cache.topology_index.layout
     counts = dict(zip(layout.names, layout.counts(), strict=True))
     patches: list[commands.Command] = []
-    for found in sorted(picture.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+    for found in sorted(cache.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
         name = found.metadata.name
-        if picture.is_going(found):
+        if cache.is_going(found):
             continue
         wanted = topology.HyperNodeStatus(
             node_count=counts.get(name, 0),
@@ -64,4 +64,4 @@ def _patch(found: topology.HyperNode, status: topology.HyperNodeStatus) -> comma
         "nodeCount": status.node_count,
         "conditions": msgspec.to_builtins(status.conditions),
     }
-    return manifest.merge(kinds.HYPER_NODES, found, subresource="status", status=changes)
+    return manifests.merge(kinds.HYPER_NODES, found, subresource="status", status=changes)

@@ -11,28 +11,28 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, numa
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Make it, or change it to what it should be."""
-    observed, node = picture.hardware.of(key), picture.get(kinds.NODES, key)
-    if observed is None or node is None or picture.is_going(node):
+    observed, node = cache.hardware.of(key), cache.get(kinds.NODES, key)
+    if observed is None or node is None or cache.is_going(node):
         return ()
     spec = spec_of(observed.topology)
     if spec is None:
         return ()
     silent = observed.silent_since
     marks = {keys.SILENT_SINCE: silent.isoformat(timespec="seconds")} if silent else {}
-    found = picture.get(kinds.NUMA_TOPOLOGIES, key)
+    found = cache.get(kinds.NUMA_TOPOLOGIES, key)
     if found is not None:
-        return _changed(found, spec, marks) if not picture.is_going(found) else ()
-    if picture.state(kinds.NUMA_TOPOLOGIES, key) is not None:
+        return _changed(found, spec, marks) if not cache.is_going(found) else ()
+    if cache.state(kinds.NUMA_TOPOLOGIES, key) is not None:
         return ()  # one is there that we cannot read
     return ((_created(node, spec, marks),),)
 
@@ -40,15 +40,15 @@ def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
 def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | None:
     """What stands in it; None where the agent knows no CPU, or says what makes no sense."""
     try:
-        places = _places(topology)
+        topology_index = _places(topology)
         held = {
             at: cpu_lists.parsed(each.cpus)
-            for at, each in enumerate(topology.holdings)
+            for at, each in enumerate(topology.exclusive_allocations)
             if each.cpus
         }
     except ValueError:
         return None
-    if not places:
+    if not topology_index:
         return None
     kubelet = topology.kubelet
     policies = {
@@ -56,14 +56,16 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
         "TopologyManagerPolicy": kubelet.topology_policy,
     }
     reserved = kubelet.reserved.get("cpu", "")
-    free = places.keys() - frozenset().union(*held.values())
+    free = topology_index.keys() - frozenset().union(*held.values())
     return numa.NumatopologySpec(
         policies={name: policy for name, policy in policies.items() if policy} or None,
         res_reserved={"cpu": reserved} if reserved else None,
         numares={
-            "cpu": numa.NumaResource(allocatable=cpu_lists.written(free), capacity=len(places))
+            "cpu": numa.NumaResource(
+                allocatable=cpu_lists.written(free), capacity=len(topology_index)
+            )
         },
-        cpu_detail={str(cpu): place for cpu, place in sorted(places.items())},
+        cpu_detail={str(cpu): place for cpu, place in sorted(topology_index.items())},
         pod_allocations=_holders(topology, held),
     )
 
@@ -73,8 +75,10 @@ def _places(topology: node_topology.NodeTopology) -> Mapping[int, numa.CpuPlace]
     found: dict[int, numa.CpuPlace] = {}
     for each in topology.cores:
         cpus = cpu_lists.parsed(each.cpus)
-        if each.cell != node_topology.UNKNOWN_CELL:
-            place = numa.CpuPlace(numa=each.cell, socket=each.socket, core=min(cpus, default=0))
+        if each.numa_node != node_topology.UNKNOWN_NUMA_NODE:
+            place = numa.CpuPlace(
+                numa=each.numa_node, socket=each.socket, core=min(cpus, default=0)
+            )
             found |= dict.fromkeys(cpus, place)
     return found
 
@@ -84,7 +88,7 @@ def _holders(
 ) -> tuple[numa.PodAllocation, ...]:
     pods: dict[tuple[str, str, str], list[numa.ContainerAllocation]] = {}
     for at, cpus in held.items():
-        each = topology.holdings[at]
+        each = topology.exclusive_allocations[at]
         own = numa.ContainerAllocation(
             name=each.container, allocations={"cpu": cpu_lists.written(cpus)}
         )
@@ -114,7 +118,7 @@ def _created(
         "metadata": {"name": name, "annotations": dict(marks), "ownerReferences": [owner]},
         "spec": msgspec.to_builtins(spec),
     }
-    return commands.Create(kind=kind, namespace="", name=name, body=manifest.encode(body))
+    return commands.Create(kind=kind, namespace="", name=name, body=manifests.encode(body))
 
 
 def _changed(
@@ -126,16 +130,16 @@ def _changed(
     if found.spec == spec and annotations == before:
         return ()
     patch = [
-        manifest.test("/metadata/uid", found.metadata.uid),
-        manifest.test("/metadata/resourceVersion", found.metadata.resource_version),
-        manifest.put("/spec", msgspec.to_builtins(spec)),
-        manifest.put("/metadata/annotations", annotations),
+        manifests.test("/metadata/uid", found.metadata.uid),
+        manifests.test("/metadata/resourceVersion", found.metadata.resource_version),
+        manifests.put("/spec", msgspec.to_builtins(spec)),
+        manifests.put("/metadata/annotations", annotations),
     ]
     write = commands.Patch(
         kind=kinds.NUMA_TOPOLOGIES,
         namespace="",
         name=found.metadata.name,
         uid=found.metadata.uid,
-        patch=manifest.encode(patch),
+        patch=manifests.encode(patch),
     )
     return ((write,),)

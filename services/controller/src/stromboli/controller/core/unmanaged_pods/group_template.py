@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import manifest
-from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.controller.core import manifests
+from stromboli.controller.core.store import controller_cache, unmanaged_pod_index
 from stromboli.shared import decoding, keys, snapshot
 from stromboli.shared.api import core, kinds
 from stromboli.shared.formats import units
@@ -33,7 +33,7 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class GroupTemplate(msgspec.Struct, frozen=True):
     """Spec and annotations of the PodGroup, and what could not be read of what was asked for."""
 
     spec: Mapping[str, Any] = {}
@@ -48,12 +48,15 @@ def newest(pods: Iterable[core.Pod]) -> core.Pod:
     )
 
 
-def wanted(
-    picture: cache.Cache, pod: core.Pod, owner: unmanaged_pod_index.Owner, least: int = 1
-) -> Wanted | None:
+def group_template(
+    cache: controller_cache.ControllerCache,
+    pod: core.Pod,
+    owner: unmanaged_pod_index.Owner,
+    least: int = 1,
+) -> GroupTemplate | None:
     """The PodGroup for this pod and those like it; None while its queue cannot be known.
     ``least``: of so many pods if what is said of it cannot be read."""
-    queue = _queue(picture, pod, owner)
+    queue = _queue(cache, pod, owner)
     if queue is None:
         return None
     said = {**(pod.metadata.annotations or {}), **owner.annotations}
@@ -69,11 +72,11 @@ def wanted(
     topology = _topology(pod)
     if topology:
         spec["networkTopology"] = topology
-    return Wanted(spec, _annotations(pod, owner), tuple(wrong))
+    return GroupTemplate(spec, _annotations(pod, owner), tuple(wrong))
 
 
 def not_permitted(
-    picture: cache.Cache,
+    cache: controller_cache.ControllerCache,
     namespace: str,
     spec: Mapping[str, Any],
     before: Mapping[str, Any] = _EMPTY,
@@ -88,7 +91,7 @@ def not_permitted(
         name = spec.get(field)
         if not name or name == before.get(field):
             continue
-        found = picture.state(kind, name)
+        found = cache.state(kind, name)
         if isinstance(found, snapshot.Unknown):
             return f"{word} {name} cannot be read: {found.reason}"
         if found is not None and not permissions.allows(
@@ -102,7 +105,7 @@ def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
     text = said.get(keys.GROUP_MIN_MEMBER)
     if text is None:
         return 1
-    found = manifest.count(text)
+    found = manifests.count(text)
     if found is None:
         shown = text[:LONGEST_SHOWN]
         wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is no count of pods; {least} is taken")
@@ -128,7 +131,9 @@ def _min_resources(
         return {}
 
 
-def _queue(picture: cache.Cache, pod: core.Pod, owner: unmanaged_pod_index.Owner) -> str | None:
+def _queue(
+    cache: controller_cache.ControllerCache, pod: core.Pod, owner: unmanaged_pod_index.Owner
+) -> str | None:
     """What the pod says, else its owner, else its namespace; None if that cannot be read."""
     said = (
         pod.metadata.annotation(keys.NAMESPACE_QUEUE)
@@ -140,7 +145,7 @@ def _queue(picture: cache.Cache, pod: core.Pod, owner: unmanaged_pod_index.Owner
     )
     if said:
         return said
-    namespace = picture.state(kinds.NAMESPACES, pod.metadata.namespace)
+    namespace = cache.state(kinds.NAMESPACES, pod.metadata.namespace)
     if isinstance(namespace, snapshot.Unknown):
         return None
     return (namespace and namespace.metadata.annotation(keys.NAMESPACE_QUEUE)) or "default"
@@ -166,7 +171,7 @@ def _topology(pod: core.Pod) -> dict[str, Any]:
     if mode is None and tier is None:
         return {}
     found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    highest = manifest.count(tier or "")
+    highest = manifests.count(tier or "")
     if highest is not None:
         found["highestTierAllowed"] = highest
     return found

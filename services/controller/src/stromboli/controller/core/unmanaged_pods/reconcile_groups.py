@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache, unmanaged_pod_index
 from stromboli.controller.core.unmanaged_pods import group_template
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds
@@ -31,7 +31,7 @@ _FIXED_ONCE_IN = ("queue", "networkTopology")
 """What does not follow once the PodGroup was let into its queue: its place was given for these."""
 
 
-class MadeFrom(msgspec.Struct, frozen=True):
+class LastWritten(msgspec.Struct, frozen=True):
     """What we last wrote on a PodGroup."""
 
     spec: dict[str, Any] = {}
@@ -44,59 +44,61 @@ class MadeFrom(msgspec.Struct, frozen=True):
         return found if isinstance(found, int) else 1
 
 
-_MADE_FROM = msgspec.json.Decoder(MadeFrom)
+_MADE_FROM = msgspec.json.Decoder(LastWritten)
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Bring one PodGroup to what its pods are."""
-    state = picture.state(kinds.POD_GROUPS, key)
-    group = picture.pod_group(key)
-    if state is not None and (group is None or picture.is_going(group)):
+    state = cache.state(kinds.POD_GROUPS, key)
+    group = cache.pod_group(key)
+    if state is not None and (group is None or cache.is_going(group)):
         return ()
-    pods = [pod for pod in map(picture.pod, sorted(picture.strays.pods(key))) if pod is not None]
-    waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not picture.is_going(pod)]
+    pods = [pod for pod in map(cache.pod, sorted(cache.strays.pods(key))) if pod is not None]
+    waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not cache.is_going(pod)]
     if (
         group is not None
         and not pods
         and unmanaged_pod_index.is_made(group)
-        and _is_left(picture, group)
+        and _is_left(cache, group)
     ):
         return ((_delete(group),),)
     if not waiting:
         return ()
     speaker = group_template.newest(waiting)
-    owner = _owner(picture, speaker)
+    owner = _owner(cache, speaker)
     if group is not None:
-        follow = () if owner is None else _follow(picture, group, speaker, owner, now)
-        return (*follow, *_told(waiting))
+        follow = () if owner is None else _follow(cache, group, speaker, owner, now)
+        return (*follow, *_event_history(waiting))
     if owner is None:
         return ((_look(speaker),),)
-    found = group_template.wanted(picture, speaker, owner)
+    found = group_template.group_template(cache, speaker, owner)
     if found is None:
         return ()
-    if refused := group_template.not_permitted(picture, speaker.metadata.namespace, found.spec):
+    if refused := group_template.not_permitted(cache, speaker.metadata.namespace, found.spec):
         return (_refusal(speaker, refused, now),)
-    return (_create(speaker, found, now), *_told(waiting))
+    return (_create(speaker, found, now), *_event_history(waiting))
 
 
-def _owner(picture: cache.Cache, pod: core.Pod) -> unmanaged_pod_index.Owner | None:
+def _owner(
+    cache: controller_cache.ControllerCache, pod: core.Pod
+) -> unmanaged_pod_index.Owner | None:
     """What the pod's owner says, None if it has yet to be read. Of one that is none of
     Kubernetes' own nothing is known."""
     if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
         return unmanaged_pod_index.Owner()
-    return picture.strays.owner(pod.metadata.controller.uid)
+    return cache.strays.owner(pod.metadata.controller.uid)
 
 
-def _look(pod: core.Pod) -> commands.Look:
+def _look(pod: core.Pod) -> commands.ReadOwner:
     owner, kind = pod.metadata.controller, unmanaged_pod_index.owner_kind(pod)
     assert owner is not None
     assert kind is not None
-    return commands.Look(
+    return commands.ReadOwner(
         kind=kind, namespace=pod.metadata.namespace, name=owner.name, uid=owner.uid
     )
 
 
-def _create(pod: core.Pod, wanted: group_template.Wanted, now: datetime) -> commands.Stage:
+def _create(pod: core.Pod, wanted: group_template.GroupTemplate, now: datetime) -> commands.Stage:
     """The PodGroup, and what is wrong with how it was asked for."""
     name = unmanaged_pod_index.group_name(pod)
     own = {keys.MADE_FOR_PODS: "true", keys.MADE_FROM: _written(wanted.spec, wanted.annotations)}
@@ -118,14 +120,14 @@ def _create(pod: core.Pod, wanted: group_template.Wanted, now: datetime) -> comm
         kind=kinds.POD_GROUPS,
         namespace=pod.metadata.namespace,
         name=name,
-        body=manifest.encode(body),
+        body=manifests.encode(body),
         owner_uid=pod.metadata.uid if owned is None else owned.uid,
     )
-    return (create, *_said(pod, wanted, now))
+    return (create, *_recorded(pod, wanted, now))
 
 
-def _said(
-    pod: core.Pod, wanted: group_template.Wanted, now: datetime
+def _recorded(
+    pod: core.Pod, wanted: group_template.GroupTemplate, now: datetime
 ) -> Iterator[commands.RecordEvent]:
     for why in wanted.wrong:
         yield commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now)
@@ -139,7 +141,7 @@ def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
 
 
 def _follow(
-    picture: cache.Cache,
+    cache: controller_cache.ControllerCache,
     group: PodGroup,
     pod: core.Pod,
     owner: unmanaged_pod_index.Owner,
@@ -150,11 +152,11 @@ def _follow(
     if not unmanaged_pod_index.is_made(group) or owner.is_gone:
         return ()
     before = _made_from(group)
-    wanted = group_template.wanted(picture, pod, owner, before.least)
+    wanted = group_template.group_template(cache, pod, owner, before.least)
     if wanted is None:
         return ()
     if refused := group_template.not_permitted(
-        picture, pod.metadata.namespace, wanted.spec, before.spec
+        cache, pod.metadata.namespace, wanted.spec, before.spec
     ):
         return (_refusal(pod, refused, now),)
     spec = dict(wanted.spec)
@@ -163,7 +165,7 @@ def _follow(
             spec.pop(name, None)
             if name in before.spec:
                 spec[name] = before.spec[name]
-    said = tuple(_said(pod, wanted, now))
+    said = tuple(_recorded(pod, wanted, now))
     if spec == before.spec and wanted.annotations == before.annotations:
         return (said,) if said else ()
     changes = {
@@ -181,22 +183,22 @@ def _follow(
         namespace=group.metadata.namespace,
         name=group.metadata.name,
         uid=group.metadata.uid,
-        patch=manifest.encode(changes),
+        patch=manifests.encode(changes),
         patch_type="merge",
     )
     return ((patch, *said),)
 
 
-def _made_from(group: PodGroup) -> MadeFrom:
+def _made_from(group: PodGroup) -> LastWritten:
     """Nothing if it cannot be read: then all is written anew."""
     try:
         return decoding.decode(_MADE_FROM, group.metadata.annotation(keys.MADE_FROM) or "{}")
     except msgspec.DecodeError:
-        return MadeFrom()
+        return LastWritten()
 
 
 def _written(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
-    return manifest.encode(MadeFrom(dict(spec), dict(annotations))).decode()
+    return manifests.encode(LastWritten(dict(spec), dict(annotations))).decode()
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,11 +217,11 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 # Its end
 
 
-def _is_left(picture: cache.Cache, group: PodGroup) -> bool:
+def _is_left(cache: controller_cache.ControllerCache, group: PodGroup) -> bool:
     """Whether nothing is in it any more. A pod that cannot be read may be."""
     prefix = f"{group.metadata.namespace}/"
-    hidden = any(key.startswith(prefix) for key in picture.unreadable(kinds.PODS))
-    return not hidden and not picture.members(group.metadata.key)
+    hidden = any(key.startswith(prefix) for key in cache.unreadable(kinds.PODS))
+    return not hidden and not cache.members(group.metadata.key)
 
 
 def _delete(group: PodGroup) -> commands.Delete:
@@ -234,10 +236,10 @@ def _delete(group: PodGroup) -> commands.Delete:
 # Its pods
 
 
-def _told(pods: list[core.Pod]) -> commands.Plan:
+def _event_history(pods: list[core.Pod]) -> commands.Plan:
     """Tell pods their PodGroup."""
     stage = tuple(
-        manifest.annotated(kinds.PODS, pod, keys.GROUP_NAME, unmanaged_pod_index.group_name(pod))
+        manifests.annotated(kinds.PODS, pod, keys.GROUP_NAME, unmanaged_pod_index.group_name(pod))
         for pod in pods
         if not pod.metadata.annotation(keys.GROUP_NAME)
     )

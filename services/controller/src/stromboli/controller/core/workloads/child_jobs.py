@@ -1,8 +1,8 @@
 """Jobs that other objects make: flows and crons. Their specs go on as written.
 
 **Nothing is made from old news.** Before a job is made, its maker's status is written under a test
-of the maker's version, also where nothing in it changes. On a picture that is behind, that write is
-refused and the picture read anew. **Nothing is forgotten**: a job that is finished is not removed
+of the maker's version, also where nothing in it changes. On a cache that is behind, that write is
+refused and the cache read anew. **Nothing is forgotten**: a job that is finished is not removed
 for its age before its maker has written down how it ended (``is_awaited``). Both together make sure
 that what had its turn does not get another one.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, manifest
-from stromboli.controller.core.store import cache
+from stromboli.controller.core import commands, lifecycle, manifests
+from stromboli.controller.core.store import controller_cache
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds, meta
 from stromboli.shared.api.flow import CronJob, JobFlow
@@ -23,30 +23,30 @@ SECONDS_FROM = 10**9
 """A number in a job's name from here on is seconds: in minutes it would be the year 3871."""
 
 
-def is_ours(picture: cache.Cache, spec: dict[str, Any]) -> bool:
+def is_ours(cache: controller_cache.ControllerCache, spec: dict[str, Any]) -> bool:
     """Whether a job of this spec would be ours: it names one of our schedulers, or none, where no
     other system acts that could be meant."""
     name = spec.get("schedulerName")
-    return name in picture.scheduler_names if name else not picture.sync.claimed
+    return name in cache.scheduler_names if name else not cache.sync.claimed
 
 
-def is_cron_ours(picture: cache.Cache, cron: CronJob) -> bool:
+def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool:
     """Whether the jobs of the CronJob are ours to make."""
-    return is_ours(picture, msgspec.json.decode(cron.spec.job_template.spec) or {})
+    return is_ours(cache, msgspec.json.decode(cron.spec.job_template.spec) or {})
 
 
-def is_flow_ours(picture: cache.Cache, found: JobFlow) -> bool:
+def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> bool:
     """A flow with a template of another scheduler is somebody else's."""
     for entry in found.spec.flows:
-        template = picture.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
+        template = cache.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
         spec = {} if template is None else msgspec.json.decode(template.spec) or {}
         patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
-        if not is_ours(picture, spec | patch):
+        if not is_ours(cache, spec | patch):
             return False
     return True
 
 
-def is_awaited(picture: cache.Cache, job: batch.Job) -> bool:
+def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:
     """Whether the flow or cron that made the job has yet to write down what became of it.
 
     A maker that cannot be read, or is not there, may know nothing yet: if it is gone for good, the
@@ -56,13 +56,13 @@ def is_awaited(picture: cache.Cache, job: batch.Job) -> bool:
     kind = None if owner is None else _MAKERS.get((owner.api_version, owner.kind))
     if owner is None or kind is None:
         return False
-    maker = picture.state(kind, f"{job.metadata.namespace}/{owner.name}")
+    maker = cache.state(kind, f"{job.metadata.namespace}/{owner.name}")
     if not isinstance(maker, meta.Object) or maker.metadata.uid != owner.uid:
         return True
     if isinstance(maker, JobFlow):
-        return is_flow_ours(picture, maker) and _is_awaited_by_flow(maker, job)
+        return is_flow_ours(cache, maker) and _is_awaited_by_flow(maker, job)
     assert isinstance(maker, CronJob)
-    return is_cron_ours(picture, maker) and _is_awaited_by_cron(maker, job)
+    return is_cron_ours(cache, maker) and _is_awaited_by_cron(maker, job)
 
 
 _MAKERS = {(kind.api_version, kind.kind): kind for kind in (kinds.JOB_FLOWS, kinds.CRON_JOBS)}
@@ -108,7 +108,7 @@ def scheduled_at(cron: CronJob, job: batch.Job) -> datetime | None:
 
 
 def create(
-    picture: cache.Cache,
+    cache: controller_cache.ControllerCache,
     kind: kinds.Kind[Any],
     owner: meta.Object,
     name: str,
@@ -121,11 +121,11 @@ def create(
     annotations = {
         key: value for key, value in annotations.items() if key not in (keys.USER, keys.USER_GROUPS)
     } | permissions.identity_of(owner.metadata)
-    spec = {**spec, "schedulerName": spec.get("schedulerName") or picture.usual_scheduler}
+    spec = {**spec, "schedulerName": spec.get("schedulerName") or cache.usual_scheduler}
     metadata = {
         "name": name,
         "namespace": owner.metadata.namespace,
-        "ownerReferences": [manifest.owner(kind, owner)],
+        "ownerReferences": [manifests.owner(kind, owner)],
         **({"labels": labels} if labels else {}),
         **({"annotations": annotations} if annotations else {}),
     }
@@ -139,7 +139,7 @@ def create(
         kind=kinds.JOBS,
         namespace=owner.metadata.namespace,
         name=name,
-        body=manifest.encode(document),
+        body=manifests.encode(document),
         owner_uid=owner.metadata.uid,
     )
 
@@ -155,9 +155,9 @@ def remove(job: batch.Job) -> commands.Delete:
     )
 
 
-def taken(picture: cache.Cache, owner: meta.Object, name: str) -> str:
+def taken(cache: controller_cache.ControllerCache, owner: meta.Object, name: str) -> str:
     """Why the name of a job is not free, empty if it is."""
-    state = picture.state(kinds.JOBS, f"{owner.metadata.namespace}/{name}")
+    state = cache.state(kinds.JOBS, f"{owner.metadata.namespace}/{name}")
     if state is None:
         return ""
     if not isinstance(state, meta.Object):
@@ -191,11 +191,11 @@ def write_status(
         namespace=before.metadata.namespace,
         name=before.metadata.name,
         uid=before.metadata.uid,
-        patch=manifest.encode(
+        patch=manifests.encode(
             [
-                manifest.test("/metadata/uid", before.metadata.uid),
-                manifest.test("/metadata/resourceVersion", before.metadata.resource_version),
-                manifest.put("/status", msgspec.to_builtins(status)),
+                manifests.test("/metadata/uid", before.metadata.uid),
+                manifests.test("/metadata/resourceVersion", before.metadata.resource_version),
+                manifests.put("/status", msgspec.to_builtins(status)),
             ]
         ),
         subresource="status",

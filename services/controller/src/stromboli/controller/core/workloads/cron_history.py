@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from stromboli.controller.core import commands, lifecycle
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.flow import CronJob
@@ -29,7 +29,7 @@ def in_order(cron: CronJob, jobs: Iterable[batch.Job]) -> list[batch.Job]:
 
 
 def surplus(
-    picture: cache.Cache,
+    cache: controller_cache.ControllerCache,
     cron: CronJob,
     jobs: Iterable[batch.Job],
     phases: tuple[str, ...],
@@ -42,7 +42,7 @@ def surplus(
     if phases == CLASSES[0]:
         limit, usual = spec.successful_jobs_history_limit, SUCCESSFUL_KEPT
     kept = max(0, (usual if limit is None else limit) - coming)
-    found = [job for job in jobs if job.status.state.phase in phases and not picture.is_going(job)]
+    found = [job for job in jobs if job.status.state.phase in phases and not cache.is_going(job)]
     return found[: max(0, len(found) - kept)]
 
 
@@ -54,18 +54,18 @@ def removed(cron: CronJob, job: batch.Job, now: datetime) -> commands.Stage:
 
 
 def displaced(
-    picture: cache.Cache, job: batch.Job, phase: str, now: datetime
+    cache: controller_cache.ControllerCache, job: batch.Job, phase: str, now: datetime
 ) -> Iterator[commands.Command]:
     """Remove jobs that have to go before this one comes to a phase in which it counts as finished.
     One of which its CronJob has yet to record the end stays: that comes first."""
     owner = job.metadata.controller
     if owner is None or phase not in lifecycle.FINISHED or job.status.state.phase == phase:
         return
-    cron = picture.get(kinds.CRON_JOBS, f"{job.metadata.namespace}/{owner.name}")
-    if cron is None or cron.metadata.uid != owner.uid or not child_jobs.is_cron_ours(picture, cron):
+    cron = cache.get(kinds.CRON_JOBS, f"{job.metadata.namespace}/{owner.name}")
+    if cron is None or cron.metadata.uid != owner.uid or not child_jobs.is_cron_ours(cache, cron):
         return
     phases = next(it for it in CLASSES if phase in it)
-    jobs = in_order(cron, picture.children(owner.uid))
-    for found in surplus(picture, cron, jobs, phases, coming=1):
-        if not child_jobs.is_awaited(picture, found):
+    jobs = in_order(cron, cache.children(owner.uid))
+    for found in surplus(cache, cron, jobs, phases, coming=1):
+        if not child_jobs.is_awaited(cache, found):
             yield from removed(cron, found, now)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle, pending_reason
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs, cron_history
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds
@@ -27,7 +27,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
 """Between two looks at a time whose job's name is taken."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CronState(msgspec.Struct, frozen=True):
     """A CronJob with its jobs, oldest first. ``served``: the last time that a job was made for,
     else when the CronJob began."""
 
@@ -37,68 +37,68 @@ class Seen(msgspec.Struct, frozen=True):
     served: datetime
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Say what became of the jobs, clean up, and start what is due."""
-    seen = _look(picture, key)
-    if seen is None:
+    cron_state = _look(cache, key)
+    if cron_state is None:
         return ()
-    cron = seen.cron
-    said = list(_ends(seen, now))
+    cron = cron_state.cron
+    said = list(_ends(cron_state, now))
     start: tuple[commands.Stage, ...] = ()
     schedule = _schedule(cron)
     if isinstance(schedule, commands.RecordEvent):
         said.append(msgspec.structs.replace(schedule, at=now))
     elif not cron.spec.suspend:
-        said += _lateness(seen, schedule, now)
-        at = _due_now(seen, schedule, now)
-        if at is not None and seen.active and cron.spec.concurrency_policy == "Forbid":
-            name = seen.active[0].metadata.name
+        said += _lateness(cron_state, schedule, now)
+        at = _due_now(cron_state, schedule, now)
+        if at is not None and cron_state.active and cron.spec.concurrency_policy == "Forbid":
+            name = cron_state.active[0].metadata.name
             why = f"not started at {_text(cron, at)}: {name} still runs"
             said.append(_about(cron, "Warning", "ForbidConcurrent", why, now))
         elif at is not None:
-            start = _start(picture, seen, at, now)
-    cleaned = tuple(_history(picture, seen, now))
+            start = _start(cache, cron_state, at, now)
+    cleaned = tuple(_history(cache, cron_state, now))
     if not start and cron.metadata.annotation(keys.HELD):
         start = (pending_reason.noted(kinds.CRON_JOBS, cron, ""),)
-    plan = child_jobs.status_first(kinds.CRON_JOBS, cron, _status(seen), cleaned, *start)
+    plan = child_jobs.status_first(kinds.CRON_JOBS, cron, _status(cron_state), cleaned, *start)
     return (tuple(said), *plan) if said else plan
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """The next time of the schedule. A time that waits for a job is looked at with that job."""
-    seen = _look(picture, key)
-    if seen is None or seen.cron.spec.suspend:
+    cron_state = _look(cache, key)
+    if cron_state is None or cron_state.cron.spec.suspend:
         return None
-    schedule = _schedule(seen.cron)
+    schedule = _schedule(cron_state.cron)
     if isinstance(schedule, commands.RecordEvent):
         return None
-    is_held = bool(seen.active) and seen.cron.spec.concurrency_policy == "Forbid"
-    waiting = None if is_held else _due_now(seen, schedule, now)
-    following = schedule.next_after(max(seen.served, now))
-    if waiting is None or not _taken(picture, seen.cron, waiting):
+    is_held = bool(cron_state.active) and cron_state.cron.spec.concurrency_policy == "Forbid"
+    waiting = None if is_held else _due_now(cron_state, schedule, now)
+    following = schedule.next_after(max(cron_state.served, now))
+    if waiting is None or not _taken(cache, cron_state.cron, waiting):
         return waiting or following
     # Nothing says when the name is free: the pauses are as long as it has not been so far.
     pause = min(max(now - waiting, SHORTEST_PAUSE), LONGEST_PAUSE)
     return min(at for at in (following, now + pause) if at is not None)
 
 
-def _look(picture: cache.Cache, key: str) -> Seen | None:
-    cron = picture.get(kinds.CRON_JOBS, key)
-    if cron is None or picture.is_going(cron) or not child_jobs.is_cron_ours(picture, cron):
+def _look(cache: controller_cache.ControllerCache, key: str) -> CronState | None:
+    cron = cache.get(kinds.CRON_JOBS, key)
+    if cron is None or cache.is_going(cron) or not child_jobs.is_cron_ours(cache, cron):
         return None
     created = _created(cron)
-    jobs = cron_history.in_order(cron, picture.children(cron.metadata.uid))
+    jobs = cron_history.in_order(cron, cache.children(cron.metadata.uid))
     active = [
         job
         for job in jobs
-        if job.status.state.phase not in lifecycle.FINISHED and not picture.is_going(job)
+        if job.status.state.phase not in lifecycle.FINISHED and not cache.is_going(job)
     ]
     times = [
         created,
         cron.status.last_schedule_time,
         *(child_jobs.scheduled_at(cron, it) for it in jobs),
     ]
-    return Seen(cron, jobs, active, max(at for at in times if at is not None))
+    return CronState(cron, jobs, active, max(at for at in times if at is not None))
 
 
 def _created(cron: CronJob) -> datetime:
@@ -121,29 +121,29 @@ def _schedule(cron: CronJob) -> schedules.Schedule | commands.RecordEvent:
         return _about(cron, "Warning", "InvalidSchedule", why, _created(cron))
 
 
-def _due_now(seen: Seen, schedule: schedules.Schedule, now: datetime) -> datetime | None:
+def _due_now(cron_state: CronState, schedule: schedules.Schedule, now: datetime) -> datetime | None:
     """The last time that has come and was not served, if it is not too late for it."""
-    deadline = seen.cron.spec.starting_deadline_seconds
-    after = seen.served
+    deadline = cron_state.cron.spec.starting_deadline_seconds
+    after = cron_state.served
     if deadline is not None:
         after = max(after, durations.later(now, -deadline) - timedelta(microseconds=1))
     return schedule.last_until(after, now)
 
 
 def _lateness(
-    seen: Seen, schedule: schedules.Schedule, now: datetime
+    cron_state: CronState, schedule: schedules.Schedule, now: datetime
 ) -> Iterator[commands.RecordEvent]:
     """What a user should know about times that passed without a job."""
-    cron, deadline = seen.cron, seen.cron.spec.starting_deadline_seconds
+    cron, deadline = cron_state.cron, cron_state.cron.spec.starting_deadline_seconds
     last = cron.status.last_schedule_time
     if last is not None and last > now:
         why = f"nothing is started until the clock passes {_text(cron, last)}, which had its job"
         yield _about(cron, "Warning", "ClockSetBack", why, now)
-    missed = schedule.last_until(seen.served, now)
-    if missed is not None and _due_now(seen, schedule, now) is None:
+    missed = schedule.last_until(cron_state.served, now)
+    if missed is not None and _due_now(cron_state, schedule, now) is None:
         why = f"not started at {_text(cron, missed)}: more than {deadline} s have passed"
         yield _about(cron, "Warning", "MissSchedule", why, now)
-    elif missed is not None and schedule.count(seen.served, now) > schedules.MOST_MISSED:
+    elif missed is not None and schedule.count(cron_state.served, now) > schedules.MOST_MISSED:
         why = (
             f"more than {schedules.MOST_MISSED} times were missed, the last at "
             f"{_text(cron, missed)}; only that one is served"
@@ -152,23 +152,23 @@ def _lateness(
 
 
 def _start(
-    picture: cache.Cache, seen: Seen, at: datetime, now: datetime
+    cache: controller_cache.ControllerCache, cron_state: CronState, at: datetime, now: datetime
 ) -> tuple[commands.Stage, ...]:
     """Stages: remove what is replaced, then make the job."""
-    cron, template = seen.cron, seen.cron.spec.job_template
+    cron, template = cron_state.cron, cron_state.cron.spec.job_template
     name = child_jobs.cron_job_name(cron, at)
-    if taken := child_jobs.taken(picture, cron, name):
+    if taken := child_jobs.taken(cache, cron, name):
         said = _about(cron, "Warning", "FailedCreate", taken, now)
         why = pending_reason.reasons([(said.reason, f"not started at {_text(cron, at)}: {taken}")])
         return ((said,), pending_reason.noted(kinds.CRON_JOBS, cron, why))
     replaced: list[commands.Command] = []
     if cron.spec.concurrency_policy == "Replace":
-        for job in seen.active:
+        for job in cron_state.active:
             why = f"{job.metadata.name} still ran at {_text(cron, at)} and was replaced"
             replaced.append(_about(cron, "Warning", "ReplaceConcurrent", why, now))
             replaced.append(child_jobs.remove(job))
     create = child_jobs.create(
-        picture,
+        cache,
         kinds.CRON_JOBS,
         cron,
         name,
@@ -180,34 +180,38 @@ def _start(
     return (tuple(replaced), (create,), (made,))
 
 
-def _taken(picture: cache.Cache, cron: CronJob, at: datetime) -> str:
-    return child_jobs.taken(picture, cron, child_jobs.cron_job_name(cron, at))
+def _taken(cache: controller_cache.ControllerCache, cron: CronJob, at: datetime) -> str:
+    return child_jobs.taken(cache, cron, child_jobs.cron_job_name(cron, at))
 
 
 def _text(cron: CronJob, at: datetime) -> str:
     return at.astimezone(ZoneInfo(cron.spec.time_zone or "UTC")).isoformat().replace("+00:00", "Z")
 
 
-def _ends(seen: Seen, now: datetime) -> Iterator[commands.Command]:
-    was_active = {reference.uid for reference in seen.cron.status.active}
-    for job in seen.jobs:
+def _ends(cron_state: CronState, now: datetime) -> Iterator[commands.Command]:
+    was_active = {reference.uid for reference in cron_state.cron.status.active}
+    for job in cron_state.jobs:
         if job.metadata.uid in was_active and job.status.state.phase in lifecycle.FINISHED:
             why = f"job {job.metadata.name} is {job.status.state.phase}"
-            yield _about(seen.cron, "Normal", "SawCompletedJob", why, now)
+            yield _about(cron_state.cron, "Normal", "SawCompletedJob", why, now)
 
 
-def _history(picture: cache.Cache, seen: Seen, now: datetime) -> Iterator[commands.Command]:
+def _history(
+    cache: controller_cache.ControllerCache, cron_state: CronState, now: datetime
+) -> Iterator[commands.Command]:
     """Remove the oldest finished jobs above the limits."""
     for phases in cron_history.CLASSES:
-        for job in cron_history.surplus(picture, seen.cron, seen.jobs, phases):
-            yield from cron_history.removed(seen.cron, job, now)
+        for job in cron_history.surplus(cache, cron_state.cron, cron_state.jobs, phases):
+            yield from cron_history.removed(cron_state.cron, job, now)
 
 
-def _status(seen: Seen) -> flow.CronJobStatus:
-    before = seen.cron.status
-    ends = [child_jobs.ended_at(job) for job in seen.jobs if job.status.state.phase == "Completed"]
+def _status(cron_state: CronState) -> flow.CronJobStatus:
+    before = cron_state.cron.status
+    ends = [
+        child_jobs.ended_at(job) for job in cron_state.jobs if job.status.state.phase == "Completed"
+    ]
     successes = [at for at in (*ends, before.last_successful_time) if at is not None]
-    is_first = seen.served == _created(seen.cron)
+    is_first = cron_state.served == _created(cron_state.cron)
     return flow.CronJobStatus(
         active=tuple(
             flow.ObjectReference(
@@ -217,9 +221,9 @@ def _status(seen: Seen) -> flow.CronJobStatus:
                 namespace=job.metadata.namespace,
                 uid=job.metadata.uid,
             )
-            for job in seen.active
+            for job in cron_state.active
         ),
-        last_schedule_time=before.last_schedule_time if is_first else seen.served,
+        last_schedule_time=before.last_schedule_time if is_first else cron_state.served,
         last_successful_time=max(successes, default=None),
     )
 

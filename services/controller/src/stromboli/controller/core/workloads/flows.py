@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs, probes, template_patch
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds
@@ -60,39 +60,39 @@ class Member(msgspec.Struct, frozen=True):
         return None
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Say what became of the jobs, start what may start, and remove them in the end if asked."""
-    found = _ours(picture, key)
+    found = _ours(cache, key)
     if found is None:
         return ()
-    members = _members(picture, found)
+    members = _members(cache, found)
     phase = next_phase(found.status.state.phase, [member.phase for member in members])
     effects: list[commands.Command] = list(_made(found, members, now))
     if phase not in FINAL:
-        effects += _starts(picture, found, members, now)
-        effects += (ask for ask, at in _questions(picture, found, members) if not at or now >= at)
+        effects += _starts(cache, found, members, now)
+        effects += (ask for ask, at in _questions(cache, found, members) if not at or now >= at)
     elif _is_to_be_cleared(found):
         effects += [
             child_jobs.remove(it.job)
             for it in members
-            if it.job is not None and not picture.is_going(it.job)
+            if it.job is not None and not cache.is_going(it.job)
         ]
     status = _status(found, members, phase)
     return child_jobs.status_first(kinds.JOB_FLOWS, found, status, tuple(effects))
 
 
-def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
     """When a pod that has not passed a probe is asked again."""
-    found = _ours(picture, key)
+    found = _ours(cache, key)
     if found is None or found.status.state.phase in FINAL:
         return None
-    times = [at or now for _, at in _questions(picture, found, _members(picture, found))]
+    times = [at or now for _, at in _questions(cache, found, _members(cache, found))]
     return min(times, default=None)
 
 
-def _ours(picture: cache.Cache, key: str) -> JobFlow | None:
-    found = picture.get(kinds.JOB_FLOWS, key)
-    if found is None or picture.is_going(found) or not child_jobs.is_flow_ours(picture, found):
+def _ours(cache: controller_cache.ControllerCache, key: str) -> JobFlow | None:
+    found = cache.get(kinds.JOB_FLOWS, key)
+    if found is None or cache.is_going(found) or not child_jobs.is_flow_ours(cache, found):
         return None
     return found
 
@@ -118,9 +118,9 @@ def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
     return spec
 
 
-def _members(picture: cache.Cache, found: JobFlow) -> list[Member]:
+def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Member]:
     """A name may stand twice: the last one counts."""
-    jobs = {job.metadata.name: job for job in picture.children(found.metadata.uid)}
+    jobs = {job.metadata.name: job for job in cache.children(found.metadata.uid)}
     recorded = {it.name: it for it in found.status.job_status_list}
     entries = {entry.name: entry for entry in found.spec.flows}
     names = {entry: child_jobs.flow_job_name(found, entry) for entry in entries}
@@ -131,7 +131,7 @@ def _members(picture: cache.Cache, found: JobFlow) -> list[Member]:
 
 
 def _starts(
-    picture: cache.Cache, found: JobFlow, members: list[Member], now: datetime
+    cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member], now: datetime
 ) -> Iterator[commands.Command]:
     wrong = [violation.message for violation in rules.violations(found)]
     if wrong:
@@ -139,23 +139,23 @@ def _starts(
         yield _about(found, "Warning", "SyncJobFlow", why, now)
         return
     for member, targets in _waiting(members):
-        if all(_is_ready(picture, target, member.waits.probe) for target in targets):
-            yield from _start(picture, found, member, now)
+        if all(_is_ready(cache, target, member.waits.probe) for target in targets):
+            yield from _start(cache, found, member, now)
 
 
 def _questions(
-    picture: cache.Cache, found: JobFlow, members: list[Member]
-) -> Iterator[tuple[commands.Ask, datetime | None]]:
+    cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member]
+) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
     """What is still to be asked of whom, and when."""
-    asked: dict[commands.Ask, datetime | None] = {}
+    asked: dict[commands.RunProbe, datetime | None] = {}
     for member, targets in _waiting(members):
         probe = member.waits.probe
         for target in targets:
             if probe is None or target.job is None or target.phase != "Running":
                 continue
-            if not probes.passed(picture, probe, target.job):
+            if not probes.passed(cache, probe, target.job):
                 key = found.metadata.key
-                asked |= probes.open_questions(picture, key, probe, target.job)
+                asked |= probes.open_questions(cache, key, probe, target.job)
     yield from asked.items()
 
 
@@ -167,23 +167,25 @@ def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
             yield member, [by_name[it] for it in member.waits.targets if it in by_name]
 
 
-def _is_ready(picture: cache.Cache, target: Member, probe: flow.Probe | None) -> bool:
+def _is_ready(
+    cache: controller_cache.ControllerCache, target: Member, probe: flow.Probe | None
+) -> bool:
     """Completed, or running and showing what the probe asks of one of its tasks."""
     if target.phase == "Completed":
         return True
     if probe is None or target.job is None or target.phase != "Running":
         return False
-    return probes.concern(probe, target.job) and probes.passed(picture, probe, target.job)
+    return probes.concern(probe, target.job) and probes.passed(cache, probe, target.job)
 
 
 def _start(
-    picture: cache.Cache, found: JobFlow, member: Member, now: datetime
+    cache: controller_cache.ControllerCache, found: JobFlow, member: Member, now: datetime
 ) -> Iterator[commands.Command]:
     namespace, template_name = found.metadata.namespace, member.entry.name
-    if taken := child_jobs.taken(picture, found, member.name):
+    if taken := child_jobs.taken(cache, found, member.name):
         yield _about(found, "Warning", "FailedCreate", taken, now)
         return
-    template = picture.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")
+    template = cache.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")
     if template is None:
         why = f"job {member.name} waits: there is no JobTemplate {namespace}/{template_name}"
         yield _about(found, "Warning", "SyncJobFlow", why, now)
@@ -195,7 +197,7 @@ def _start(
     # A longer value is no label; the annotation has it all the same.
     labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
     spec = spec_of(template, member.entry)
-    yield child_jobs.create(picture, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
+    yield child_jobs.create(cache, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
 
 
 def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:

@@ -1,7 +1,7 @@
 """What a running job has to show before the next one of its flow starts.
 
 Each test looks at the pods of a task: as many as the task needs at least have to pass, and one.
-Asking a pod over the network is the shell's part; its answers stand in the picture. An answer of
+Asking a pod over the network is the shell's part; its answers stand in the cache. An answer of
 yes stays.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, flow
@@ -26,33 +26,33 @@ def concern(probe: flow.Probe, job: batch.Job) -> bool:
     return "" in looked_at or not names.isdisjoint(looked_at)
 
 
-def passed(picture: cache.Cache, probe: flow.Probe, job: batch.Job) -> bool:
+def passed(cache: controller_cache.ControllerCache, probe: flow.Probe, job: batch.Job) -> bool:
     """Whether every test that looks at this job passes."""
     for status in probe.task_status_list:
-        for task, pods in _looked_at(picture, job, status.task_name):
+        for task, pods in _looked_at(cache, job, status.task_name):
             if sum(pod.status.phase == status.phase for pod in pods) < _needed(task):
                 return False
     for task_name, question in _questions(probe):
-        for task, pods in _looked_at(picture, job, task_name):
-            answers = (picture.answer(pod.metadata.uid, question) for pod in pods)
+        for task, pods in _looked_at(cache, job, task_name):
+            answers = (cache.answer(pod.metadata.uid, question) for pod in pods)
             if sum(it is not None and it.passed for it in answers) < _needed(task):
                 return False
     return True
 
 
 def open_questions(
-    picture: cache.Cache, flow_key: str, probe: flow.Probe, job: batch.Job
-) -> Iterator[tuple[commands.Ask, datetime | None]]:
+    cache: controller_cache.ControllerCache, flow_key: str, probe: flow.Probe, job: batch.Job
+) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
     """Pods that run and have not passed, and when each is to be asked again; None: at once."""
     for task_name, question in _questions(probe):
-        for _, pods in _looked_at(picture, job, task_name):
+        for _, pods in _looked_at(cache, job, task_name):
             for pod in pods:
                 if pod.status.phase != "Running" or not pod.status.pod_ip:
                     continue
-                answer = picture.answer(pod.metadata.uid, question)
+                answer = cache.answer(pod.metadata.uid, question)
                 if answer is not None and answer.passed:
                     continue
-                ask = commands.Ask(
+                ask = commands.RunProbe(
                     flow=flow_key,
                     pod=pod.metadata.key,
                     pod_uid=pod.metadata.uid,
@@ -67,26 +67,26 @@ def _needed(task: batch.TaskSpec) -> int:
     return max(min(task.replicas, 1), tasks.least(task))
 
 
-def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.Question]]:
+def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.ProbeRequest]]:
     for get in probe.http_get_list:
         header = get.http_header
         yield (
             get.task_name,
-            commands.Question(
+            commands.ProbeRequest(
                 port=get.port,
                 path=get.path or "/",
                 header=("", "") if header is None else (header.name, header.value),
             ),
         )
     for socket in probe.tcp_socket_list:
-        yield socket.task_name, commands.Question(port=socket.port)
+        yield socket.task_name, commands.ProbeRequest(port=socket.port)
 
 
 def _looked_at(
-    picture: cache.Cache, job: batch.Job, task_name: str
+    cache: controller_cache.ControllerCache, job: batch.Job, task_name: str
 ) -> Iterator[tuple[batch.TaskSpec, list[core.Pod]]]:
     """The tasks that a test looks at, with their pods; no name means every task."""
-    pods = [it for it in picture.pods_of(job.metadata.uid) if not picture.is_going(it)]
+    pods = [it for it in cache.pods_of(job.metadata.uid) if not cache.is_going(it)]
     for task in tasks.specs(job):
         if task_name in ("", task.name):
             yield (

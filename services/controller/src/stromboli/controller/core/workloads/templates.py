@@ -5,19 +5,19 @@ from datetime import datetime
 import msgspec
 
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import cache
+from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import flow, kinds
 
 
-def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """Bring the list up to date."""
-    template = picture.get(kinds.JOB_TEMPLATES, key)
-    if template is None or picture.is_going(template):
+    template = cache.get(kinds.JOB_TEMPLATES, key)
+    if template is None or cache.is_going(template):
         return ()
-    if not child_jobs.is_ours(picture, msgspec.json.decode(template.spec) or {}):
+    if not child_jobs.is_ours(cache, msgspec.json.decode(template.spec) or {}):
         return ()
-    names = tuple(job.metadata.name for job in picture.made_from(key))
+    names = tuple(job.metadata.name for job in cache.made_from(key))
     if names == template.status.job_depends_on_list:
         return ()
     status = flow.JobTemplateStatus(job_depends_on_list=names)

@@ -9,7 +9,7 @@ this is the only word there is (spec/topology 7).
 import re
 from collections.abc import Mapping
 
-from stromboli.monitor.core.hardware import tree
+from stromboli.monitor.core.hardware import sysfs_tree
 from stromboli.shared.messages import node_topology
 
 PCI = "bus/pci/devices"
@@ -32,7 +32,7 @@ def address(text: str) -> str:
     return f"{domain[-4:].zfill(4)}:{rest}"
 
 
-def pci(reader: tree.Reader) -> tuple[node_topology.PciDevice, ...]:
+def pci(reader: sysfs_tree.SysfsReader) -> tuple[node_topology.PciDevice, ...]:
     """Devices of the kinds that matter, by address; a virtual function counts with its card."""
     found = []
     for name in reader.tree.children(PCI):
@@ -40,49 +40,54 @@ def pci(reader: tree.Reader) -> tuple[node_topology.PciDevice, ...]:
         kind = KINDS.get((code or "")[:4]) or KINDS.get((code or "")[:6])
         if kind is None or f"{PCI}/{name}/physfn" in reader.tree.links:
             continue
-        found.append(node_topology.PciDevice(address=name, kind=kind, cell=_cell(reader, name)))
+        found.append(
+            node_topology.PciDevice(address=name, kind=kind, numa_node=_cell(reader, name))
+        )
     return tuple(found)
 
 
-def _cell(reader: tree.Reader, name: str) -> int:
+def _cell(reader: sysfs_tree.SysfsReader, name: str) -> int:
     """-1 is the kernel's word for not known, which is not node 0 (trap 20)."""
     found = reader.value(f"{PCI}/{name}/numa_node", int, "the NUMA node of PCI devices", name)
-    return node_topology.UNKNOWN_CELL if found is None else max(found, -1)
+    return node_topology.UNKNOWN_NUMA_NODE if found is None else max(found, -1)
 
 
 def nics(
-    reader: tree.Reader,
+    reader: sysfs_tree.SysfsReader,
     known: tuple[node_topology.PciDevice, ...],
     gpus: tuple[node_topology.Gpu, ...],
 ) -> tuple[node_topology.Nic, ...]:
     """Network cards by address, each with its way to every GPU. Interfaces without a PCI device
     (bridges, tunnels) are none."""
     interfaces, rdma = (_on_cards(reader, folder) for folder in ("class/net", "class/infiniband"))
-    cell_of = {each.address: each.cell for each in known}
+    cell_of = {each.address: each.numa_node for each in known}
     found = []
     for card in sorted(interfaces.keys() | rdma.keys()):
         if f"{PCI}/{card}/physfn" in reader.tree.links:
             continue
         name, device = interfaces.get(card, ""), rdma.get(card, "")
         link, is_up, gbit_s = _port(reader, device) if device else _ethernet(reader, name)
-        cell = cell_of.get(card, node_topology.UNKNOWN_CELL)
-        ways = tuple(way(reader.tree, (card, cell), (gpu.pci, gpu.cell)) for gpu in gpus)
+        numa_node = cell_of.get(card, node_topology.UNKNOWN_NUMA_NODE)
+        gpu_connections = tuple(
+            connection_type(reader.tree, (card, numa_node), (gpu.pci, gpu.numa_node))
+            for gpu in gpus
+        )
         found.append(
             node_topology.Nic(
                 name=name or device,
                 pci=card,
-                cell=cell,
+                numa_node=numa_node,
                 rdma=device,
                 link=link,
                 is_up=is_up,
                 gbit_s=gbit_s,
-                ways=ways,
+                gpu_connections=gpu_connections,
             )
         )
     return tuple(found)
 
 
-def _on_cards(reader: tree.Reader, folder: str) -> dict[str, str]:
+def _on_cards(reader: sysfs_tree.SysfsReader, folder: str) -> dict[str, str]:
     """PCI address -> the first interface on it."""
     found: dict[str, str] = {}
     for name in reader.tree.children(folder):
@@ -93,7 +98,7 @@ def _on_cards(reader: tree.Reader, folder: str) -> dict[str, str]:
     return found
 
 
-def _port(reader: tree.Reader, device: str) -> tuple[str, bool, int]:
+def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
     """Link layer, whether it is up, and Gbit/s of an RDMA device: of its first port that is up."""
     ports = []
     folder = f"class/infiniband/{device}/ports"
@@ -105,14 +110,16 @@ def _port(reader: tree.Reader, device: str) -> tuple[str, bool, int]:
     return next((port for port in ports if port[1]), ports[0] if ports else ("", False, 0))
 
 
-def _ethernet(reader: tree.Reader, name: str) -> tuple[str, bool, int]:
+def _ethernet(reader: sysfs_tree.SysfsReader, name: str) -> tuple[str, bool, int]:
     """The kernel tells the speed of links that are up only: else its file cannot be read."""
     is_up = reader.tree.texts.get(f"class/net/{name}/operstate", "") == "up"
     speed = reader.tree.texts.get(f"class/net/{name}/speed", "")
     return "Ethernet", is_up, int(speed) // 1000 if is_up and speed.isdecimal() else 0
 
 
-def way(found: tree.Tree, one: tuple[str, int], other: tuple[str, int]) -> str:
+def connection_type(
+    found: sysfs_tree.SysfsTree, one: tuple[str, int], other: tuple[str, int]
+) -> str:
     """The way between two devices, each an address and a NUMA node."""
     first, second = (_chain(found.links.get(f"{PCI}/{device}", "")) for device, _ in (one, other))
     if first and second and first[0] == second[0]:
@@ -125,7 +132,7 @@ def way(found: tree.Tree, one: tuple[str, int], other: tuple[str, int]) -> str:
             return "PHB"
         # Under one switch each has its own port above it and nothing else up to what they share.
         return "PIX" if max(len(above), len(below)) - common <= 1 else "PXB"
-    return "NODE" if one[1] == other[1] != node_topology.UNKNOWN_CELL else "SYS"
+    return "NODE" if one[1] == other[1] != node_topology.UNKNOWN_NUMA_NODE else "SYS"
 
 
 def _chain(real: str) -> list[str]:

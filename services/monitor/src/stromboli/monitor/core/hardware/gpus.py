@@ -20,14 +20,14 @@ OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 GONE = "the driver does not show it any more"
 
 
-class LinkAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LinkReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An NVLink that is active. ``remote``: ``gpu``, ``switch`` or anything else."""
 
     remote: str
     pci: str = ""
 
 
-class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SliceReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A MIG device."""
 
     uuid: str
@@ -35,7 +35,7 @@ class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_bytes: int = 0
 
 
-class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GpuReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One card. ``failed``: what was asked -> why there is no answer; ``lost``: why it does not
     answer at all. ``uncorrected``: memory errors since the driver was loaded."""
 
@@ -45,8 +45,8 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pci: str = ""
     memory_bytes: int = 0
     mig: bool = False
-    slices: tuple[SliceAnswer, ...] = ()
-    links: tuple[LinkAnswer, ...] = ()
+    slices: tuple[SliceReading, ...] = ()
+    links: tuple[LinkReading, ...] = ()
     fabric: str = ""
     uncorrected: int = 0
     remap_pending: bool = False
@@ -56,57 +56,59 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed: Mapping[str, str] = {}
 
 
-class Answers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DriverReadings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All cards. ``ancestors``: GPUs x GPUs in their order, NVML's level of the way between two;
     None is not known. ``absent``: why there is nothing to ask; that is no failure."""
 
-    gpus: tuple[GpuAnswer, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     ancestors: tuple[tuple[int | None, ...], ...] = ()
     failed: Mapping[str, str] = {}
     absent: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class GpuInventory(msgspec.Struct, frozen=True):
     """GPUs with tables in their order, and what could not be read."""
 
     gpus: tuple[node_topology.Gpu, ...] = ()
-    ways: tuple[tuple[str, ...], ...] = ()
+    gpu_connections: tuple[tuple[str, ...], ...] = ()
     nvlinks: tuple[tuple[int, ...], ...] = ()
-    unread: tuple[node_topology.Unread, ...] = ()
+    read_failures: tuple[node_topology.ReadFailure, ...] = ()
 
 
-def found(answers: Answers, cells: Mapping[str, int]) -> Found:
+def build_inventory(answers: DriverReadings, numa_nodes: Mapping[str, int]) -> GpuInventory:
     """The cards that have a name. ``cells``: PCI address -> NUMA node."""
     named = [(at, each) for at, each in enumerate(answers.gpus) if each.uuid]
     at_address = {devices.address(each.pci): place for place, (_, each) in enumerate(named)}
-    unread = [_unread(what, why) for what, why in answers.failed.items()]
+    read_failures = [_unread(what, why) for what, why in answers.failed.items()]
     if answers.absent:
-        unread.append(_unread("GPUs", answers.absent))
+        read_failures.append(_unread("GPUs", answers.absent))
     for each in answers.gpus:
-        unread += [_unread(f"{what} of GPU {each.index}", why) for what, why in each.failed.items()]
+        read_failures += [
+            _unread(f"{what} of GPU {each.index}", why) for what, why in each.failed.items()
+        ]
         if each.lost and not each.uuid:
-            unread.append(_unread(f"GPU {each.index}", each.lost))
-    ways = tuple(
+            read_failures.append(_unread(f"GPU {each.index}", each.lost))
+    gpu_connections = tuple(
         tuple(
             node_topology.SELF if one == other else _way(answers, one, other) for other, _ in named
         )
         for one, _ in named
     )
-    return Found(
-        tuple(_gpu(each, cells) for _, each in named),
-        ways,
+    return GpuInventory(
+        tuple(_gpu(each, numa_nodes) for _, each in named),
+        gpu_connections,
         tuple(_straight(each, at_address, len(named)) for _, each in named),
-        tuple(unread),
+        tuple(read_failures),
     )
 
 
-def _way(answers: Answers, one: int, other: int) -> str:
+def _way(answers: DriverReadings, one: int, other: int) -> str:
     table: Sequence[Sequence[int | None]] = answers.ancestors
     level = table[one][other] if one < len(table) and other < len(table[one]) else None
     return FARTHEST if level is None else LEVELS.get(level, FARTHEST)
 
 
-def _straight(card: GpuAnswer, at_address: Mapping[str, int], size: int) -> tuple[int, ...]:
+def _straight(card: GpuReading, at_address: Mapping[str, int], size: int) -> tuple[int, ...]:
     counts = [0] * size
     for link in card.links:
         place = at_address.get(devices.address(link.pci)) if link.remote == "gpu" else None
@@ -115,7 +117,7 @@ def _straight(card: GpuAnswer, at_address: Mapping[str, int], size: int) -> tupl
     return tuple(counts)
 
 
-def _gpu(card: GpuAnswer, cells: Mapping[str, int]) -> node_topology.Gpu:
+def _gpu(card: GpuReading, numa_nodes: Mapping[str, int]) -> node_topology.Gpu:
     pci = devices.address(card.pci) if card.pci else ""
     return node_topology.Gpu(
         index=card.index,
@@ -123,8 +125,8 @@ def _gpu(card: GpuAnswer, cells: Mapping[str, int]) -> node_topology.Gpu:
         model=card.model,
         memory_bytes=card.memory_bytes,
         pci=pci,
-        cell=cells.get(pci, node_topology.UNKNOWN_CELL),
-        to_switch=sum(link.remote == "switch" for link in card.links),
+        numa_node=numa_nodes.get(pci, node_topology.UNKNOWN_NUMA_NODE),
+        nvswitch_links=sum(link.remote == "switch" for link in card.links),
         mig=card.mig,
         slices=tuple(
             node_topology.MigSlice(
@@ -137,7 +139,7 @@ def _gpu(card: GpuAnswer, cells: Mapping[str, int]) -> node_topology.Gpu:
     )
 
 
-def _problems(card: GpuAnswer) -> list[str]:
+def _problems(card: GpuReading) -> list[str]:
     said = [f"it does not answer: {card.lost}"] if card.lost else []
     if card.uncorrected:
         said.append(f"{card.uncorrected} memory errors that could not be corrected")
@@ -151,7 +153,7 @@ def _problems(card: GpuAnswer) -> list[str]:
     return said
 
 
-def keep_vanished(before: Found, now: Found) -> Found:
+def keep_vanished(before: GpuInventory, now: GpuInventory) -> GpuInventory:
     """``now``, with the cards of ``before`` that are missing: who held one should see where it was.
 
     They come last, without links and with a problem that says so.
@@ -161,17 +163,20 @@ def keep_vanished(before: Found, now: Found) -> Found:
     if not lost:
         return now
     marked = tuple(
-        msgspec.structs.replace(each, to_switch=0, slices=(), problems=(GONE,)) for each in lost
+        msgspec.structs.replace(each, nvswitch_links=0, slices=(), problems=(GONE,))
+        for each in lost
     )
     size = len(now.gpus) + len(lost)
-    ways = [(*line, *[FARTHEST] * len(lost)) for line in now.ways]
-    ways += [
+    gpu_connections = [(*line, *[FARTHEST] * len(lost)) for line in now.gpu_connections]
+    gpu_connections += [
         tuple(node_topology.SELF if at == to else FARTHEST for to in range(size))
         for at in range(len(now.gpus), size)
     ]
     links = [(*line, *[0] * len(lost)) for line in now.nvlinks] + [(0,) * size] * len(lost)
-    return Found((*now.gpus, *marked), tuple(ways), tuple(links), now.unread)
+    return GpuInventory(
+        (*now.gpus, *marked), tuple(gpu_connections), tuple(links), now.read_failures
+    )
 
 
-def _unread(what: str, why: str) -> node_topology.Unread:
-    return node_topology.Unread(what=what, why=why)
+def _unread(what: str, why: str) -> node_topology.ReadFailure:
+    return node_topology.ReadFailure(what=what, why=why)

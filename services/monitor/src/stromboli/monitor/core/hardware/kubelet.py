@@ -17,7 +17,7 @@ STATIC = "static"
 API, STATE_FILES = "podresources", "state files"
 
 
-class Readings(msgspec.Struct, frozen=True, kw_only=True):
+class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its files.
     ``holdings`` and ``allocatable_cpus``: what its API answered; None: nothing.
     ``failed``: which of these could not be read, and why."""
@@ -25,17 +25,17 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     config: Any = None
     cpu_state: bytes | None = None
     memory_state: bytes | None = None
-    holdings: tuple[node_topology.Holding, ...] | None = None
+    exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
     allocatable_cpus: frozenset[int] | None = None
     failed: Mapping[str, str] = {}
 
 
-class Found(msgspec.Struct, frozen=True):
+class KubeletState(msgspec.Struct, frozen=True):
     """The kubelet's facts, who holds what, and what could not be read."""
 
-    facts: node_topology.KubeletFacts
-    holdings: tuple[node_topology.Holding, ...]
-    unread: tuple[node_topology.Unread, ...]
+    facts: node_topology.KubeletConfiguration
+    exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...]
+    read_failures: tuple[node_topology.ReadFailure, ...]
 
 
 class _CpuState(msgspec.Struct, rename="camel"):
@@ -66,22 +66,26 @@ class _Config(msgspec.Struct, rename="camel"):
     reserved_cpus: str | None = msgspec.field(default=None, name="reservedSystemCPUs")
 
 
-def found(readings: Readings, online: frozenset[int]) -> Found:
+def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletState:
     """Everything that holds together of the readings; ``online``: the machine's CPUs."""
-    unread = [node_topology.Unread(what=what, why=why) for what, why in readings.failed.items()]
-    cpu_state = _decoded(readings.cpu_state, _CpuState, "cpu_manager_state", unread)
-    memory_state = _decoded(readings.memory_state, _MemoryState, "memory_manager_state", unread)
-    config = _config(readings.config, unread)
-    holdings: Iterable[node_topology.Holding] = ()
+    read_failures = [
+        node_topology.ReadFailure(what=what, why=why) for what, why in readings.failed.items()
+    ]
+    cpu_state = _decoded(readings.cpu_state, _CpuState, "cpu_manager_state", read_failures)
+    memory_state = _decoded(
+        readings.memory_state, _MemoryState, "memory_manager_state", read_failures
+    )
+    config = _config(readings.config, read_failures)
+    exclusive_allocations: Iterable[node_topology.ExclusiveAllocation] = ()
     source = ""
-    if readings.holdings is not None:
-        source, holdings = API, readings.holdings
+    if readings.exclusive_allocations is not None:
+        source, exclusive_allocations = API, readings.exclusive_allocations
     elif cpu_state is not None or memory_state is not None:
-        source, holdings = STATE_FILES, _held(cpu_state, memory_state, unread)
+        source, exclusive_allocations = STATE_FILES, _held(cpu_state, memory_state, read_failures)
     # The state files say what the kubelet does, the settings what it was told at its last start.
     policy = (cpu_state.policy_name if cpu_state else "") or config.cpu_manager_policy or ""
-    kept = _reserved_cpus(config, readings, online, policy, unread)
-    facts = node_topology.KubeletFacts(
+    kept = _reserved_cpus(config, readings, online, policy, read_failures)
+    facts = node_topology.KubeletConfiguration(
         cpu_policy=policy,
         memory_policy=(memory_state.policy_name if memory_state else "")
         or config.memory_manager_policy
@@ -92,25 +96,29 @@ def found(readings: Readings, online: frozenset[int]) -> Found:
             **(config.cpu_manager_policy_options or {}),
             **(config.topology_manager_policy_options or {}),
         },
-        reserved=_reserved(config, kept, unread),
+        reserved=_reserved(config, kept, read_failures),
         reserved_cpus=cpu_lists.written(kept),
         source=source,
     )
-    return Found(facts, tuple(sorted(holdings, key=_order)), tuple(unread))
+    return KubeletState(
+        facts, tuple(sorted(exclusive_allocations, key=_order)), tuple(read_failures)
+    )
 
 
-def _order(each: node_topology.Holding) -> tuple[str, str, str, str]:
+def _order(each: node_topology.ExclusiveAllocation) -> tuple[str, str, str, str]:
     return each.namespace, each.pod, each.uid, each.container
 
 
-def _config(document: Any, unread: list[node_topology.Unread]) -> _Config:
+def _config(document: Any, read_failures: list[node_topology.ReadFailure]) -> _Config:
     """Its settings, with its own defaults for what they leave out; empty if there are none."""
     if document is None:
         return _Config()
     try:
         read = msgspec.convert(document, _Config, strict=False)
     except msgspec.ValidationError as error:
-        unread.append(node_topology.Unread(what="the kubelet's settings", why=str(error)))
+        read_failures.append(
+            node_topology.ReadFailure(what="the kubelet's settings", why=str(error))
+        )
         return _Config()
     return msgspec.structs.replace(
         read,
@@ -122,7 +130,7 @@ def _config(document: Any, unread: list[node_topology.Unread]) -> _Config:
 
 
 def _decoded(
-    raw: bytes | None, struct: type[Any], name: str, unread: list[node_topology.Unread]
+    raw: bytes | None, struct: type[Any], name: str, read_failures: list[node_topology.ReadFailure]
 ) -> Any:
     if raw is None:
         return None
@@ -130,31 +138,33 @@ def _decoded(
         return msgspec.json.decode(raw, type=struct)
     except msgspec.DecodeError as error:
         # A kubelet that starts anew writes it anew: it may be empty for a moment.
-        unread.append(node_topology.Unread(what=name, why=str(error)))
+        read_failures.append(node_topology.ReadFailure(what=name, why=str(error)))
         return None
 
 
 def _held(
-    cpus: _CpuState | None, memory: _MemoryState | None, unread: list[node_topology.Unread]
-) -> list[node_topology.Holding]:
-    by_container: dict[tuple[str, str], node_topology.Holding] = {}
+    cpus: _CpuState | None,
+    memory: _MemoryState | None,
+    read_failures: list[node_topology.ReadFailure],
+) -> list[node_topology.ExclusiveAllocation]:
+    by_container: dict[tuple[str, str], node_topology.ExclusiveAllocation] = {}
     for uid, container, own in _each(cpus.entries if cpus else None):
         try:
             listed = cpu_lists.written(cpu_lists.parsed(own))
         except ValueError as error:
             what = f"the CPUs of {container} of pod {uid}"
-            unread.append(node_topology.Unread(what=what, why=str(error)))
+            read_failures.append(node_topology.ReadFailure(what=what, why=str(error)))
             continue
-        by_container[uid, container] = node_topology.Holding(
+        by_container[uid, container] = node_topology.ExclusiveAllocation(
             uid=uid, container=container, cpus=listed
         )
     for uid, container, blocks in _each(memory.entries if memory else None):
         known = by_container.get((uid, container))
         by_container[uid, container] = msgspec.structs.replace(
-            known or node_topology.Holding(uid=uid, container=container),
+            known or node_topology.ExclusiveAllocation(uid=uid, container=container),
             memory=tuple(
-                node_topology.HeldMemory(
-                    kind=block.type, size_bytes=block.size, cells=tuple(block.numa_affinity)
+                node_topology.AllocatedMemory(
+                    kind=block.type, size_bytes=block.size, numa_nodes=tuple(block.numa_affinity)
                 )
                 for block in blocks
             ),
@@ -170,10 +180,10 @@ def _each(entries: dict[str, dict[str, Any]] | None) -> Iterable[tuple[str, str,
 
 def _reserved_cpus(
     config: _Config,
-    readings: Readings,
+    readings: KubeletReadings,
     online: frozenset[int],
     policy: str,
-    unread: list[node_topology.Unread],
+    read_failures: list[node_topology.ReadFailure],
 ) -> frozenset[int]:
     """Which CPUs pods never get: exactly what the API leaves out, or the list in the settings."""
     if policy == STATIC and readings.allocatable_cpus:
@@ -181,12 +191,12 @@ def _reserved_cpus(
     try:
         return cpu_lists.parsed(config.reserved_cpus or "")
     except ValueError as error:
-        unread.append(node_topology.Unread(what="reservedSystemCPUs", why=str(error)))
+        read_failures.append(node_topology.ReadFailure(what="reservedSystemCPUs", why=str(error)))
         return frozenset()
 
 
 def _reserved(
-    config: _Config, kept: frozenset[int], unread: list[node_topology.Unread]
+    config: _Config, kept: frozenset[int], read_failures: list[node_topology.ReadFailure]
 ) -> dict[str, str]:
     total: units.Amounts = {}
     for what, given in (
@@ -197,7 +207,9 @@ def _reserved(
             try:
                 total = units.add(total, {name: units.amount(name, quantity)})
             except ValueError as error:
-                unread.append(node_topology.Unread(what=f"{what}.{name}", why=str(error)))
+                read_failures.append(
+                    node_topology.ReadFailure(what=f"{what}.{name}", why=str(error))
+                )
     if kept:
         total["cpu"] = 1000 * len(kept)
     return {name: units.text(name, value) for name, value in sorted(total.items())}

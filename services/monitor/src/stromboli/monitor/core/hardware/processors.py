@@ -5,7 +5,7 @@ Core numbers of sockets repeat, so that a core is known by its lowest CPU (spec/
 
 import re
 
-from stromboli.monitor.core.hardware import tree
+from stromboli.monitor.core.hardware import sysfs_tree
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
@@ -15,7 +15,7 @@ _TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
 _PAGES = re.compile(r"hugepages-(\d+)kB$")
 
 
-def online(reader: tree.Reader) -> frozenset[int]:
+def online(reader: sysfs_tree.SysfsReader) -> frozenset[int]:
     """The CPUs that run; where nobody says so, those that tell their place."""
     found = reader.value(f"{CPUS}/online", cpu_lists.parsed, "CPUs online")
     if found:
@@ -24,13 +24,15 @@ def online(reader: tree.Reader) -> frozenset[int]:
     return frozenset(int(name[3:]) for name in names if name[3:].isdecimal())
 
 
-def offline(reader: tree.Reader) -> str:
+def offline(reader: sysfs_tree.SysfsReader) -> str:
     """The CPUs that stand still, as a list."""
     found = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
     return cpu_lists.written(found or ())
 
 
-def cells(reader: tree.Reader, running: frozenset[int]) -> tuple[node_topology.NumaCell, ...]:
+def numa_nodes(
+    reader: sysfs_tree.SysfsReader, running: frozenset[int]
+) -> tuple[node_topology.NumaNode, ...]:
     """The NUMA nodes by id. A machine that tells none is one."""
     ids = reader.value(f"{CELLS}/online", cpu_lists.parsed, "NUMA nodes online", quiet=True)
     if ids is None:
@@ -38,18 +40,20 @@ def cells(reader: tree.Reader, running: frozenset[int]) -> tuple[node_topology.N
         ids = frozenset(int(name[4:]) for name in names if name[4:].isdecimal())
     if not ids:
         reader.miss("NUMA nodes", "the machine tells none: all CPUs count as node 0")
-        return (node_topology.NumaCell(id=0, cpus=cpu_lists.written(running)),)
+        return (node_topology.NumaNode(id=0, cpus=cpu_lists.written(running)),)
     return tuple(_cell(reader, number, running) for number in sorted(ids))
 
 
-def _cell(reader: tree.Reader, number: int, running: frozenset[int]) -> node_topology.NumaCell:
+def _cell(
+    reader: sysfs_tree.SysfsReader, number: int, running: frozenset[int]
+) -> node_topology.NumaNode:
     folder, name = f"{CELLS}/node{number}", f"node {number}"
     own = reader.value(f"{folder}/cpulist", cpu_lists.parsed, "the CPUs of NUMA nodes", name)
     memory = reader.value(f"{folder}/meminfo", _memory_bytes, "the memory of NUMA nodes", name)
     distances = reader.value(
         f"{folder}/distance", _numbers, "the distances of NUMA nodes", name, quiet=True
     )
-    return node_topology.NumaCell(
+    return node_topology.NumaNode(
         id=number,
         cpus=cpu_lists.written((own or frozenset()) & running),
         memory_bytes=memory or 0,
@@ -58,7 +62,9 @@ def _cell(reader: tree.Reader, number: int, running: frozenset[int]) -> node_top
     )
 
 
-def _huge_pages(reader: tree.Reader, folder: str, name: str) -> list[node_topology.HugePages]:
+def _huge_pages(
+    reader: sysfs_tree.SysfsReader, folder: str, name: str
+) -> list[node_topology.HugePages]:
     found = []
     for kind in reader.tree.children(folder):
         size = _PAGES.match(kind)
@@ -76,10 +82,12 @@ def _huge_pages(reader: tree.Reader, folder: str, name: str) -> list[node_topolo
 
 
 def cores(
-    reader: tree.Reader, running: frozenset[int], known: tuple[node_topology.NumaCell, ...]
+    reader: sysfs_tree.SysfsReader,
+    running: frozenset[int],
+    known: tuple[node_topology.NumaNode, ...],
 ) -> tuple[node_topology.CpuCore, ...]:
     """The cores with at least one CPU that runs, by their lowest one."""
-    cell_of = {cpu: cell.id for cell in known for cpu in cpu_lists.parsed(cell.cpus)}
+    cell_of = {cpu: numa_node.id for numa_node in known for cpu in cpu_lists.parsed(numa_node.cpus)}
     found: list[node_topology.CpuCore] = []
     placed: set[int] = set()
     for cpu in sorted(running):
@@ -101,14 +109,14 @@ def cores(
         found.append(
             node_topology.CpuCore(
                 cpus=cpu_lists.written(own),
-                cell=cell_of.get(cpu, node_topology.UNKNOWN_CELL),
+                numa_node=cell_of.get(cpu, node_topology.UNKNOWN_NUMA_NODE),
                 socket=_socket(reader, folder, cpu),
             )
         )
     return tuple(found)
 
 
-def _socket(reader: tree.Reader, folder: str, cpu: int) -> int:
+def _socket(reader: sysfs_tree.SysfsReader, folder: str, cpu: int) -> int:
     """Virtual machines and some ARM boards say -1 for the only one there is."""
     found = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
     return max(found or 0, 0)

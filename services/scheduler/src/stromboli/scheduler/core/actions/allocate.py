@@ -6,12 +6,12 @@ queues and jobs are ordered anew after each.
 
 import msgspec
 
-from stromboli.scheduler.core.actions import nearby, subgroups
+from stromboli.scheduler.core.actions import subgroups, topology_placement
 from stromboli.scheduler.core.framework import ordering, session, statement
 from stromboli.scheduler.core.model import entities, subjobs
 
 
-class Sheet(msgspec.Struct, eq=False):
+class JobAttempt(msgspec.Struct, eq=False):
     """A job's tasks that are still to be tried, the next one last; or those of a group of it."""
 
     job: entities.Job
@@ -20,186 +20,192 @@ class Sheet(msgspec.Struct, eq=False):
     subjob: entities.SubJob | None = None
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Serve the queue that comes first, again and again, until no queue has a job to try."""
-    waiting: dict[str, ordering.Heap[Sheet]] = {}
-    for job in within.waiting_jobs():
-        sheet = _sheet(within, job)
-        if sheet is not None:
-            waiting.setdefault(job.queue, _heap(within)).push(sheet)
+    waiting: dict[str, ordering.Heap[JobAttempt]] = {}
+    for job in ssn.waiting_jobs():
+        attempt = _job_attempt(ssn, job)
+        if attempt is not None:
+            waiting.setdefault(job.queue, _queue_heap(ssn)).push(attempt)
     while waiting:
-        if within.is_full:
-            within.untried.update(sheet.job.key for heap in waiting.values() for sheet in heap)
+        if ssn.is_full:
+            ssn.untried.update(attempt.job.key for heap in waiting.values() for attempt in heap)
             return
-        queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
+        queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in waiting])
         heap = waiting[queue.name]
-        if not heap or within.overused(queue):
+        if not heap or ssn.overused(queue):
             del waiting[queue.name]
             continue
-        sheet = heap.pop()
-        if within.job_moved(sheet.job):
-            heap.push(sheet)
+        attempt = heap.pop()
+        if ssn.job_order_changed(attempt.job):
+            heap.push(attempt)
             continue
-        sheet.job.fit_error = within.held_back(sheet.job)
-        if sheet.job.fit_error:
+        attempt.job.fit_error = ssn.held_back(attempt.job)
+        if attempt.job.fit_error:
             continue
-        if not _serve(within, queue, sheet):
-            within.job_blocked(sheet.job)
-        elif sheet.tasks:
-            heap.push(sheet)
+        if not _try_job(ssn, queue, attempt):
+            ssn.job_blocked(attempt.job)
+        elif attempt.tasks:
+            heap.push(attempt)
 
 
-def _heap(within: session.Session) -> ordering.Heap[Sheet]:
-    key = within.job_key()
-    return ordering.Heap(lambda sheet: key(sheet.job))
+def _queue_heap(ssn: session.Session) -> ordering.Heap[JobAttempt]:
+    key = ssn.job_key()
+    return ordering.Heap(lambda attempt: key(attempt.job))
 
 
-def _sheet(within: session.Session, job: entities.Job) -> Sheet | None:
+def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
     """What is to be tried for a job; None if nothing is."""
     if not job.is_decidable:
         return None
     if job.is_pending:
-        if "enqueue" in within.configuration.actions:
+        if "enqueue" in ssn.configuration.actions:
             return None
-        within.admit(job)
-    invalid = within.job_valid(job)
+        ssn.admit(job)
+    invalid = ssn.job_valid(job)
     if invalid is not None:
         job.fit_error = invalid.message
-        within.job_blocked(job)
+        ssn.job_blocked(job)
         return None
-    job.domain_error = within.nearness.problem(job)
-    if job.domain_error:
-        within.job_blocked(job)
+    job.topology_error = ssn.topology.problem(job)
+    if job.topology_error:
+        ssn.job_blocked(job)
         return None
-    tasks = within.ordered_tasks(
+    tasks = ssn.ordered_tasks(
         task for task in job.unplaced if not task.is_gated and not task.is_best_effort
     )
-    return Sheet(job, job.most_needed_first(tasks)[::-1], set()) if tasks else None
+    return JobAttempt(job, job.most_needed_first(tasks)[::-1], set()) if tasks else None
 
 
-def _serve(within: session.Session, queue: entities.Queue, sheet: Sheet) -> bool:
+def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -> bool:
     """Try the job once; whether it was bound, so that its further tasks may be tried."""
-    job = sheet.job
-    trial = within.statement()
+    job = attempt.job
+    trial = ssn.statement()
 
     def place(
         subjob: entities.SubJob | None, tasks: list[entities.Task], part: statement.Statement
     ) -> None:
-        _place(within, queue, Sheet(job, tasks, set(), subjob), part)
+        _place(ssn, queue, JobAttempt(job, tasks, set(), subjob), part)
 
-    if within.nearness.wants(job):
-        nearby.place(within, job, sheet.tasks, trial, place)
+    if ssn.topology.wants(job):
+        topology_placement.place(ssn, job, attempt.tasks, trial, place)
     elif job.sub_group_minimums:
-        subgroups.place(within, job, sheet.tasks, trial, place)
+        subgroups.place(ssn, job, attempt.tasks, trial, place)
     else:
-        _place(within, queue, sheet, trial)
-    if within.job_ready(job):
+        _place(ssn, queue, attempt, trial)
+    if ssn.job_ready(job):
         trial.commit()
         return True
-    if not within.job_pipelined(job):
+    if not ssn.job_pipelined(job):
         trial.discard()
     return False
 
 
 def _place(
-    within: session.Session, queue: entities.Queue, sheet: Sheet, trial: statement.Statement
+    ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
 ) -> None:
     """Place tasks until the job, or the group of it, is ready or must wait.
 
     Equal tasks go together: as many as the queue may hold, and no more than the job lacks at
     least, so that all is as if it had been asked after each of them.
     """
-    job, tasks = sheet.job, sheet.tasks
+    job, tasks = attempt.job, attempt.tasks
     while tasks:
         task = tasks[-1]
-        run = _run(within, tasks, _lacking(within, sheet, task))
-        room = within.room(queue, task, len(run))
+        run = _identical_tasks(ssn, tasks, _missing_count(ssn, attempt, task))
+        room = ssn.room(queue, task, len(run))
         if not room:
             job.is_refused_by_queue = True
-            _refuse(sheet, run, _no_room(within, queue, task))
-        elif task.role and task.role in sheet.failed_roles:
+            _record_failure(attempt, run, _no_quota_reason(ssn, queue, task))
+        elif task.role and task.role in attempt.failed_roles:
             for each in run[:room]:
                 message = (
                     f"Task {each.name} with role spec {each.role} "
                     "has already predicated failed, skip"
                 )
-                _refuse(sheet, [each], entities.FitError(message=message))
+                _record_failure(attempt, [each], entities.FitError(message=message))
         else:
-            placed = _place_run(within, run[:room], trial)
+            placed = _place_identical(ssn, run[:room], trial)
             if isinstance(placed, entities.FitError):
                 job.fit_errors[task.uid] = placed
-                sheet.failed_roles.add(task.role)
+                attempt.failed_roles.add(task.role)
                 tasks.pop()
-                if not _goes_on(sheet):
+                if not _can_still_start(attempt):
                     return
             else:
                 del tasks[-placed:]
-                if _is_ready(within, sheet):
+                if _is_ready(ssn, attempt):
                     return
 
 
-def _lacking(within: session.Session, sheet: Sheet, task: entities.Task) -> int:
+def _missing_count(ssn: session.Session, attempt: JobAttempt, task: entities.Task) -> int:
     """How many tasks like this one must at least be placed before it can be ready."""
-    if sheet.subjob is None:
-        return within.lacking(sheet.job, task)
-    return max(1, sheet.subjob.min_available - subjobs.count(sheet.subjob, subjobs.HELD))
+    if attempt.subjob is None:
+        return ssn.lacking(attempt.job, task)
+    return max(
+        1, attempt.subjob.min_available - subjobs.count(attempt.subjob, subjobs.ALLOCATED_STATUSES)
+    )
 
 
-def _is_ready(within: session.Session, sheet: Sheet) -> bool:
-    if sheet.subjob is None:
-        return within.job_ready(sheet.job)
-    return within.subjob_ready(sheet.job, sheet.subjob)
+def _is_ready(ssn: session.Session, attempt: JobAttempt) -> bool:
+    if attempt.subjob is None:
+        return ssn.job_ready(attempt.job)
+    return ssn.subjob_ready(attempt.job, attempt.subjob)
 
 
-def _run(within: session.Session, tasks: list[entities.Task], most: int) -> list[entities.Task]:
+def _identical_tasks(
+    ssn: session.Session, tasks: list[entities.Task], most: int
+) -> list[entities.Task]:
     """The next tasks that nobody can tell apart, the next one first."""
     first = tasks[-1]
     run = [first]
-    if not within.counts_room() or first.pod.status.nominated_node_name:
+    if not ssn.can_count_room() or first.pod.status.nominated_node_name:
         return run
     for task in tasks[-2 : -most - 1 : -1]:
         if (
             task.role != first.role
             or task.pod.status.nominated_node_name
-            or not within.finder.is_equal(task, first)
+            or not ssn.finder.is_equal(task, first)
         ):
             break
         run.append(task)
     return run
 
 
-def _no_room(
-    within: session.Session, queue: entities.Queue, task: entities.Task
+def _no_quota_reason(
+    ssn: session.Session, queue: entities.Queue, task: entities.Task
 ) -> entities.FitError:
     """Why the task is not placed whose queue may not hold it: if no node would take it either,
     that is what there is to know."""
-    verdict, fits = within.finder.verdict(task), within.finder.fits_future(task)
-    if (verdict.passed & fits).any():
+    filter_result, fits = ssn.finder.filter_result(task), ssn.finder.fits_future(task)
+    if (filter_result.passed & fits).any():
         message = f"queue {queue.name} has no room for the task"
         return entities.FitError(message=message, is_share=True)
-    return within.finder.fit_error(task, verdict, fits)
+    return ssn.finder.fit_error(task, filter_result, fits)
 
 
-def _refuse(sheet: Sheet, run: list[entities.Task], error: entities.FitError) -> None:
+def _record_failure(
+    attempt: JobAttempt, run: list[entities.Task], error: entities.FitError
+) -> None:
     for task in run:
-        sheet.job.fit_errors[task.uid] = error
-    del sheet.tasks[-len(run) :]
+        attempt.job.fit_errors[task.uid] = error
+    del attempt.tasks[-len(run) :]
 
 
-def _place_run(
-    within: session.Session, run: list[entities.Task], trial: statement.Statement
+def _place_identical(
+    ssn: session.Session, run: list[entities.Task], trial: statement.Statement
 ) -> int | entities.FitError:
     """Place equal tasks, or promise the first its place: how many; else why not even one."""
-    finder, task = within.finder, run[0]
+    finder, task = ssn.finder, run[0]
     reason = finder.pre_predicate(task)
     if reason is not None:
         return entities.FitError(message=reason)
-    verdict = finder.verdict(task)
+    filter_result = finder.filter_result(task)
     fits = finder.fits_future(task)
-    candidates = verdict.passed & fits
-    nominated = within.nodes.rows.get(task.pod.status.nominated_node_name)
+    candidates = filter_result.passed & fits
+    nominated = ssn.nodes.rows.get(task.pod.status.nominated_node_name)
     if nominated is not None and candidates[nominated]:
-        node = within.nodes.names[nominated]
+        node = ssn.nodes.names[nominated]
         if finder.fits_idle(task)[nominated]:
             trial.allocate(task, node)
         else:
@@ -207,26 +213,26 @@ def _place_run(
         return 1
     idle = candidates & finder.fits_idle(task)
     if idle.any():
-        nodes = finder.best_for_run(task, verdict, idle, len(run))
+        nodes = finder.best_for_run(task, filter_result, idle, len(run))
         trial.allocate_run(run[: len(nodes)], nodes)
         return len(nodes)
     if candidates.any():
         trial.pipeline(task, finder.best(task, candidates))
         return 1
-    return finder.fit_error(task, verdict, fits)
+    return finder.fit_error(task, filter_result, fits)
 
 
-def _goes_on(sheet: Sheet) -> bool:
+def _can_still_start(attempt: JobAttempt) -> bool:
     """Whether the job can still reach its minimum without the roles that failed."""
-    job = sheet.job
+    job = attempt.job
     if job.min_available == len(job.tasks):
         return False
-    if sheet.subjob is not None:
-        return sheet.subjob.min_available < len(sheet.subjob.tasks)
+    if attempt.subjob is not None:
+        return attempt.subjob.min_available < len(attempt.subjob.tasks)
     if job.min_available < sum(job.task_min_available.values()):
-        left = sum(task.role not in sheet.failed_roles for task in job.pending)
+        left = sum(task.role not in attempt.failed_roles for task in job.pending)
         return job.ready + left >= job.min_available
     placed = [task.role for task in job.with_status(*entities.ALLOCATED)]
     return all(
-        placed.count(role) >= job.task_min_available.get(role, 0) for role in sheet.failed_roles
+        placed.count(role) >= job.task_min_available.get(role, 0) for role in attempt.failed_roles
     )

@@ -4,27 +4,27 @@ from stromboli.scheduler.core.framework import ordering, session
 from stromboli.scheduler.core.model import entities
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Every pending job is asked once, queue by queue; one that is refused stops no other."""
     waiting: dict[str, ordering.Heap[entities.Job]] = {}
-    for job in within.waiting_jobs():
+    for job in ssn.waiting_jobs():
         if job.is_pending and job.is_decidable:
-            heap = waiting.setdefault(job.queue, ordering.Heap(within.job_key()))
+            heap = waiting.setdefault(job.queue, ordering.Heap(ssn.job_key()))
             heap.push(job)
     while waiting:
-        queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
+        queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in waiting])
         heap = waiting[queue.name]
         job = heap.pop()
         # Closed means closed, also for a job that does not say what it needs.
         if not queue.is_open:
             job.fit_error = f"queue {queue.name} is {queue.state}"
-        elif held_back := within.held_back(job):
+        elif held_back := ssn.held_back(job):
             job.fit_error = held_back
-        elif job.min_resources is None or within.job_enqueueable(job):
-            within.job_enqueued(job)
-            within.admit(job)
+        elif job.min_resources is None or ssn.job_enqueueable(job):
+            ssn.job_enqueued(job)
+            ssn.admit(job)
         else:
             job.fit_error = f"queue {queue.name} has no room for its minResources"
-            within.job_blocked(job)
+            ssn.job_blocked(job)
         if not heap:
             del waiting[queue.name]

@@ -2,24 +2,28 @@
 
 from collections.abc import Iterator
 
-from stromboli.scheduler.core.actions import bundles, evicting, gangevicting
+from stromboli.scheduler.core.actions import eviction_rules, gang_eviction, victim_bundles
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Serve every starving job, queue by queue (spec/scheduling 8.6)."""
-    starving = evicting.starving(within)
-    whole = gangevicting.allows_whole(within, bundles.PREEMPT)
-    for queue in evicting.ordered_queues(within, starving):
+    starving = eviction_rules.starving_jobs(ssn)
+    whole = gang_eviction.allows_whole_jobs(ssn, victim_bundles.PREEMPT)
+    for queue in eviction_rules.ordered_queues(ssn, starving):
         for job in starving[queue.name]:
-            gangevicting.serve(
-                within, bundles.PREEMPT, job, _lower(within, job), whole_allowed=whole
+            gang_eviction.make_room(
+                ssn,
+                victim_bundles.PREEMPT,
+                job,
+                _lower_priority_victims(ssn, job),
+                whole_allowed=whole,
             )
 
 
-def _lower(within: session.Session, job: entities.Job) -> Iterator[entities.Task]:
-    for other in within.jobs.values():
+def _lower_priority_victims(ssn: session.Session, job: entities.Job) -> Iterator[entities.Task]:
+    for other in ssn.jobs.values():
         if other.queue == job.queue and other.priority < job.priority:
             for task in other.with_status(*entities.PREEMPTABLE):
                 if task.preemptable:

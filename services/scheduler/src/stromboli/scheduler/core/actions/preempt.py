@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.actions import evicting, victim_search
+from stromboli.scheduler.core.actions import eviction_rules, victim_search
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, node_views
@@ -40,130 +40,130 @@ class Arguments(msgspec.Struct, frozen=True):
             given.integer("maxCandidateNodesAbsolute", 100),
         )
 
-    def most_compared(self, nodes: int) -> int:
+    def max_compared(self, nodes: int) -> int:
         """How many nodes with victims are compared, of so many."""
         wanted = max(nodes * self.min_nodes_percent // 100, self.min_nodes)
         return max(1, min(wanted, self.max_nodes, nodes))
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Evict for every starving job that then stands."""
-    arguments = configuration_of(within)
-    starving = evicting.starving(within)
-    attempt = _Attempt(within, arguments)
-    for queue in evicting.ordered_queues(within, starving):
-        jobs = [job for job in starving[queue.name] if not within.nearness.wants(job)]
+    arguments = configuration_of(ssn)
+    starving = eviction_rules.starving_jobs(ssn)
+    attempt = _Attempt(ssn, arguments)
+    for queue in eviction_rules.ordered_queues(ssn, starving):
+        jobs = [job for job in starving[queue.name] if not ssn.topology.wants(job)]
         for job in jobs:
-            _from_others(within, job, attempt)
+            _preempt_other_jobs(ssn, job, attempt)
         for job in jobs:
-            _from_itself(within, job, attempt)
+            _preempt_within_job(ssn, job, attempt)
 
 
-def configuration_of(within: session.Session) -> Arguments:
+def configuration_of(ssn: session.Session) -> Arguments:
     """The action's arguments; what is wrong with them is complained of."""
-    given = within.configuration.action(NAME)
+    given = ssn.configuration.action(NAME)
     arguments = Arguments.read(given)
-    within.complaints.extend(given.complaints)
+    ssn.complaints.extend(given.complaints)
     return arguments
 
 
-def _from_others(within: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
+def _preempt_other_jobs(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
     rules = attempt.rules(lambda victim: victim.job != job.key)
-    victim_search.serve(within, job, evicting.wanting(within, job), rules)
+    victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
-def _from_itself(within: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
+def _preempt_within_job(ssn: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
     rules = attempt.rules(lambda victim: victim.job == job.key)
-    whole = within.statement()
-    for task in evicting.wanting(within, job):
-        if not victim_search.nominate(within, task, rules, whole):
+    stmt = ssn.statement()
+    for task in eviction_rules.pending_tasks(ssn, job):
+        if not victim_search.nominate(ssn, task, rules, stmt):
             break
-    victim_search.conclude(within, job, whole, rules)
+    victim_search.conclude(ssn, job, stmt, rules)
 
 
 class _Attempt:
     """Looks for room for one task after another; remembers what failed and why it still does."""
 
-    def __init__(self, within: session.Session, arguments: Arguments) -> None:
-        self._session = within
+    def __init__(self, ssn: session.Session, arguments: Arguments) -> None:
+        self._session = ssn
         self._arguments = arguments
-        self._victims = evicting.Victims(within, entities.PREEMPTABLE)
+        self._victims = eviction_rules.VictimIndex(ssn, entities.PREEMPTABLE)
         self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
 
-    def rules(self, may_go: Callable[[entities.Task], bool]) -> victim_search.Rules:
+    def rules(self, is_candidate: Callable[[entities.Task], bool]) -> victim_search.SearchRules:
         """What the search may do where these victims may go."""
 
         def may_place(task: entities.Task) -> bool:
             return self._session.finder.pre_predicate(task) is None
 
-        return victim_search.Rules(
+        return victim_search.SearchRules(
             NAME,
             may_place,
-            lambda task: self._make_room(task, may_go),
+            lambda task: self._make_room(task, is_candidate),
             lambda node: not self._arguments.is_topology_aware,
         )
 
     def _make_room(
-        self, task: entities.Task, may_go: Callable[[entities.Task], bool]
-    ) -> victim_search.Room | None:
-        within = self._session
-        if not evicting.may_evict(within, task):
+        self, task: entities.Task, is_candidate: Callable[[entities.Task], bool]
+    ) -> victim_search.NodeRoom | None:
+        ssn = self._session
+        if not eviction_rules.may_evict(ssn, task):
             return None
-        is_own = may_go(task)
+        is_own = is_candidate(task)
         asked = (task.task_class, task.job, task.priority, is_own)
-        if self._failed.get(asked) == len(within.nodes.touched):
+        if self._failed.get(asked) == len(ssn.nodes.touched):
             return None
-        room = self._room(task, may_go)
+        room = self._room(task, is_candidate)
         if room is None:
-            self._failed[asked] = len(within.nodes.touched)
+            self._failed[asked] = len(ssn.nodes.touched)
         return room
 
     def _room(
-        self, task: entities.Task, may_go: Callable[[entities.Task], bool]
-    ) -> victim_search.Room | None:
+        self, task: entities.Task, is_candidate: Callable[[entities.Task], bool]
+    ) -> victim_search.NodeRoom | None:
         finder = self._session.finder
         queue = self._session.jobs[task.job].queue
-        helps = self._victims.may_help(task, [queue]) & finder.verdict(task).resolvable
+        helps = self._victims.helpful_nodes(task, [queue]) & finder.filter_result(task).resolvable
         if self._arguments.is_topology_aware:
-            return self._cheapest(task, may_go, helps & self._unmoved(task))
+            return self._cheapest(task, is_candidate, helps & self._unresolvable_nodes(task))
         if not helps.any():
             return None
         # Nearly always the best node will do: the others are put in order only if it does not.
         best = finder.best(task, helps)
-        room = self._room_on(task, best, may_go)
+        room = self._room_on(task, best, is_candidate)
         if room is not None:
             return room
         helps[self._session.nodes.rows[best]] = False
-        rooms = (self._room_on(task, node, may_go) for node in finder.ranked(task, helps))
+        rooms = (self._room_on(task, node, is_candidate) for node in finder.ranked(task, helps))
         return next((room for room in rooms if room is not None), None)
 
-    def _unmoved(self, task: entities.Task) -> extension_points.Mask:
+    def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
         """Nodes that pass plugins whose flags keep them out of trying evictions: what these say of
         pods near pods, they say as if nobody went."""
-        within = self._session
-        mask = np.ones(len(within.nodes), np.bool_)
+        ssn = self._session
+        mask = np.ones(len(ssn.nodes), np.bool_)
         moved = {
             test
             for flag in ("enablePreemptable", "enabledAllocatable")
-            for test in within.flat("predicate", flag)
+            for test in ssn.flat("predicate", flag)
         }
-        for test in within.flat("predicate", "enablePredicate"):
-            if test not in moved and within.scopes[test] is extension_points.Scope.GLOBAL:
-                for check in test(task, node_views.NodeView(within.nodes, task)):
+        for test in ssn.flat("predicate", "enablePredicate"):
+            if test not in moved and ssn.scopes[test] is extension_points.Scope.GLOBAL:
+                for check in test(task, node_views.NodeView(ssn.nodes, task)):
                     mask &= check.passed
         return mask
 
     def _cheapest(
         self,
         task: entities.Task,
-        may_go: Callable[[entities.Task], bool],
+        is_candidate: Callable[[entities.Task], bool],
         helps: extension_points.Mask,
-    ) -> victim_search.Room | None:
+    ) -> victim_search.NodeRoom | None:
         """Of the first nodes with room, the one whose victims matter least."""
-        wanted = self._arguments.most_compared(len(self._session.nodes))
-        found: list[victim_search.Room] = []
+        wanted = self._arguments.max_compared(len(self._session.nodes))
+        found: list[victim_search.NodeRoom] = []
         for row in np.flatnonzero(helps):
-            room = self._room_on(task, self._session.nodes.names[row], may_go)
+            room = self._room_on(task, self._session.nodes.names[row], is_candidate)
             if room is not None:
                 found.append(room)
                 if len(found) == wanted:
@@ -171,47 +171,45 @@ class _Attempt:
         return min(found, key=_cost, default=None)
 
     def _room_on(
-        self, task: entities.Task, node: str, may_go: Callable[[entities.Task], bool]
-    ) -> victim_search.Room | None:
-        within = self._session
-        queue = within.jobs[task.job].queue
+        self, task: entities.Task, node: str, is_candidate: Callable[[entities.Task], bool]
+    ) -> victim_search.NodeRoom | None:
+        ssn = self._session
+        queue = ssn.jobs[task.job].queue
         candidates = [
             other
-            for other in self._victims.on(within.nodes.rows[node], [queue])
-            if may_go(other) and (other.is_best_effort or not task.is_best_effort)
+            for other in self._victims.on(ssn.nodes.rows[node], [queue])
+            if is_candidate(other) and (other.is_best_effort or not task.is_best_effort)
         ]
         if not candidates:
             return None
-        room = victim_search.room_on(within, task, node, candidates, within.preemptable)
-        return None if room is None or self._goes_back(task, room) else room
+        room = victim_search.room_on(ssn, task, node, candidates, ssn.preemptable)
+        return None if room is None or self._victim_would_win_back(task, room) else room
 
-    def _goes_back(self, task: entities.Task, room: victim_search.Room) -> bool:
+    def _victim_would_win_back(self, task: entities.Task, room: victim_search.NodeRoom) -> bool:
         """With its victims gone, one of their jobs would be served before the task's own: it would
         take the room back, be robbed again, and so for ever."""
-        within = self._session
-        if not any(within.flat("job_order", "enableJobOrder")):
+        ssn = self._session
+        if not any(ssn.flat("job_order", "enableJobOrder")):
             return False
-        trial = within.statement()
+        trial = ssn.statement()
         for victim in room.victims:
             trial.evict(victim, "")
-        own = within.jobs[task.job]
-        jobs = {victim.job: within.jobs[victim.job] for victim in room.victims}
-        goes_back = any(
-            job is not own and within.compare_jobs(job, own) < 0 for job in jobs.values()
-        )
+        own = ssn.jobs[task.job]
+        jobs = {victim.job: ssn.jobs[victim.job] for victim in room.victims}
+        goes_back = any(job is not own and ssn.compare_jobs(job, own) < 0 for job in jobs.values())
         trial.discard()
         return goes_back
 
 
-def _cost(room: victim_search.Room) -> tuple[int, int, int, float]:
+def _cost(room: victim_search.NodeRoom) -> tuple[int, int, int, float]:
     """Least first: the highest priority lost, the sum, how many, how long they have run."""
     priorities = [victim.priority for victim in room.victims]
     highest = max(priorities)
     # A constant on each keeps fewer victims cheaper where priorities are negative, as the field's.
     total = sum(priority + 2**31 for priority in priorities)
-    earliest = min(_started(victim) for victim in room.victims if victim.priority == highest)
+    earliest = min(_start_time(victim) for victim in room.victims if victim.priority == highest)
     return (highest, total, len(priorities), -earliest.timestamp())
 
 
-def _started(task: entities.Task) -> datetime:
+def _start_time(task: entities.Task) -> datetime:
     return task.pod.status.start_time or task.created

@@ -6,71 +6,78 @@ and its queue's limits on the node as it is after the evictions.
 
 import numpy as np
 
-from stromboli.scheduler.core.actions import evicting, victim_search
+from stromboli.scheduler.core.actions import eviction_rules, victim_search
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 
 NAME = "reclaim"
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Evict tasks of other queues for starving jobs, queue by queue as shares change."""
-    starving = evicting.starving(within)
-    victims = evicting.Victims(within, (entities.Status.RUNNING,))
+    starving = eviction_rules.starving_jobs(ssn)
+    victims = eviction_rules.VictimIndex(ssn, (entities.Status.RUNNING,))
     while starving:
-        queue = evicting.ordered_queues(within, starving)[0]
+        queue = eviction_rules.ordered_queues(ssn, starving)[0]
         jobs = starving.pop(queue.name)
-        if not within.overused(queue):
+        if not ssn.overused(queue):
             for job in jobs:
                 # Room that is made node by node may lie anywhere: gangreclaim serves these.
-                if not within.nearness.insists(job):
-                    _reclaim_for(within, job, victims)
+                if not ssn.topology.has_hard_constraint(job):
+                    _reclaim_for(ssn, job, victims)
 
 
-def _reclaim_for(within: session.Session, job: entities.Job, victims: evicting.Victims) -> None:
-    queue = within.queue_of(job)
+def _reclaim_for(
+    ssn: session.Session, job: entities.Job, victims: eviction_rules.VictimIndex
+) -> None:
+    queue = ssn.queue_of(job)
     failed: dict[entities.TaskClass, int] = {}
 
     def may_place(task: entities.Task) -> bool:
-        return within.preemptive(queue, [task]) and within.finder.pre_predicate(task) is None
+        return ssn.preemptive(queue, [task]) and ssn.finder.pre_predicate(task) is None
 
-    def make_room(task: entities.Task) -> victim_search.Room | None:
-        if task.pod.spec.preemption_policy == evicting.NEVER:
+    def make_room(task: entities.Task) -> victim_search.NodeRoom | None:
+        if task.pod.spec.preemption_policy == eviction_rules.NEVER:
             return None
-        if failed.get(task.task_class) == len(within.nodes.touched):
+        if failed.get(task.task_class) == len(ssn.nodes.touched):
             return None  # Nothing has changed since an equal task found no room.
-        room = _room(within, task, queue, victims)
+        room = _find_room(ssn, task, queue, victims)
         if room is None:
-            failed[task.task_class] = len(within.nodes.touched)
+            failed[task.task_class] = len(ssn.nodes.touched)
         return room
 
     def nominates_idle(node: str) -> bool:
-        return bool(victims.on(within.nodes.rows[node], _others(within, queue, victims)))
+        return bool(victims.on(ssn.nodes.rows[node], _reclaimable_queues(ssn, queue, victims)))
 
-    rules = victim_search.Rules(NAME, may_place, make_room, nominates_idle)
-    victim_search.serve(within, job, evicting.wanting(within, job), rules)
+    rules = victim_search.SearchRules(NAME, may_place, make_room, nominates_idle)
+    victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
-def _room(
-    within: session.Session, task: entities.Task, queue: entities.Queue, victims: evicting.Victims
-) -> victim_search.Room | None:
+def _find_room(
+    ssn: session.Session,
+    task: entities.Task,
+    queue: entities.Queue,
+    victims: eviction_rules.VictimIndex,
+) -> victim_search.NodeRoom | None:
     """Room on the first node whose victims make some."""
-    others = _others(within, queue, victims)
-    helps = victims.may_help(task, others) & within.finder.verdict(task).resolvable
+    others = _reclaimable_queues(ssn, queue, victims)
+    helps = victims.helpful_nodes(task, others) & ssn.finder.filter_result(task).resolvable
     for row in np.flatnonzero(helps):
         candidates = victims.on(int(row), others)
         if candidates:
-            node = within.nodes.names[row]
-            room = victim_search.room_on(within, task, node, candidates, within.reclaimable)
+            node = ssn.nodes.names[row]
+            room = victim_search.room_on(ssn, task, node, candidates, ssn.reclaimable)
             if room is not None:
                 return room
     return None
 
 
-def _others(within: session.Session, queue: entities.Queue, victims: evicting.Victims) -> list[str]:
+def _reclaimable_queues(
+    ssn: session.Session, queue: entities.Queue, victims: eviction_rules.VictimIndex
+) -> list[str]:
     """The queues from which may be reclaimed."""
     return [
         name
         for name in victims.queues
-        if name != queue.name and name in within.queues and within.queues[name].reclaimable
+        if name != queue.name and name in ssn.queues and ssn.queues[name].reclaimable
     ]

@@ -6,15 +6,15 @@ from stromboli.scheduler.core.model import entities
 NAME = "shuffle"
 
 
-def run(within: session.Session) -> None:
+def run(ssn: session.Session) -> None:
     """Evict every task that a plugin chooses among those that run."""
     running = [
         task
-        for _, job in sorted(within.jobs.items())
+        for _, job in sorted(ssn.jobs.items())
         if not job.frozen
         for task in job.with_status(entities.Status.RUNNING)
     ]
-    moved = within.statement()
-    for task in within.victim_tasks(running):
+    moved = ssn.statement()
+    for task in ssn.victim_tasks(running):
         moved.evict(task, NAME)
     moved.commit()

@@ -26,22 +26,22 @@ from stromboli.scheduler.core.placement import extension_points
 ALLOCATE = "allocate"
 """The action that binds to what is idle."""
 
-Chooser = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
+ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
 """What plugins leave of a node's candidates: ``Session.preemptable`` or ``Session.reclaimable``."""
 
 
-class Room(msgspec.Struct, frozen=True, eq=False):
+class NodeRoom(msgspec.Struct, frozen=True, eq=False):
     """A node for a task once the victims are gone. Nothing of it is applied."""
 
     node: str
     victims: Sequence[entities.Task]
 
 
-MakeRoom = Callable[[entities.Task], Room | None]
+MakeRoom = Callable[[entities.Task], NodeRoom | None]
 """Room for a task that has none without evictions; None if no eviction helps."""
 
 
-class Rules(msgspec.Struct, frozen=True, eq=False):
+class SearchRules(msgspec.Struct, frozen=True, eq=False):
     """What an action lets the search do.
 
     ``action``: its name, the reason given to victims. ``may_place``: whether a task may be given
@@ -56,24 +56,24 @@ class Rules(msgspec.Struct, frozen=True, eq=False):
     nominates_idle: Callable[[str], bool]
 
 
-def serve(
-    within: session.Session,
+def evict_for_gang(
+    ssn: session.Session,
     job: entities.Job,
     tasks: Iterable[entities.Task],
-    rules: Rules,
+    rules: SearchRules,
 ) -> None:
     """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in order."""
-    whole = within.statement()
-    place(within, job, tasks, rules, whole)
-    conclude(within, job, whole, rules)
+    stmt = ssn.statement()
+    place(ssn, job, tasks, rules, stmt)
+    conclude(ssn, job, stmt, rules)
 
 
 def place(
-    within: session.Session,
+    ssn: session.Session,
     job: entities.Job,
     tasks: Iterable[entities.Task],
-    rules: Rules,
-    whole: statement.Statement,
+    rules: SearchRules,
+    stmt: statement.Statement,
     *,
     with_surplus: bool = False,
 ) -> bool:
@@ -81,62 +81,62 @@ def place(
     ``with_surplus`` for all of them; whether it does, or every task got room."""
     has_all = True
     for task in job.most_needed_first(tasks):
-        if not with_surplus and within.job_pipelined(job) and not within.job_starving(job):
+        if not with_surplus and ssn.job_pipelined(job) and not ssn.job_starving(job):
             return True
-        has_all = nominate(within, task, rules, whole) and has_all
+        has_all = nominate(ssn, task, rules, stmt) and has_all
     return has_all
 
 
 def nominate(
-    within: session.Session,
+    ssn: session.Session,
     task: entities.Task,
-    rules: Rules,
-    whole: statement.Statement,
+    rules: SearchRules,
+    stmt: statement.Statement,
 ) -> bool:
     """Add room for one task to the statement, free room before any that must be made; whether
     there is some."""
     if not rules.may_place(task):
         return False
-    free = free_room(within, task)
+    free = nodes_with_free_room(ssn, task)
     if free.any():
-        idle = free & within.finder.fits_idle(task)
-        found: Room | None = Room(within.finder.best(task, idle if idle.any() else free), ())
+        idle = free & ssn.finder.fits_idle(task)
+        found: NodeRoom | None = NodeRoom(ssn.finder.best(task, idle if idle.any() else free), ())
     else:
         found = rules.make_room(task)
     if found is None:
         return False
     for victim in found.victims:
-        whole.evict(victim, rules.action)
+        stmt.evict(victim, rules.action)
     occurred = any(not victim.is_best_effort for victim in found.victims)
-    whole.pipeline(task, found.node, eviction_occurred=occurred)
+    stmt.pipeline(task, found.node, eviction_occurred=occurred)
     return True
 
 
 def conclude(
-    within: session.Session,
+    ssn: session.Session,
     job: entities.Job,
-    whole: statement.Statement,
-    rules: Rules,
+    stmt: statement.Statement,
+    rules: SearchRules,
     inseparable: Iterable[Sequence[entities.Task]] = (),
 ) -> None:
     """Commit what the gang needs of the statement if it stands with it; else discard it.
 
     ``inseparable``: victims of which all are spared or none.
     """
-    if not within.job_pipelined(job):
-        whole.discard()
+    if not ssn.job_pipelined(job):
+        stmt.discard()
         return
-    settle(within, whole, inseparable)
-    if _is_idle_alone(within, whole) and _leaves_idle(within, whole, rules):
-        whole.discard()
+    reprieve_victims(ssn, stmt, inseparable)
+    if _is_idle_alone(ssn, stmt) and _leaves_idle(ssn, stmt, rules):
+        stmt.discard()
     else:
-        whole.commit()
+        stmt.commit()
 
 
-def _is_idle_alone(within: session.Session, whole: statement.Statement) -> bool:
+def _is_idle_alone(ssn: session.Session, stmt: statement.Statement) -> bool:
     """Nothing is evicted, and nothing that terminates is waited for."""
-    nodes = within.nodes
-    for each in whole.operations:
+    nodes = ssn.nodes
+    for each in stmt.operations:
         if each.kind == "evict":
             return False
         for task, node in zip(each.tasks, each.nodes, strict=True):
@@ -147,12 +147,12 @@ def _is_idle_alone(within: session.Session, whole: statement.Statement) -> bool:
 
 
 def room_on(
-    within: session.Session,
+    ssn: session.Session,
     task: entities.Task,
     node: str,
     candidates: Sequence[entities.Task],
-    choose: Chooser,
-) -> Room | None:
+    choose: ChooseVictims,
+) -> NodeRoom | None:
     """The room that a node's candidates can make for a task, with as few of them as will do.
 
     None if plugins leave too few. The session is as before when this returns.
@@ -161,32 +161,32 @@ def room_on(
     regard to what the task lacks. If their choice is not enough they are asked again, about the
     candidates that hold what is short alone, those that hold most of it first.
     """
-    allowed = within.evictable(within.job_of(task), candidates)
-    room = _room_of(within, task, node, allowed, choose)
+    allowed = ssn.evictable(ssn.job_of(task), candidates)
+    room = _room_of(ssn, task, node, allowed, choose)
     if room is not None or len({each.task_class.shape for each in allowed}) < 2:
         return room  # Which of equal candidates is chosen makes no difference.
-    row = within.nodes.rows[node]
-    short = task.request - within.nodes.future_idle_of(row)
+    row = ssn.nodes.rows[node]
+    short = task.request - ssn.nodes.future_idle_of(row)
     useful = _most_useful_first(allowed, np.where(task.request > 0, np.maximum(short, 0), 0))
     if not useful or useful == list(allowed):
         return None
-    return _room_of(within, task, node, useful, choose)
+    return _room_of(ssn, task, node, useful, choose)
 
 
 def _room_of(
-    within: session.Session,
+    ssn: session.Session,
     task: entities.Task,
     node: str,
     candidates: Sequence[entities.Task],
-    choose: Chooser,
-) -> Room | None:
+    choose: ChooseVictims,
+) -> NodeRoom | None:
     chosen = choose(task, candidates)
-    future = within.nodes.future_idle_of(within.nodes.rows[node])
+    future = ssn.nodes.future_idle_of(ssn.nodes.rows[node])
     freed = sum((victim.request for victim in chosen), np.zeros_like(future))
     if not _covers(task, future + freed):
         return None
-    evicted = _enough(within, task, node, within.ordered_victims(chosen, task))
-    return None if evicted is None else Room(node, _spared(within, task, node, evicted))
+    evicted = _sufficient_victims(ssn, task, node, ssn.ordered_victims(chosen, task))
+    return None if evicted is None else NodeRoom(node, _minimal_victims(ssn, task, node, evicted))
 
 
 def _most_useful_first(
@@ -204,17 +204,17 @@ def _most_useful_first(
     return [each for part, each in sorted(held, key=lambda pair: -pair[0]) if part > 0]
 
 
-def _leaves_idle(within: session.Session, whole: statement.Statement, rules: Rules) -> bool:
+def _leaves_idle(ssn: session.Session, stmt: statement.Statement, rules: SearchRules) -> bool:
     """The action leaves idle room to ``allocate``."""
-    order = within.configuration.actions
+    order = ssn.configuration.actions
     if ALLOCATE in order[order.index(rules.action) :]:
         return True
-    return not all(rules.nominates_idle(node) for each in whole.operations for node in each.nodes)
+    return not all(rules.nominates_idle(node) for each in stmt.operations for node in each.nodes)
 
 
-def settle(
-    within: session.Session,
-    whole: statement.Statement,
+def reprieve_victims(
+    ssn: session.Session,
+    stmt: statement.Statement,
     inseparable: Iterable[Sequence[entities.Task]],
 ) -> None:
     """Take back evictions that all promises of the statement turn out not to need.
@@ -222,56 +222,56 @@ def settle(
     What is evicted for a later task may make room for an earlier one too. The last evicted, the
     most valuable, are spared first; tasks of one ``inseparable`` group all or none.
     """
-    saved = whole.save()
+    saved = stmt.save()
     evicted = [task for each in saved if each.kind == "evict" for task in each.tasks]
     ending = [list(group) for group in inseparable]
     grouped = {task.uid for group in ending for task in group}
     singles = [[task] for task in reversed(evicted) if task.uid not in grouped]
-    spareable = _spareable(within, [*ending, *singles])
+    spareable = _reprievable(ssn, [*ending, *singles])
     # What is left of a job that ends would hold its place in vain.
     ended = {group[0].job for group in ending if group not in spareable}
     spareable = [group for group in spareable if group[0].job not in ended]
-    if not spareable or _replay(within, whole, saved, spareable):
+    if not spareable or _replay_without(ssn, stmt, saved, spareable):
         return
     # Rules beyond resources forbid to spare them all: those that can be, one by one.
     spared: list[Sequence[entities.Task]] = []
     for group in spareable:
         if group[0].job in ended:
             continue
-        if _replay(within, whole, saved, [*spared, group]):
+        if _replay_without(ssn, stmt, saved, [*spared, group]):
             spared.append(group)
         elif group in ending:
             ended.add(group[0].job)
-    _replay(within, whole, saved, spared)
+    _replay_without(ssn, stmt, saved, spared)
 
 
-def _replay(
-    within: session.Session,
-    whole: statement.Statement,
+def _replay_without(
+    ssn: session.Session,
+    stmt: statement.Statement,
     saved: Sequence[statement.Operation],
     spared: Iterable[Sequence[entities.Task]],
 ) -> bool:
     """Do again what was saved, without evicting these; all of it, and False, if some promise could
     not be kept then."""
     stay = {task.uid for group in spared for task in group}
-    whole.discard()
+    stmt.discard()
     for each in saved:
         for task in each.tasks:
             if each.kind == "evict" and task.uid not in stay:
-                whole.evict(task, each.reason)
+                stmt.evict(task, each.reason)
     for each in saved:
         for task, node in zip(each.tasks, each.nodes, strict=True):
             if each.kind == "pipeline":
-                if not _fits(within, task, node):
-                    whole.discard()
-                    whole.recover(saved)
+                if not _fits(ssn, task, node):
+                    stmt.discard()
+                    stmt.recover(saved)
                     return False
-                whole.pipeline(task, node, each.eviction_occurred)
+                stmt.pipeline(task, node, each.eviction_occurred)
     return True
 
 
-def _spareable(
-    within: session.Session, groups: Iterable[Sequence[entities.Task]]
+def _reprievable(
+    ssn: session.Session, groups: Iterable[Sequence[entities.Task]]
 ) -> list[Sequence[entities.Task]]:
     """Groups for which their nodes have room after all that was promised."""
     left: dict[str, resource_vectors.Vector] = {}
@@ -279,8 +279,8 @@ def _spareable(
     for group in groups:
         trial = dict(left)
         for task in group:
-            row = within.nodes.rows[task.node]
-            room = trial.get(task.node, within.nodes.future_idle_of(row))
+            row = ssn.nodes.rows[task.node]
+            room = trial.get(task.node, ssn.nodes.future_idle_of(row))
             trial[task.node] = room - task.request
         if all(np.all(trial[task.node] >= 0) for task in group):
             left = trial
@@ -288,25 +288,25 @@ def _spareable(
     return found
 
 
-def free_room(within: session.Session, task: entities.Task) -> extension_points.Mask:
+def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension_points.Mask:
     """Nodes that hold the task without any eviction, if its queue may have it at all."""
-    if not within.allocatable(within.queue_of(within.jobs[task.job]), task):
-        return np.zeros(len(within.nodes), np.bool_)
-    mask: extension_points.Mask = within.finder.verdict(
+    if not ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
+        return np.zeros(len(ssn.nodes), np.bool_)
+    mask: extension_points.Mask = ssn.finder.filter_result(
         task
-    ).passed_in_future & within.finder.fits_future(task)
+    ).passed_in_future & ssn.finder.fits_future(task)
     return mask
 
 
-def _enough(
-    within: session.Session, task: entities.Task, node: str, victims: Iterable[entities.Task]
+def _sufficient_victims(
+    ssn: session.Session, task: entities.Task, node: str, victims: Iterable[entities.Task]
 ) -> list[entities.Task] | None:
     """The first victims, as many as it takes; None if all of them are not enough."""
-    trial = within.statement()
+    trial = ssn.statement()
     evicted: list[entities.Task] = []
     waiting = iter(victims)
     try:
-        while not _fits(within, task, node):
+        while not _fits(ssn, task, node):
             victim = next(waiting, None)
             if victim is None:
                 return None
@@ -317,28 +317,28 @@ def _enough(
     return evicted
 
 
-def _spared(
-    within: session.Session, task: entities.Task, node: str, evicted: list[entities.Task]
+def _minimal_victims(
+    ssn: session.Session, task: entities.Task, node: str, evicted: list[entities.Task]
 ) -> list[entities.Task]:
     """The victims without those that need not go. The last one always must."""
     needed = list(evicted)
     for victim in reversed(evicted[:-1]):
         others = [other for other in needed if other is not victim]
-        trial = within.statement()
+        trial = ssn.statement()
         for other in others:
             trial.evict(other, "")
-        if _fits(within, task, node):
+        if _fits(ssn, task, node):
             needed = others
         trial.discard()
     return needed
 
 
-def _fits(within: session.Session, task: entities.Task, node: str) -> bool:
-    row = within.nodes.rows[node]
+def _fits(ssn: session.Session, task: entities.Task, node: str) -> bool:
+    row = ssn.nodes.rows[node]
     return (
-        _covers(task, within.nodes.future_idle_of(row))
-        and within.allocatable(within.queue_of(within.jobs[task.job]), task)
-        and bool(within.finder.verdict(task).passed_in_future[row])
+        _covers(task, ssn.nodes.future_idle_of(row))
+        and ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task)
+        and bool(ssn.finder.filter_result(task).passed_in_future[row])
     )
 
 

@@ -47,7 +47,7 @@ class AssumeCache:
         self._costly: set[tuple[Effect, str]] = set()
         self._outcomes = outcome_log.OutcomeLog()
         self._offsets: list[tuple[int, str]] = []
-        self._republications = republication.Schedule()
+        self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
 
     def __len__(self) -> int:
@@ -226,7 +226,7 @@ class AssumeCache:
 
     def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered) -> None:
         decision.is_answered = True
-        decision.entered_version = answer.entered_version
+        decision.enqueued_version = answer.enqueued_version
         executed = {(pod_key(it), it.uid) for it in answer.tasks if it.result == "executed"}
         for each in list(decision.open.values()):
             if each.effect is Effect.ENTRY:

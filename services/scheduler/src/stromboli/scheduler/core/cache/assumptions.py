@@ -97,7 +97,7 @@ class Decision(msgspec.Struct, eq=False):
     statement: scheduling.StatementDecided
     awaits_volumes: bool
     is_answered: bool = False
-    entered_version: int = 0
+    enqueued_version: int = 0
     open: dict[tuple[Effect, str], Assumption] = msgspec.field(default_factory=dict)
 
     @property

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core.cache import assume_cache, quarantine
-from stromboli.scheduler.core.cluster import cluster_resources
+from stromboli.scheduler.core.cluster import auxiliary_objects
 from stromboli.shared import keys, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, resource, storage
-from stromboli.shared.api import seen as api_seen
+from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import scheduling
 
-TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIMS)
+TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIM_KINDS)
 
-WHAT: Mapping[kinds.Kind[Any], str] = {
+ASSUMED_OBJECTS: Mapping[kinds.Kind[Any], str] = {
     kinds.PERSISTENT_VOLUME_CLAIMS: assume_cache.VOLUME_CLAIM,
     kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
     kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
@@ -27,32 +27,32 @@ WHAT: Mapping[kinds.Kind[Any], str] = {
 """How the assume cache names a claim of this kind."""
 
 
-class Claiming:
+class ClaimCache:
     """Keeps ``around`` up to date with the snapshots and with decisions in flight."""
 
     def __init__(
         self,
         seen: quarantine.Quarantine,
         assumed: assume_cache.AssumeCache,
-        around: cluster_resources.ClusterResources,
+        cluster_resources: auxiliary_objects.AuxiliaryObjects,
     ) -> None:
         self._seen = seen
         self._assumed = assumed
-        self._around = around
+        self._cluster_resources = cluster_resources
 
     def follow(self, kind: kinds.Kind[Any], key: str) -> None:
         """An object has changed, or what was decided about it."""
         match self._seen.state(kind, key):
             case None:
-                self._around.remove(kind.struct, key)
+                self._cluster_resources.remove(kind.struct, key)
             case snapshot.Unknown(reason=reason):
-                self._around.lose(kind.struct, key, reason)
+                self._cluster_resources.put_unreadable(kind.struct, key, reason)
             case found:
-                self._around.put(self._with_decisions(found))
+                self._cluster_resources.put(self._with_decisions(found))
 
     def refresh(self, bind: scheduling.Bind) -> None:
         """A bind was decided, or answered."""
-        for kind, key in _named(bind):
+        for kind, key in _claim_keys(bind):
             if self._seen.state(kind, key) is not None:
                 self.follow(kind, key)
 
@@ -91,7 +91,7 @@ class Claiming:
         return msgspec.structs.replace(found, spec=spec)
 
 
-def annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
+def with_annotations(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
     """The pod as it will be once it is bound."""
     if not added:
         return pod
@@ -100,7 +100,7 @@ def annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _named(bind: scheduling.Bind) -> Iterator[tuple[kinds.Kind[Any], str]]:
+def _claim_keys(bind: scheduling.Bind) -> Iterator[tuple[kinds.Kind[Any], str]]:
     for volume in bind.volumes:
         yield kinds.PERSISTENT_VOLUME_CLAIMS, f"{bind.namespace}/{volume.claim}"
         if volume.volume:

@@ -1,4 +1,4 @@
-"""The scheduler's picture of the cluster: a fold over topics, whatever their interleaving.
+"""The scheduler's cache of the cluster: a fold over topics, whatever their interleaving.
 
 It drives the world that sessions work on (``framework.world``): objects as the snapshots show them,
 with our own decisions on top until they are answered or seen, so that a restart knows what is in
@@ -31,11 +31,11 @@ from stromboli.scheduler.core.framework import session_inputs
 from stromboli.scheduler.core.model import job_builder
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
-from stromboli.shared.api import seen as api_seen
+from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import base, cluster, node_topology
 from stromboli.shared.messages import scheduling as messages
 
-FOLDED: tuple[topics.Topic, ...] = (
+TOPICS: tuple[topics.Topic, ...] = (
     topics.NODES,
     topics.NAMESPACES,
     topics.PODS,
@@ -55,12 +55,12 @@ FOLDED: tuple[topics.Topic, ...] = (
 )
 """The topics this picture is made of."""
 
-KINDS = api_seen.KINDS
+KINDS = api_seen.SCHEDULING_KINDS
 """What the monitor must have seen before anything is decided."""
 
-_MESSAGES = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
+_MESSAGE_TOPICS = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
 """Topics whose records are no snapshots of objects."""
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
@@ -82,26 +82,26 @@ class ClusterCache:
         self.assumed = assume_cache.AssumeCache(
             functools.partial(observations.observe, self.snapshot)
         )
-        self.claiming = claim_cache.Claiming(self.quarantine, self.assumed, self.world.surroundings)
+        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
         self.in_flight_limit = inflight_limit.InFlightLimit()
-        self.parking = unschedulable.Parking()
+        self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         self.explained: dict[str, messages.PodGroupExplained] = {}
         self.ordered = queue_order.QueueOrders()
         self.memory: dict[str, str] = {}
         self.measured_at: datetime | None = None
         """Of when the newest measurements are that stand in a session's record."""
         self.offsets: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
-        self.identities: dict[str, str] = {}
+        self._epochs: dict[str, int] = {}
+        self.topic_ids: dict[str, str] = {}
         self.sessions = 0
-        self.due = ""
-        self.newest_creation = _LONG_AGO
+        self.session_cause = ""
+        self.newest_creation = _EPOCH_START
         """When the newest of all objects seen was created, by the API server's clock."""
         self.waiting: set[str] = set()
-        self.evicts = False
+        self.sessions_may_evict = False
         """Sessions may evict: then it matters whether a pod that takes room runs already."""
         self._scheduler_names = scheduler_names
-        self._lost: dict[str, core.Pod] = {}
+        self._last_readable: dict[str, core.Pod] = {}
         self._is_throttled = False
         self._cause = ""
 
@@ -115,15 +115,15 @@ class ClusterCache:
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
         self._cause = record.id or record.topic.name
-        if record.topic in _MESSAGES:
+        if record.topic in _MESSAGE_TOPICS:
             try:
                 self._apply_message(record, envelope.decode(record))
             except errors.UndecodableError as error:
-                self._observe(record, None)
+                self._observe_hardware(record, None)
                 if record.topic == topics.DECISIONS:
                     reason = f"the log cannot be read: a decision of ours: {error.reason}"
                     self.world.freeze(record.key, reason)
-                    self._review(record.key)
+                    self._update_waiting(record.key)
                 return error.reason
             finally:
                 self._note_read()
@@ -131,7 +131,7 @@ class ClusterCache:
         change = self.snapshot.apply(record)
         if change is None:
             return ""
-        self._follow(change)
+        self._apply_isolated(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
             return change.after.reason
         return ""
@@ -140,13 +140,13 @@ class ClusterCache:
         self,
         positions: Mapping[str, int],
         heard: Mapping[str, int] | None = None,
-        identities: Mapping[str, str] | None = None,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> None:
         """The folds stand here, records or not. ``heard``: topic -> highest epoch before that;
         ``identities``: topic -> what tells it from a later one of its name."""
         self.offsets.update(positions)
-        self._heard.update(heard or {})
-        self.identities.update(identities or {})
+        self._epochs.update(heard or {})
+        self.topic_ids.update(topic_ids or {})
         self._note_read()
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
@@ -169,21 +169,21 @@ class ClusterCache:
             case _:
                 self.explained.pop(key, None)
 
-    def wake(self, cause: str) -> None:
+    def request_session(self, cause: str) -> None:
         """Look at everything anew, because of ``cause``."""
-        self.due = self.due or cause
+        self.session_cause = self.session_cause or cause
 
-    def rest(self, *, is_throttled: bool) -> None:
+    def finish_session(self, *, is_throttled: bool) -> None:
         """A session has looked at everything, the folds being caught up.
 
         ``is_throttled``: it decided less than it could, for what is in flight; an answer then
         calls for the next one.
         """
-        self.due = ""
+        self.session_cause = ""
         self._is_throttled = is_throttled
         self.assumed.settle()
 
-    def stand_by(self, before: int) -> None:
+    def compact(self, before: int) -> None:
         """Another one decides: keep what a session would look at short, for months.
 
         Decisions of offsets lower than ``before`` must be so old that all they are about is seen.
@@ -207,13 +207,13 @@ class ClusterCache:
             self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
         )
 
-    def heard_before(self, decisions: int, outcomes: int) -> dict[str, int]:
+    def epochs_before(self, decisions: int, outcomes: int) -> dict[str, int]:
         """What a restart from these offsets has to know (see ``SessionRecorded.heard``)."""
         starts = {topics.DECISIONS.name: decisions, topics.OUTCOMES.name: outcomes}
         return {
-            name: self._heard[name]
+            name: self._epochs[name]
             for name, start in starts.items()
-            if name in self._heard and start >= self.offsets.get(name, 0)
+            if name in self._epochs and start >= self.offsets.get(name, 0)
         }
 
     def unplaced_unknown_pods(self) -> tuple[str, ...]:
@@ -234,33 +234,33 @@ class ClusterCache:
                     )
                 self.sessions = max(self.sessions, message.session)
             case messages.DecisionAnswered():
-                self.in_flight_limit.answered(record.time, len(message.tasks))
+                self.in_flight_limit.record_outcome(record.time, len(message.tasks))
                 statement = self.assumed.answer(message, record.offset)
                 if statement is not None:
                     self._refresh_statement(statement)
                 if self._is_throttled:
-                    self._wake()
+                    self._request_session()
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)
             case _ if record.topic == topics.TOPOLOGY:
-                self._observe(record, message)
+                self._observe_hardware(record, message)
             case _:
                 pass
 
-    def _observe(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+    def _observe_hardware(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
         """What a node's agent tells of its hardware; of what cannot be read, nothing is known."""
         if record.topic != topics.TOPOLOGY:
             return
-        hardware = self.world.surroundings.hardware
+        hardware = self.world.auxiliary.hardware
         hardware.pop(record.key, None)
         if isinstance(message, node_topology.TopologyObserved):
             hardware[record.key] = message
-        self._wake_for_waiting()
+        self._request_session_if_waiting()
 
     def _refresh_statement(self, statement: messages.StatementDecided) -> None:
         for bind in statement.binds:
             self._refresh_pod(f"{bind.namespace}/{bind.pod}")
-            self.claiming.refresh(bind)
+            self.claims.refresh(bind)
         for eviction in statement.evictions:
             self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
         self._refresh_group(statement.pod_group)
@@ -272,7 +272,7 @@ class ClusterCache:
         if there is nothing to blame. O(everything)."""
         if isinstance(error, errors.InvariantError):
             raise error
-        blamed = quarantine.blamed(error)
+        blamed = quarantine.suspects(error)
         isolated = [
             self.quarantine.isolate(at, error, by_session=True) for at in dict.fromkeys(blamed)
         ]
@@ -280,7 +280,7 @@ class ClusterCache:
             raise self.quarantine.broken("a session failed", error) from error
         self._rebuild()
 
-    def _follow(self, change: snapshot.Change) -> None:
+    def _apply_isolated(self, change: snapshot.Change) -> None:
         released = self.quarantine.follow(change)
         if released is not None:
             change = msgspec.structs.replace(change, before=None)
@@ -300,33 +300,33 @@ class ClusterCache:
         """Make the world anew from the snapshot and our decisions. O(everything)."""
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
-        self.world.surroundings.hardware = before.surroundings.hardware
-        self.claiming = claim_cache.Claiming(self.quarantine, self.assumed, self.world.surroundings)
-        self.parking = unschedulable.Parking()
+        self.world.auxiliary.hardware = before.auxiliary.hardware
+        self.claims = claim_cache.ClaimCache(self.quarantine, self.assumed, self.world.auxiliary)
+        self.unschedulable_gangs = unschedulable.UnschedulableGangs()
         try:
             for key, reason in before.frozen.items():
                 self.world.freeze(key, reason)
-            for kind in api_seen.KINDS:
+            for kind in api_seen.SCHEDULING_KINDS:
                 for key in self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
         except Exception as error:
             raise self.quarantine.broken("the world cannot be rebuilt", error) from error
-        self.wake(self._cause)
+        self.request_session(self._cause)
 
     # Snapshots
 
     def _apply_change(self, change: snapshot.Change) -> None:
         if isinstance(change.after, meta.Object):
             created = change.after.metadata.creation_timestamp
-            self.newest_creation = max(self.newest_creation, created or _LONG_AGO)
+            self.newest_creation = max(self.newest_creation, created or _EPOCH_START)
         match change.kind:
             case kinds.PODS:
                 if isinstance(change.after, snapshot.Unknown):
                     if isinstance(change.before, core.Pod):
-                        self._lost[change.key] = change.before
+                        self._last_readable[change.key] = change.before
                 else:
-                    self._lost.pop(change.key, None)
+                    self._last_readable.pop(change.key, None)
                 self._observe_pod(change)
                 self._refresh_pod(change.key)
             case kinds.POD_GROUPS:
@@ -337,14 +337,16 @@ class ClusterCache:
             case kinds.NODES:
                 self._apply_to_world(change, "node")
             case kinds.QUEUES:
-                if triggers.of_queue(change.before) != triggers.of_queue(change.after):
+                if triggers.queue_fingerprint(change.before) != triggers.queue_fingerprint(
+                    change.after
+                ):
                     self._apply_to_world(change, "queue")
-                    self._review_all(self.world.jobs_of(change.key))
+                    self._update_all_waiting(self.world.jobs_of(change.key))
             case kinds.PRIORITY_CLASSES:
-                self._review_all(self._apply_to_world(change, "priority_class") or ())
-            case kinds.HYPER_NODES if triggers.of_hyper_node(
+                self._update_all_waiting(self._apply_to_world(change, "priority_class") or ())
+            case kinds.HYPER_NODES if triggers.hyper_node_fingerprint(
                 change.before
-            ) == triggers.of_hyper_node(change.after):
+            ) == triggers.hyper_node_fingerprint(change.after):
                 pass  # its status tells of it, and decides nothing
             case (
                 kinds.HYPER_NODES
@@ -353,17 +355,17 @@ class ClusterCache:
                 | kinds.DISRUPTION_BUDGETS
                 | kinds.NODE_SHARDS
             ):
-                self._surround(change)
-            case kind if kind in api_seen.CLAIMS:
-                if kind in claim_cache.WHAT:
-                    self.assumed.observe_claim(claim_cache.WHAT[kind], change.key)
-                self.claiming.follow(kind, change.key)
-                self._wake_for_waiting()
+                self._apply_cluster_resource(change)
+            case kind if kind in api_seen.CLAIM_KINDS:
+                if kind in claim_cache.ASSUMED_OBJECTS:
+                    self.assumed.observe_claim(claim_cache.ASSUMED_OBJECTS[kind], change.key)
+                self.claims.follow(kind, change.key)
+                self._request_session_if_waiting()
             case kinds.NAMESPACES:
                 there = change.after if isinstance(change.after, meta.Object) else None
                 labels = None if there is None else there.metadata.labels or {}
                 if self.world.label_namespace(change.key, labels):
-                    self._wake_for_waiting()
+                    self._request_session_if_waiting()
             case _:
                 pass
 
@@ -373,33 +375,33 @@ class ClusterCache:
             self.assumed.add_uid(change.after)
         self.assumed.observe_pod(change.key)
         if self._is_throttled and self.unanswered() < before:
-            self._wake()
+            self._request_session()
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
         """Returns what the world does."""
         after: Any = self.quarantine.state(change.kind, change.key)
-        self._wake_for_waiting()
+        self._request_session_if_waiting()
         if after is None:
             return getattr(self.world, f"remove_{kind}")(change.key)
         if isinstance(after, snapshot.Unknown):
-            return getattr(self.world, f"unread_{kind}")(change.key, after.reason)
+            return getattr(self.world, f"put_unreadable_{kind}")(change.key, after.reason)
         return getattr(self.world, f"put_{kind}")(after)
 
-    def _surround(self, change: snapshot.Change) -> None:
-        around, struct = self.world.surroundings, change.kind.struct
+    def _apply_cluster_resource(self, change: snapshot.Change) -> None:
+        cluster_resources, struct = self.world.auxiliary, change.kind.struct
         match self.quarantine.state(change.kind, change.key):
             case None:
-                around.remove(struct, change.key)
+                cluster_resources.remove(struct, change.key)
             case snapshot.Unknown(reason=reason):
-                around.lose(struct, change.key, reason)
+                cluster_resources.put_unreadable(struct, change.key, reason)
             case found:
-                around.put(found)
-        self._wake_for_waiting()
+                cluster_resources.put(found)
+        self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
         """Bring the job up to date with its PodGroup and our decisions."""
         found = self.quarantine.state(kinds.POD_GROUPS, key)
-        before = triggers.of_job(self.world.job(key))
+        before = triggers.job_fingerprint(self.world.job(key))
         match found:
             case scheduling.PodGroup():
                 at = found.metadata
@@ -409,81 +411,83 @@ class ClusterCache:
                 if reason and key not in self.world.frozen:
                     self.world.freeze(key, reason)
             case snapshot.Unknown(reason=reason):
-                self.world.unread_pod_group(key, reason)
+                self.world.put_unreadable_pod_group(key, reason)
             case _:
                 self.world.remove_pod_group(key)
-        after = triggers.of_job(self.world.job(key))
+        after = triggers.job_fingerprint(self.world.job(key))
         if before != after:
-            self._review(key)
-            if triggers.frees(before, after):
-                self._wake_for_waiting()
+            self._update_waiting(key)
+            if triggers.releases_reserved_room(before, after):
+                self._request_session_if_waiting()
         elif self.world.job(key) is None:
-            self._review(key)
+            self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
         """Bring the pod up to date with the snapshot and our decisions."""
         found = self.quarantine.state(kinds.PODS, key)
-        before = self._room_of(key)
-        group, known = self._group_of(key), triggers.of_task(self.world, key)
+        before = self._placement_of(key)
+        group, known = self._job_key_of(key), triggers.task_fingerprint(self.world, key)
         match found:
             case core.Pod():
                 uid = found.metadata.uid
                 bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
                 is_evicted = self.assumed.is_evicted(key, uid)
                 self.world.put_pod(
-                    found if bind is None else claim_cache.annotated(found, bind.annotations),
+                    found
+                    if bind is None
+                    else claim_cache.with_annotations(found, bind.annotations),
                     "" if bind is None else bind.node,
                     is_evicted=is_evicted,
                 )
             case snapshot.Unknown(reason=reason, node=where):
                 seen = self.snapshot.state(kinds.PODS, key)
-                pod = seen if isinstance(seen, core.Pod) else self._lost.get(key)
+                pod = seen if isinstance(seen, core.Pod) else self._last_readable.get(key)
                 uid = pod.metadata.uid if pod else ""
                 node = (
                     where or (pod.spec.node_name if pod else "") or self.assumed.node_of(key, uid)
                 )
                 is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
-                job = job_builder.job_of(pod) if pod is not None and is_ours else ""
-                self.world.lose_pod(key, reason, node, job)
+                job = job_builder.job_key_of(pod) if pod is not None and is_ours else ""
+                self.world.put_unreadable_pod(key, reason, node, job)
             case _:
                 self.world.remove_pod(key)
-        if before is not None and before != self._room_of(key):
-            self._wake_for_waiting()
-        if known != triggers.of_task(self.world, key):
-            for job in {group, self._group_of(key)} - {""}:
-                self._review(job)
+        if before is not None and before != self._placement_of(key):
+            self._request_session_if_waiting()
+        if known != triggers.task_fingerprint(self.world, key):
+            for job in {group, self._job_key_of(key)} - {""}:
+                self._update_waiting(job)
 
-    def _room_of(self, key: str) -> triggers.Room | None:
-        return triggers.room_of(self.world, key, with_status=self.evicts)
+    def _placement_of(self, key: str) -> triggers.PodPlacement | None:
+        return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)
 
-    def _group_of(self, key: str) -> str:
+    def _job_key_of(self, key: str) -> str:
         task, lost = self.world.tasks.get(key), self.world.lost.get(key)
         if task is not None:
             return task.job
-        return lost.job if lost is not None else self.world.flawed_job(key)
+        return lost.job if lost is not None else self.world.unreadable_pod_job(key)
 
     # Waiting and waking
 
-    def _review_all(self, keys: Iterable[str]) -> None:
+    def _update_all_waiting(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._review(key)
+            self._update_waiting(key)
 
-    def _review(self, key: str) -> None:
+    def _update_waiting(self, key: str) -> None:
         """Whether the gang waits, and whether a session can do something about it."""
         job = self.world.job(key)
         is_unreadable = job is None and ("podgroup", key) in self.world.problems
-        if is_unreadable or (job is not None and job_builder.waits(job)):
+        if is_unreadable or (job is not None and job_builder.needs_session(job)):
             self.waiting.add(key)
-            if job is None or triggers.can_act(job, self.explained.get(key)):
-                self._wake()
+            if job is None or triggers.is_actionable(job, self.explained.get(key)):
+                self._request_session()
         elif key in self.waiting:
             self.waiting.discard(key)
             if key in self.explained:
-                self._wake()
+                self._request_session()
 
-    def _wake(self) -> None:
-        self.wake(self._cause)  # without a cause, nothing has changed from outside
+    def _request_session(self) -> None:
+        self.request_session(self._cause)  # without a cause, nothing has changed from outside
 
-    def _wake_for_waiting(self) -> None:
+    def _request_session_if_waiting(self) -> None:
         if self.waiting:
-            self._wake()
+            self._request_session()

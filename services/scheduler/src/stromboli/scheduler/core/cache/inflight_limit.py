@@ -11,9 +11,9 @@ WINDOW = timedelta(seconds=10)
 """Age up to which outcomes count for the measured rate."""
 IDLE_AFTER = timedelta(seconds=0.25)
 """A longer gap between outcomes counts as this long: the controller was waiting for decisions."""
-ENOUGH = timedelta(seconds=1)
+MIN_SAMPLES = timedelta(seconds=1)
 """Busy time below which nothing is measured."""
-AHEAD_S = 2
+LOOKAHEAD_S = 2
 """Seconds of work that may be in flight."""
 
 
@@ -26,7 +26,7 @@ class InFlightLimit:
         self._busy = timedelta()
         self._last: datetime | None = None
 
-    def answered(self, at: datetime, tasks: int) -> None:
+    def record_outcome(self, at: datetime, tasks: int) -> None:
         """Note that this many binds and evictions were answered at this time."""
         gap = (
             timedelta()
@@ -44,6 +44,6 @@ class InFlightLimit:
 
     def limit(self, least: int) -> int:
         """How many tasks may be in flight: ``least``, or more if the measured rate allows it."""
-        if self._busy < ENOUGH:
+        if self._busy < MIN_SAMPLES:
             return least
-        return max(least, int(self._tasks / self._busy.total_seconds() * AHEAD_S))
+        return max(least, int(self._tasks / self._busy.total_seconds() * LOOKAHEAD_S))

@@ -113,6 +113,6 @@ def _of_entry(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
     decision = assumption.decision
     if not decision.is_answered:
         return Observation.WAITING
-    entered = decision.entered_version
+    entered = decision.enqueued_version
     is_seen = group.metadata.version >= entered if entered else has_entered(group)
     return Observation.SEEN if is_seen else Observation.WAITING

@@ -27,21 +27,21 @@ import msgspec
 from stromboli.scheduler.core.model import entities
 from stromboli.shared import errors, snapshot
 from stromboli.shared.api import kinds, meta
-from stromboli.shared.api import seen as api_seen
+from stromboli.shared.api import scheduling_view as api_seen
 
-MOST_FAILURES = 3
-MOST_BLAMED = 4
+MAX_FAILURES = 3
+MAX_SUSPECTS = 4
 """Objects that one failure may be blamed on: where more are at hand, none of them is special."""
 HISTORY = 20
 _REASON_CHARACTERS = 300
 
 Key = tuple[kinds.Kind[Any], str]
 _KINDS: Mapping[type[meta.Object], kinds.Kind[Any]] = {
-    kind.struct: kind for kind in api_seen.KINDS if kind is not kinds.PODS
+    kind.struct: kind for kind in api_seen.SCHEDULING_KINDS if kind is not kinds.PODS
 }
 
 
-class Isolated(msgspec.Struct, frozen=True):
+class IsolatedObject(msgspec.Struct, frozen=True):
     """An object that the core failed on. ``is_frozen``: a PodGroup that is still read."""
 
     kind: kinds.Kind[Any]
@@ -61,9 +61,9 @@ class Quarantine:
     """
 
     def __init__(self, seen: snapshot.Snapshot) -> None:
-        self.news: list[tuple[Isolated, Exception]] = []
+        self.news: list[tuple[IsolatedObject, Exception]] = []
         self._seen = seen
-        self._held: dict[Key, Isolated] = {}
+        self._held: dict[Key, IsolatedObject] = {}
         self._failures: dict[Key, tuple[str, int]] = {}
         self._history: deque[str] = deque(maxlen=HISTORY)
 
@@ -86,7 +86,7 @@ class Quarantine:
         """A line for each object that is left out."""
         return sorted(str(held) for held in self._held.values())
 
-    def follow(self, change: snapshot.Change) -> Isolated | None:
+    def follow(self, change: snapshot.Change) -> IsolatedObject | None:
         """An object changed. If it was left out, and did not fail too often, it is tried again:
         returns what it was left out for."""
         kind, key, after = change.kind, change.key, change.after
@@ -98,7 +98,7 @@ class Quarantine:
         is_same = isinstance(after, meta.Object) and after.metadata.uid == uid
         if not is_same:
             self._failures.pop((kind, key), None)
-        if not is_same or failures < MOST_FAILURES:
+        if not is_same or failures < MAX_FAILURES:
             return self._held.pop((kind, key), None)
         return None
 
@@ -110,7 +110,7 @@ class Quarantine:
             return False
         reason = f"internal error: {_described(error)}"
         is_frozen = by_session and kind == kinds.POD_GROUPS and held is None
-        isolated = Isolated(kind, key, found.metadata.uid, reason, is_frozen)
+        isolated = IsolatedObject(kind, key, found.metadata.uid, reason, is_frozen)
         before, failures = self._failures.get(at, ("", 0))
         self._failures[at] = (isolated.uid, failures + 1 if before == isolated.uid else 1)
         self._held[at] = isolated
@@ -125,7 +125,7 @@ class Quarantine:
         )
 
 
-def blamed(error: BaseException) -> tuple[Key, ...]:
+def suspects(error: BaseException) -> tuple[Key, ...]:
     """The objects that were worked on when the error was raised, by the innermost frame that has
     some: pods' groups first, as what is odd about a session is most often a job."""
     for frame in _frames(error):
@@ -135,7 +135,7 @@ def blamed(error: BaseException) -> tuple[Key, ...]:
                 found.setdefault(rank, {})[key] = None
         if found:
             best = tuple(found[min(found)])
-            return best if len(best) <= MOST_BLAMED else ()
+            return best if len(best) <= MAX_SUSPECTS else ()
     return ()
 
 
@@ -159,11 +159,11 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
     current: BaseException | None = error
     while current is not None and not any(current is each for each in chain):
         chain.append(current)
-        yield from reversed(list(_along(current.__traceback__)))
+        yield from reversed(list(_traceback_frames(current.__traceback__)))
         current = current.__cause__ or current.__context__
 
 
-def _along(trace: TracebackType | None) -> Iterator[FrameType]:
+def _traceback_frames(trace: TracebackType | None) -> Iterator[FrameType]:
     while trace is not None:
         yield trace.tb_frame
         trace = trace.tb_next

@@ -21,22 +21,22 @@ import msgspec
 
 from stromboli.scheduler.core.cache.assumptions import Decision
 
-LIMIT = timedelta(seconds=30)
+FIRST_WAIT = timedelta(seconds=30)
 """Age at which an open decision is published again: outcomes take milliseconds, and snapshots that
 are later than this count as stale."""
-LONGEST = timedelta(minutes=10)
+MAX_WAIT = timedelta(minutes=10)
 """Longest time between two publications."""
-MOST = 200
+MAX_PER_STEP = 200
 """Publications within ``LIMIT`` of decisions that the controller may still have in front of it."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Entry(msgspec.Struct, eq=False):
     decision: Decision
-    wait: timedelta = LIMIT
+    wait: timedelta = FIRST_WAIT
 
 
-class Schedule:
+class RepublicationSchedule:
     """Open decisions by the time at which they are published again. O(log open) per decision."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Schedule:
         for id_ in self._new:
             heapq.heappush(self._heap, (now + _first_wait(self._entries[id_]), id_))
         self._new.clear()
-        self._forget_before(now - LIMIT)
+        self._forget_before(now - FIRST_WAIT)
         return list(self._due(now, answered_below))
 
     @property
@@ -89,11 +89,11 @@ class Schedule:
                 continue
             decision = entry.decision
             if decision.offset >= answered_below and not _may_take_long(decision):
-                if len(self._recent) >= MOST:
-                    heapq.heappush(self._heap, (now + LIMIT, id_))
+                if len(self._recent) >= MAX_PER_STEP:
+                    heapq.heappush(self._heap, (now + FIRST_WAIT, id_))
                     continue
                 self._recent[id_] = now
-            entry.wait = min(entry.wait * 2, LONGEST)
+            entry.wait = min(entry.wait * 2, MAX_WAIT)
             heapq.heappush(self._heap, (now + entry.wait, id_))
             yield decision
 

@@ -8,11 +8,11 @@ from stromboli.shared import snapshot
 from stromboli.shared.api import scheduling, topology
 from stromboli.shared.messages import scheduling as messages
 
-_PROMISING = ("Inqueue", "Running")
+_RESERVING_PHASES = ("Inqueue", "Running")
 """Phases in which a job's minimum resources count as awaited."""
 
 
-class Room(NamedTuple):
+class PodPlacement(NamedTuple):
     """What a pod takes of which node. Without a shape nobody knows how much."""
 
     node: str
@@ -21,7 +21,9 @@ class Room(NamedTuple):
     is_going: bool
 
 
-def room_of(of: cluster_model.ClusterModel, key: str, *, with_status: bool) -> Room | None:
+def placement_of(
+    of: cluster_model.ClusterModel, key: str, *, with_status: bool
+) -> PodPlacement | None:
     """What the pod takes; None for nothing. ``with_status``: whether it matters how it runs."""
     task = of.tasks.get(key)
     if task is not None:
@@ -29,12 +31,12 @@ def room_of(of: cluster_model.ClusterModel, key: str, *, with_status: bool) -> R
             return None
         status = task.status if with_status else None
         is_going = task.status is entities.Status.RELEASING
-        return Room(task.node, task.task_class.shape, status, is_going)
-    node = of.unread_place(key)
-    return Room(node, None, None, is_going=False) if node else None
+        return PodPlacement(task.node, task.task_class.shape, status, is_going)
+    node = of.unreadable_pod_node(key)
+    return PodPlacement(node, None, None, is_going=False) if node else None
 
 
-def of_task(of: cluster_model.ClusterModel, key: str) -> tuple[object, ...]:
+def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, ...]:
     """What of a pod its job's decisions depend on: not what is only told of it."""
     task = of.tasks.get(key)
     if task is None:
@@ -45,19 +47,19 @@ def of_task(of: cluster_model.ClusterModel, key: str) -> tuple[object, ...]:
     return (*known, task.task_class, task.is_gated, made)
 
 
-def of_queue(state: snapshot.State) -> object:
+def queue_fingerprint(state: snapshot.State) -> object:
     """What of a queue decisions depend on: its numbers, which every session changes, are told."""
     if not isinstance(state, scheduling.Queue):
         return state
     return (state.metadata.uid, state.metadata.annotations, state.spec, state.status.state)
 
 
-def of_hyper_node(state: snapshot.State) -> object:
+def hyper_node_fingerprint(state: snapshot.State) -> object:
     """What of a HyperNode decisions depend on: its status is only told."""
     return state.spec if isinstance(state, topology.HyperNode) else state
 
 
-class Seen(NamedTuple):
+class JobFingerprint(NamedTuple):
     """What of a job decisions depend on, its tasks aside."""
 
     uid: str
@@ -66,20 +68,20 @@ class Seen(NamedTuple):
     spec: scheduling.PodGroupSpec
 
 
-def of_job(job: entities.Job | None) -> Seen | None:
+def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
     """What of the job decisions depend on."""
     if job is None:
         return None
     group = job.pod_group
-    return Seen(group.metadata.uid, job.is_going, job.phase, group.spec)
+    return JobFingerprint(group.metadata.uid, job.is_going, job.phase, group.spec)
 
 
-def frees(before: Seen | None, after: Seen | None) -> bool:
+def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint | None) -> bool:
     """Whether others may get what was promised to the job."""
-    return before is not None and before.phase in _PROMISING and before != after
+    return before is not None and before.phase in _RESERVING_PHASES and before != after
 
 
-def can_act(job: entities.Job, told: messages.PodGroupExplained | None) -> bool:
+def is_actionable(job: entities.Job, told: messages.PodGroupExplained | None) -> bool:
     """Whether a session may do something about a waiting job, or has something new to say."""
     if job.frozen or job.is_pending:
         return True

@@ -28,7 +28,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, resource_vectors
 
-STEADY = frozenset(
+NODE_ONLY_PLUGINS = frozenset(
     {
         "priority",
         "gang",
@@ -43,8 +43,8 @@ STEADY = frozenset(
     }
 )
 """Plugins whose answers change only with what is compared here."""
-ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
-FULL_LOOK = timedelta(seconds=10)
+NODE_ONLY_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
+FULL_RETRY_INTERVAL = timedelta(seconds=10)
 """So old may the numbers in an explanation be while others come and go."""
 
 
@@ -56,39 +56,41 @@ class _Baseline(msgspec.Struct, frozen=True, eq=False):
     future_idle: resource_vectors.Table
 
 
-Vain: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
+BlockingClasses: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
 """Job -> the classes of its tasks for which there is no room, and without which it cannot begin."""
 
 
-def vain(closed: session.Session) -> Vain:
+def find_unschedulable(closed: session.Session) -> BlockingClasses:
     """Whom a session tried in vain, as its plugins say. O(jobs that it looked at), and a few passes
     over the nodes for each class."""
-    if not _is_steady(closed.configuration):
+    if not _depends_on_nodes_only(closed.configuration):
         return {}
     decided = {*closed.decisions.admitted, *closed.untried}
     found = {
-        job.key: _blocking(closed, job) for job in closed.waiting_jobs() if job.key not in decided
+        job.key: _blocking_classes(closed, job)
+        for job in closed.waiting_jobs()
+        if job.key not in decided
     }
     return {key: blocking for key, blocking in found.items() if blocking}
 
 
-class Parking:
+class UnschedulableGangs:
     """Who is parked, and by which classes of tasks."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, tuple[entities.TaskClass, ...]] = {}
+        self._blocking_by_job: dict[str, tuple[entities.TaskClass, ...]] = {}
         self._requests: dict[int, resource_vectors.Vector] = {}
         self._baseline: _Baseline | None = None
         self._configured: configuration.Configuration | None = None
         self._epoch = -1
-        self._looked_at: datetime | None = None
+        self._full_retry_at: datetime | None = None
 
     @property
     def jobs(self) -> frozenset[str]:
         """Who is parked, as of the last session."""
-        return frozenset(self._parked)
+        return frozenset(self._blocking_by_job)
 
-    def leave_aside(
+    def skip_unschedulable(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
         """Tell the world which jobs the next session need not look at. O(parked classes x rows
@@ -96,58 +98,61 @@ class Parking:
         changed = set(of.changed)
         of.settle()
         renewed, of.renewed = of.renewed, set()
-        is_old = self._looked_at is None or not now - FULL_LOOK < self._looked_at <= now
+        is_old = (
+            self._full_retry_at is None
+            or not now - FULL_RETRY_INTERVAL < self._full_retry_at <= now
+        )
         is_same = self._epoch == of.epoch and self._configured is configured
         baseline = self._baseline
         if baseline is None or baseline.names is not of.nodes.names or is_old or not is_same:
-            self._forget(of, configured, now)
+            self._reset(of, configured, now)
             return
-        for key in changed & self._parked.keys():
-            del self._parked[key]
-        rows = _grown(of, baseline, renewed)
+        for key in changed & self._blocking_by_job.keys():
+            del self._blocking_by_job[key]
+        rows = _rows_with_more_room(of, baseline, renewed)
         if rows.size:
             future = of.nodes.future_idle[:, rows]
             fits = {
-                number: bool(resource_vectors.covered(request, future).any())
+                number: bool(resource_vectors.fits(request, future).any())
                 for number, request in self._requests.items()
             }
-            self._parked = {
+            self._blocking_by_job = {
                 key: classes
-                for key, classes in self._parked.items()
+                for key, classes in self._blocking_by_job.items()
                 if not any(fits[each.number] for each in classes)
             }
-        of.aside = frozenset(self._parked.keys() & of.jobs.keys())
+        of.aside = frozenset(self._blocking_by_job.keys() & of.jobs.keys())
 
-    def note(self, closed: session.Session, vain: Vain) -> None:
+    def note(self, closed: session.Session, blocking_classes: BlockingClasses) -> None:
         """A session has ended, and its changes are not taken back yet: park whom it tried in vain.
         A few passes over the nodes."""
         nodes = closed.nodes
         self._baseline = _Baseline(nodes.names, nodes.idle.copy(), nodes.future_idle)
-        if not _is_steady(closed.configuration):
-            self._parked.clear()
+        if not _depends_on_nodes_only(closed.configuration):
+            self._blocking_by_job.clear()
             return
-        self._parked |= vain
+        self._blocking_by_job |= blocking_classes
         self._requests = {
             each.number: resource_vectors.vector(closed.resources, each.shape.request)
-            for each in {kind for classes in self._parked.values() for kind in classes}
+            for each in {kind for classes in self._blocking_by_job.values() for kind in classes}
         }
-        if closed.world.aside and self._looked_at is not None:
-            closed.look_again(self._looked_at + FULL_LOOK)
+        if closed.world.aside and self._full_retry_at is not None:
+            closed.request_session_at(self._full_retry_at + FULL_RETRY_INTERVAL)
 
-    def _forget(
+    def _reset(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
-        self._parked.clear()
+        self._blocking_by_job.clear()
         of.aside = frozenset()
-        self._epoch, self._configured, self._looked_at = of.epoch, configured, now
+        self._epoch, self._configured, self._full_retry_at = of.epoch, configured, now
 
 
-def _is_steady(configured: configuration.Configuration) -> bool:
+def _depends_on_nodes_only(configured: configuration.Configuration) -> bool:
     names = {options.name for tier in configured.tiers for options in tier}
-    return names <= STEADY and ACTIONS.issuperset(configured.actions)
+    return names <= NODE_ONLY_PLUGINS and NODE_ONLY_ACTIONS.issuperset(configured.actions)
 
 
-def _grown(
+def _rows_with_more_room(
     of: cluster_model.ClusterModel, before: _Baseline, renewed: Iterable[str]
 ) -> npt.NDArray[np.intp]:
     nodes = of.nodes
@@ -160,7 +165,7 @@ def _grown(
     return np.flatnonzero(grown)
 
 
-def _blocking(closed: session.Session, job: entities.Job) -> tuple[entities.TaskClass, ...]:
+def _blocking_classes(closed: session.Session, job: entities.Job) -> tuple[entities.TaskClass, ...]:
     """The classes without which the job cannot begin and for which there is no room; none if it may
     begin for another reason than that some node has more."""
     errors = job.fit_errors.values()
@@ -170,7 +175,7 @@ def _blocking(closed: session.Session, job: entities.Job) -> tuple[entities.Task
         or job.is_pending
         or job.problems
         or job.frozen
-        or job.domain_error
+        or job.topology_error
         or job.pod_group.spec.network_topology is not None
     )
     if not (was_tried and is_plain):
@@ -181,7 +186,7 @@ def _blocking(closed: session.Session, job: entities.Job) -> tuple[entities.Task
     for task in job.unplaced:
         if not task.is_gated:
             like.setdefault(task.task_class, []).append(task)
-    if not all(_hangs_on_nodes_alone(closed, same) for same in like.values()):
+    if not all(_are_decided_by_nodes(closed, same) for same in like.values()):
         return ()
     if len(like) == 1:
         return tuple(like)
@@ -190,11 +195,14 @@ def _blocking(closed: session.Session, job: entities.Job) -> tuple[entities.Task
     return tuple(nowhere) if nowhere and job.ready + others < job.min_available else ()
 
 
-def _hangs_on_nodes_alone(closed: session.Session, same: Sequence[entities.Task]) -> bool:
-    return not (any(_is_special(task) for task in same) or closed.finder.verdict(same[0]).is_alone)
+def _are_decided_by_nodes(closed: session.Session, same: Sequence[entities.Task]) -> bool:
+    return not (
+        any(_needs_more_than_nodes(task) for task in same)
+        or closed.finder.filter_result(same[0]).is_alone
+    )
 
 
-def _is_special(task: entities.Task) -> bool:
+def _needs_more_than_nodes(task: entities.Task) -> bool:
     return bool(
         task.is_best_effort
         or task.pod.status.nominated_node_name
@@ -203,5 +211,5 @@ def _is_special(task: entities.Task) -> bool:
 
 
 def _fits_somewhere(closed: session.Session, task: entities.Task) -> bool:
-    verdict = closed.finder.verdict(task)
-    return bool((verdict.passed & closed.finder.fits_future(task)).any())
+    filter_result = closed.finder.filter_result(task)
+    return bool((filter_result.passed & closed.finder.fits_future(task)).any())

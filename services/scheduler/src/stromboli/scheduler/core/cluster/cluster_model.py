@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from stromboli.scheduler.core.cluster import cluster_resources, pod_index, priority_classes
+from stromboli.scheduler.core.cluster import auxiliary_objects, pod_index, priority_classes
 from stromboli.scheduler.core.model import (
     entities,
     job_builder,
@@ -29,7 +29,7 @@ from stromboli.shared.api import core, scheduling
 T = TypeVar("T")
 
 
-class Lost(msgspec.Struct, frozen=True):
+class UnreadablePod(msgspec.Struct, frozen=True):
     """A pod that cannot be read. ``node`` and ``job``: as far as they were ever known."""
 
     reason: str
@@ -53,8 +53,8 @@ class ClusterModel:
         self.jobs: dict[str, entities.Job] = {}
         self.outside: dict[str, entities.Job] = {}
         self.queues: dict[str, entities.Queue] = {}
-        self.surroundings = cluster_resources.ClusterResources()
-        self.census = pod_index.Census()
+        self.auxiliary = auxiliary_objects.AuxiliaryObjects()
+        self.pod_index = pod_index.PodIndex()
         self.books = queue_usage.QueueUsage(len(self.resources.names))
         self.changed: set[str] = set()
         self.aside: frozenset[str] = frozenset()
@@ -67,10 +67,10 @@ class ClusterModel:
         """(kind, key) -> what is wrong with the object."""
         self.tasks: dict[str, entities.Task] = {}
         """Pod -> its task, foreign pods on nodes included."""
-        self.lost: dict[str, Lost] = {}
+        self.lost: dict[str, UnreadablePod] = {}
         self._scheduler_names = scheduler_names
         self.default_queue = default_queue
-        self._classes = task_classes.Classes(self.resources)
+        self._classes = task_classes.TaskClassIndex(self.resources)
         self._requests: WeakKeyDictionary[requirements.PodRequirements, job_builder.Request] = (
             WeakKeyDictionary()
         )
@@ -95,9 +95,9 @@ class ClusterModel:
         """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
         moved = self.nodes.settle()
         if moved is not None:
-            self.census.rearrange(moved.sources)
+            self.pod_index.reorder_rows(moved.sources)
             for name in moved.coming:
-                self._arrive(name, self.nodes.rows[name])
+                self._add_parked_pods(name, self.nodes.rows[name])
         for key in self.changed:
             job = self.jobs.get(key)
             if job is None:
@@ -105,13 +105,13 @@ class ClusterModel:
                 self._waiting.discard(key)
             else:
                 self.books.put(job)
-                if job_builder.waits(job):
+                if job_builder.needs_session(job):
                     self._waiting.add(key)
                 else:
                     self._waiting.discard(key)
         self.nodes.touched.clear()
 
-    def take_waiting(self) -> list[str]:
+    def take_pending_jobs(self) -> list[str]:
         """Settle; the jobs that a session looks at: those with something to do, and those that
         changed since the last time, but not those ``aside``. In the order of keys."""
         self.settle()
@@ -123,11 +123,11 @@ class ClusterModel:
         """The job, whether its queue is there or not."""
         return self.jobs.get(key) or self.outside.get(key)
 
-    def flawed_job(self, pod: str) -> str:
+    def unreadable_pod_job(self, pod: str) -> str:
         """The PodGroup that a pod without a task names, as last known; empty for none."""
         return self._at.get(pod, ("", ""))[0]
 
-    def unread_place(self, pod: str) -> str:
+    def unreadable_pod_node(self, pod: str) -> str:
         """The node where a pod lies of which nobody knows what it takes; empty for none."""
         return self._at.get(pod, ("", ""))[1]
 
@@ -146,12 +146,12 @@ class ClusterModel:
     def put_node(self, node: core.Node) -> None:
         """A node as it is now."""
         with contextlib.suppress(ValueError):  # the table says what is wrong with it
-            self.resources.amounts(requirements.has(node))
+            self.resources.amounts(requirements.node_allocatable(node))
         self._widen()
         self.renewed.add(node.metadata.name)
         self.nodes.put(node)
 
-    def unread_node(self, name: str, reason: str) -> None:
+    def put_unreadable_node(self, name: str, reason: str) -> None:
         """The node is there and cannot be read: nothing is placed on it."""
         self.nodes.unknown(name, reason)
 
@@ -160,15 +160,15 @@ class ClusterModel:
         row = self.nodes.rows.get(name)
         if row is not None:
             for task in self.nodes.tasks[row].values():
-                self.census.take(task, row)
+                self.pod_index.take(task, row)
         parked = self.nodes.remove_node(name)
         if parked:
             self._parked.setdefault(name, {}).update(parked)
 
-    def _arrive(self, name: str, row: int) -> None:
+    def _add_parked_pods(self, name: str, row: int) -> None:
         for task in self._parked.pop(name, {}).values():
             self.nodes.add((task,), (row,))
-            self.census.put(task, row)
+            self.pod_index.put(task, row)
         self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(name)))
 
     # Pods -----------------------------------------------------------------------------------
@@ -183,10 +183,10 @@ class ClusterModel:
             if not new.isdisjoint(task.pod.metadata.labels or ()):
                 row = self.nodes.rows.get(task.node) if task.status in entities.ON_NODE else None
                 if row is not None:
-                    self.census.take(task, row)
+                    self.pod_index.take(task, row)
                 task.task_class = self._classes.of(task.pod)
                 if row is not None:
-                    self.census.put(task, row)
+                    self.pod_index.put(task, row)
 
     def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
         """A pod as it is now. ``assumed_node``: where a decision puts it that nobody refused;
@@ -194,14 +194,14 @@ class ClusterModel:
         key = pod.metadata.key
         self.remove_pod(key)
         self.select(pod)
-        job = job_builder.job_of(pod) if self._is_ours(pod) else ""
+        job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
         try:
             task_class = self._classes.of(pod)
         except ValueError as error:
-            self._put_flawed(pod, job, pod.spec.node_name or assumed_node, str(error))
+            self._put_invalid_pod(pod, job, pod.spec.node_name or assumed_node, str(error))
             return
         self._widen()
-        task = job_builder.task(pod, task_class, *self._request(task_class.shape))
+        task = job_builder.build_task(pod, task_class, *self._request(task_class.shape))
         task.job = job
         if assumed_node and task.status is entities.Status.PENDING:
             task.status, task.node = entities.Status.BINDING, assumed_node
@@ -212,21 +212,21 @@ class ClusterModel:
             return
         self.tasks[key] = task
         if is_placed:
-            self._lay(task)
+            self._add_to_node(task)
         if job:
             self._members.setdefault(job, {})[key] = task
             found = self.job(job)
             if found is not None:
-                job_builder.join(found, task)
+                job_builder.add_task(found, task)
             self.changed.add(job)
 
-    def lose_pod(self, key: str, reason: str, node: str, job: str) -> None:
+    def put_unreadable_pod(self, key: str, reason: str, node: str, job: str) -> None:
         """A pod that is there and cannot be read. ``node`` and ``job``: as last known.
 
         What it takes of the node is unknown, and whether the job is whole.
         """
         self.remove_pod(key)
-        self.lost[key] = Lost(reason, node, job)
+        self.lost[key] = UnreadablePod(reason, node, job)
         self._lost_of.setdefault(job, {})[key] = key
         self._at[key] = (job, node)
         self._block(key, node)
@@ -237,12 +237,12 @@ class ClusterModel:
         task = self.tasks.pop(key, None)
         if task is not None:
             if task.node and task.status in entities.ON_NODE:
-                self._lift(task)
+                self._remove_from_node(task)
             if task.job:
                 self._part(self._members, task.job, key)
                 found = self.job(task.job)
                 if found is not None:
-                    job_builder.leave(found, task)
+                    job_builder.remove_task(found, task)
                 self.changed.add(task.job)
         job, node = self._at.pop(key, ("", ""))
         if self.lost.pop(key, None) is not None:
@@ -258,10 +258,10 @@ class ClusterModel:
                 found.problems.pop(key, None)
             self._review(job)
 
-    def _put_flawed(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
+    def _put_invalid_pod(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
         key = pod.metadata.key
         self.problems["pod", key] = f"pod {key}: {problem}"
-        has_ended = job_builder.status(pod) in entities.COMPLETED
+        has_ended = job_builder.task_status(pod) in entities.COMPLETED
         self._at[key] = (job, "" if has_ended else node)
         if not has_ended:
             self._block(key, node)
@@ -277,23 +277,23 @@ class ClusterModel:
 
     def _request(self, shape: requirements.PodRequirements) -> job_builder.Request:
         if shape not in self._requests:
-            self._requests[shape] = job_builder.request(self.resources, shape)
+            self._requests[shape] = job_builder.request_vectors(self.resources, shape)
         return self._requests[shape]
 
-    def _lay(self, task: entities.Task) -> None:
+    def _add_to_node(self, task: entities.Task) -> None:
         row = self.nodes.rows.get(task.node)
         if row is None:
             self._parked.setdefault(task.node, {})[task.key] = task
         else:
             self.nodes.add((task,), (row,))
-            self.census.put(task, row)
+            self.pod_index.put(task, row)
 
-    def _lift(self, task: entities.Task) -> None:
+    def _remove_from_node(self, task: entities.Task) -> None:
         row = self.nodes.rows.get(task.node)
         if row is None:
             self._part(self._parked, task.node, task.key)
         else:
-            self.census.take(task, row)
+            self.pod_index.take(task, row)
             self.nodes.remove((task,), (row,))
 
     def _block(self, key: str, node: str) -> None:
@@ -318,7 +318,7 @@ class ClusterModel:
         phase = group.status.phase
         if is_enqueued and phase in ("", "Pending"):
             phase = "Inqueue"
-        if before is not None and job_builder.is_as_before(before.pod_group, group):
+        if before is not None and job_builder.differs_only_in_status(before.pod_group, group):
             before.pod_group = group
             before.phase = phase
             before.conditions = list(group.status.conditions)
@@ -326,25 +326,25 @@ class ClusterModel:
             return
         self.remove_pod_group(key)
         try:
-            self.resources.ask(job_builder.minimum(group) or {})
+            self.resources.ask(job_builder.minimum_request(group) or {})
         except ValueError as error:
             self.problems["podgroup", key] = str(error)
             return
         self._widen()
         named = group.spec.priority_class_name
-        found = job_builder.job(
+        found = job_builder.build_job(
             group, self.resources, self._priorities.value(named), self.default_queue
         )
         self._priorities.enter(key, named)
         found.phase = phase
         found.problems.update(self._flawed.get(key, {}))
         for task in self._members.get(key, {}).values():
-            job_builder.join(found, task)
+            job_builder.add_task(found, task)
         self._by_queue.setdefault(found.queue, set()).add(key)
         (self.jobs if found.queue in self.queues else self.outside)[key] = found
         self._review(key)
 
-    def unread_pod_group(self, key: str, reason: str) -> None:
+    def put_unreadable_pod_group(self, key: str, reason: str) -> None:
         """A PodGroup that is there and cannot be read: there is no job that could be decided on."""
         self.remove_pod_group(key)
         self.problems["podgroup", key] = f"PodGroup {key}: {reason}"
@@ -384,7 +384,7 @@ class ClusterModel:
 
     def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """A namespace with its labels, None if it is gone; whether that is news."""
-        known = self.surroundings.namespace_labels
+        known = self.auxiliary.namespace_labels
         if known.get(name) == labels:
             return False
         self.epoch += 1
@@ -392,7 +392,7 @@ class ClusterModel:
             del known[name]
         else:
             known[name] = labels
-        self.census.label_namespaces(known)
+        self.pod_index.label_namespaces(known)
         return True
 
     # Queues and priorities ------------------------------------------------------------------
@@ -407,7 +407,7 @@ class ClusterModel:
         self.epoch += 1
         self.problems.pop(("queue", name), None)
         try:
-            found = job_builder.queue(queue)
+            found = job_builder.build_queue(queue)
         except ValueError as error:
             self.remove_queue(name)
             self.problems["queue", name] = str(error)
@@ -420,7 +420,7 @@ class ClusterModel:
         if is_new:
             self._move(name, self.outside, self.jobs)
 
-    def unread_queue(self, name: str, reason: str) -> None:
+    def put_unreadable_queue(self, name: str, reason: str) -> None:
         """A queue that is there and cannot be read: its jobs wait."""
         self.remove_queue(name)
         self.problems["queue", name] = f"queue {name} cannot be read: {reason}"
@@ -434,17 +434,17 @@ class ClusterModel:
 
     def put_priority_class(self, found: core.PriorityClass) -> list[str]:
         """A priority class as it is now; the jobs that it concerns."""
-        return self._rank(self._priorities.put(found))
+        return self._update_priorities(self._priorities.put(found))
 
-    def unread_priority_class(self, name: str, reason: str) -> list[str]:
+    def put_unreadable_priority_class(self, name: str, reason: str) -> list[str]:
         """A class that is there and cannot be read: the jobs that name it are frozen."""
-        return self._rank(self._priorities.lose(name, reason))
+        return self._update_priorities(self._priorities.put_unreadable(name, reason))
 
     def remove_priority_class(self, name: str) -> list[str]:
         """The class is gone; the jobs that it concerned."""
-        return self._rank(self._priorities.remove(name))
+        return self._update_priorities(self._priorities.remove(name))
 
-    def default_to(self, queue: str) -> None:
+    def set_default_queue(self, queue: str) -> None:
         """Jobs that name no queue are in this one from now on."""
         if queue == self.default_queue:
             return
@@ -457,7 +457,7 @@ class ClusterModel:
                 self.put_pod_group(found.pod_group)
                 self.jobs.get(found.key, found).phase = phase
 
-    def _rank(self, concerned: list[str]) -> list[str]:
+    def _update_priorities(self, concerned: list[str]) -> list[str]:
         self.epoch += 1
         for key in concerned:
             found = self.job(key)
@@ -482,16 +482,16 @@ class ClusterModel:
             return
         self._width = width
         self.epoch += 1
-        self.nodes.widen()
-        self.books.widen(width)
+        self.nodes.resize()
+        self.books.resize(width)
         self._requests.clear()
         for task in self.tasks.values():
-            task.request, task.summand = self._request(task.task_class.shape)
+            task.request, task.request_sum = self._request(task.task_class.shape)
         for found in (*self.jobs.values(), *self.outside.values()):
-            found.allocated = resource_vectors.widened_sum(found.allocated, width)
-            found.total_request = resource_vectors.widened_sum(found.total_request, width)
+            found.allocated = resource_vectors.resized_sum(found.allocated, width)
+            found.total_request = resource_vectors.resized_sum(found.total_request, width)
             if found.min_request is not None:
-                found.min_request = resource_vectors.widened(found.min_request, width)
+                found.min_request = resource_vectors.resized(found.min_request, width)
 
     def _part(self, groups: dict[str, dict[str, T]], of: str, key: str) -> None:
         if of in groups:

@@ -16,7 +16,7 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
     memory: Mapping[str, float] = {}
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredUsage(msgspec.Struct, frozen=True):
     """Measured use of nodes by name, as it was ``at`` that time."""
 
     at: datetime

@@ -17,37 +17,37 @@ DEVICE_CLASS = "deviceclass/"
 """Begins the names by which queues limit devices."""
 
 
-class Needed(msgspec.Struct, frozen=True):
+class PodClaims(msgspec.Struct, frozen=True):
     """Claims of a pod, by key. ``problem``: why the pod cannot be placed yet, empty if it can."""
 
     claims: tuple[resource.ResourceClaim, ...] = ()
     problem: str = ""
 
 
-_NOTHING = Needed()
+_NOTHING = PodClaims()
 
 
-class Claims:
+class ClaimIndex:
     """The claims of a cluster, by ``namespace/name``."""
 
     def __init__(self, given: cluster_objects.Cluster) -> None:
         self.by_key = {claim.metadata.key: claim for claim in given.resource_claims}
 
-    def of(self, task: entities.Task) -> Needed:
+    def of(self, task: entities.Task) -> PodClaims:
         """The claims of a task."""
         if not task.pod.spec.resource_claims:
             return _NOTHING
         found = []
         for name, key in self._keys(task):
             if not key:
-                return Needed(problem=f"resource claim {name} of the pod is not made yet")
+                return PodClaims(problem=f"resource claim {name} of the pod is not made yet")
             claim = self.by_key.get(key)
             if claim is None:
-                return Needed(problem=f'could not find resourceclaim "{key.partition("/")[2]}"')
+                return PodClaims(problem=f'could not find resourceclaim "{key.partition("/")[2]}"')
             if claim.metadata.deletion_timestamp is not None:
-                return Needed(problem=f'resourceclaim "{claim.metadata.name}" is being deleted')
+                return PodClaims(problem=f'resourceclaim "{claim.metadata.name}" is being deleted')
             found.append(claim)
-        return Needed(tuple(found))
+        return PodClaims(tuple(found))
 
     def _keys(self, task: entities.Task) -> Iterator[tuple[str, str]]:
         """(name in the pod, the claim's key or nothing)."""
@@ -81,7 +81,7 @@ def has_claims(pod: core.Pod) -> bool:
     )
 
 
-def demand(claim: resource.ResourceClaim) -> units.Amounts:
+def device_request(claim: resource.ResourceClaim) -> units.Amounts:
     """How many devices of each class, as ``deviceclass/<class>``, and how much of their capacity,
     as ``<dimension>.deviceclass/<class>``, in the unit of such a resource.
 

@@ -22,36 +22,36 @@ class PodAffinityIndex:
     ``put`` and ``take`` follow placements and evictions. Rows are those of ``nodes.Nodes``.
     """
 
-    def __init__(self, table: nodes.Nodes, known: pod_index.Census) -> None:
+    def __init__(self, table: nodes.Nodes, known: pod_index.PodIndex) -> None:
         self.table = table
         self._census = known
         self._wishes: dict[int, pod_terms.AffinityTerms] = {}
         self._tallies: dict[tuple[pod_terms.Matcher, ...], Counts] = {}
         self._carried_away: dict[pod_terms.Term, Counts] | None = None
         self._carried_likes: dict[tuple[int, pod_terms.Term], Counts] | None = None
-        self._moves: list[tuple[pod_index.Placed, list[int], int]] = []
+        self._moves: list[tuple[pod_index.PodKind, list[int], int]] = []
         """(pods of one kind, the row of each, 1 or -1)."""
-        self._followed: dict[pod_index.Placed, list[Counts]] = {}
+        self._followed: dict[pod_index.PodKind, list[Counts]] = {}
         """Every vector in which pods of that kind are counted."""
 
     @property
-    def carried_away(self) -> dict[pod_terms.Term, Counts]:
+    def anti_affinity_carriers(self) -> dict[pod_terms.Term, Counts]:
         """Term of anti-affinity -> pods that carry it, per node."""
         if self._carried_away is None:
-            self._carried_away = _copied(self._census.carried_away)
+            self._carried_away = _copied(self._census.anti_affinity_carriers)
             for placed, rows, change in self._moves:
-                for term in self.wishes(placed.task_class).away:
+                for term in self.affinity_terms(placed.task_class).required_anti_affinity:
                     np.add.at(self._vector(self._carried_away, term), rows, change)
             self._followed.clear()
         return self._carried_away
 
     @property
-    def carried_likes(self) -> dict[tuple[int, pod_terms.Term], Counts]:
+    def preference_carriers(self) -> dict[tuple[int, pod_terms.Term], Counts]:
         """Weighted term of a preference -> pods that carry it, per node."""
         if self._carried_likes is None:
-            self._carried_likes = _copied(self._census.carried_likes)
+            self._carried_likes = _copied(self._census.preference_carriers)
             for placed, rows, change in self._moves:
-                for like in self.wishes(placed.task_class).likes:
+                for like in self.affinity_terms(placed.task_class).preferences:
                     np.add.at(self._vector(self._carried_likes, like), rows, change)
             self._followed.clear()
         return self._carried_likes
@@ -64,11 +64,11 @@ class PodAffinityIndex:
         """They do not any more, or are on their way out."""
         self._move_all(tasks, -1)
 
-    def wishes(self, task_class: entities.TaskClass) -> pod_terms.AffinityTerms:
+    def affinity_terms(self, task_class: entities.TaskClass) -> pod_terms.AffinityTerms:
         """What pods of the class want of their neighbours."""
         found = self._wishes.get(task_class.number)
         if found is None:
-            found = self._wishes[task_class.number] = pod_terms.wishes(task_class)
+            found = self._wishes[task_class.number] = pod_terms.affinity_terms(task_class)
         return found
 
     def counts(self, *matchers: pod_terms.Matcher) -> Counts:
@@ -77,21 +77,21 @@ class PodAffinityIndex:
         if tally is None:
             tally = self._tallies[matchers] = self._census.counts(matchers).copy()
             for placed, rows, change in self._moves:
-                if self._census.means(matchers, placed):
+                if self._census.matches_pod(matchers, placed):
                     np.add.at(tally, rows, change)
             self._followed.clear()
         return tally
 
-    def means(self, matcher: pod_terms.Matcher, task_class: entities.TaskClass) -> bool:
+    def matches_pod(self, matcher: pod_terms.Matcher, task_class: entities.TaskClass) -> bool:
         """Whether pods of the class, alive, are meant."""
-        return self._census.means((matcher,), pod_index.Placed(task_class, alive=True))
+        return self._census.matches_pod((matcher,), pod_index.PodKind(task_class, alive=True))
 
     def places(self, key: str) -> tuple[npt.NDArray[np.int32], int]:
         """Each node's place under a topology key (-1 for none), and how many places there are."""
         codes, values = self.table.labelled.label_codes(key)
         return codes, len(values)
 
-    def by_place(self, key: str, counts: Counts) -> Counts:
+    def domain_totals(self, key: str, counts: Counts) -> Counts:
         """For every node the sum over all nodes of its place; 0 for nodes without a place."""
         codes, size = self.places(key)
         has = codes >= 0
@@ -109,10 +109,10 @@ class PodAffinityIndex:
                 rows[task.pod.metadata.deletion_timestamp is None].append(row)
         for is_alive in (False, True):
             if rows[is_alive]:
-                placed = pod_index.Placed(tasks[0].task_class, is_alive)
+                placed = pod_index.PodKind(tasks[0].task_class, is_alive)
                 self._move(placed, rows[is_alive], change)
 
-    def _move(self, placed: pod_index.Placed, rows: list[int], change: int) -> None:
+    def _move(self, placed: pod_index.PodKind, rows: list[int], change: int) -> None:
         self._moves.append((placed, rows, change))
         followed = self._followed.get(placed)
         if followed is None:
@@ -120,16 +120,16 @@ class PodAffinityIndex:
         for counts in followed:
             np.add.at(counts, rows, change)
 
-    def _vectors(self, placed: pod_index.Placed) -> Iterable[Counts]:
+    def _vectors(self, placed: pod_index.PodKind) -> Iterable[Counts]:
         for matchers, tally in self._tallies.items():
-            if self._census.means(matchers, placed):
+            if self._census.matches_pod(matchers, placed):
                 yield tally
-        wishes = self.wishes(placed.task_class)
+        affinity_terms = self.affinity_terms(placed.task_class)
         if self._carried_away is not None:
-            for term in wishes.away:
+            for term in affinity_terms.required_anti_affinity:
                 yield self._vector(self._carried_away, term)
         if self._carried_likes is not None:
-            for like in wishes.likes:
+            for like in affinity_terms.preferences:
                 yield self._vector(self._carried_likes, like)
 
     def _vector(self, table: dict, key: object) -> Counts:  # type: ignore[type-arg]  # of any key

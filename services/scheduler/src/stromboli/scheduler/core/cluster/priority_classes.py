@@ -23,7 +23,7 @@ class PriorityClasses:
         self._known[name] = found
         return self._concerned(name)
 
-    def lose(self, name: str, reason: str) -> list[str]:
+    def put_unreadable(self, name: str, reason: str) -> list[str]:
         """A class that is there and cannot be read. The jobs that it concerns."""
         self._known.pop(name, None)
         self._unread[name] = reason

@@ -43,7 +43,7 @@ _METRICS_KEYS = ("type", "address", "interval", "tls.insecureSkipVerify")
 _METRICS_TYPES_LATER = ("prometheus_adaptor", "elasticsearch")
 
 
-class Mistake(msgspec.Struct, frozen=True):
+class ConfigMistake(msgspec.Struct, frozen=True):
     """``place``: the key's path, as ``tiers[0].plugins[1].name``."""
 
     place: str
@@ -57,7 +57,7 @@ class Mistake(msgspec.Struct, frozen=True):
 class ConfigurationError(ValueError):
     """The configuration cannot be used, for all these reasons."""
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, mistakes: Sequence[ConfigMistake]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
@@ -67,7 +67,7 @@ class ConfigurationError(ValueError):
         return self.mistakes[0].place
 
 
-def configured(
+def read_configuration(
     document: Any, actions: Collection[str], plugins: Collection[str]
 ) -> configuration.Configuration:
     """The configuration in a document of the field's format.
@@ -86,7 +86,7 @@ class _Reader:
     """Reads one document; what is wrong is noted and read as if it were absent."""
 
     def __init__(self, actions: Collection[str], plugins: Collection[str]) -> None:
-        self.mistakes: list[Mistake] = []
+        self.mistakes: list[ConfigMistake] = []
         self._actions = actions
         self._plugins = plugins
         self._seen: dict[str, str] = {}
@@ -225,13 +225,13 @@ class _Reader:
         return ()
 
     def _unknown(self, place: str, name: str, what: str, known: Collection[str]) -> None:
-        self._note(place, f"{name!r} is not a known {what}", hint(name, known))
+        self._note(place, f"{name!r} is not a known {what}", spelling_hint(name, known))
 
     def _note(self, place: str, problem: str, next_step: str) -> None:
-        self.mistakes.append(Mistake(place, problem, next_step))
+        self.mistakes.append(ConfigMistake(place, problem, next_step))
 
 
-def hint(name: str, known: Collection[str]) -> str:
+def spelling_hint(name: str, known: Collection[str]) -> str:
     """What somebody may have meant."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     if close:

@@ -20,12 +20,12 @@ class _Before(msgspec.Struct, frozen=True):
 class Changes:
     """Remembers a task the first time it is changed, and jobs as they were at the opening."""
 
-    def __init__(self, within: "session.Session") -> None:
-        self._session = within
+    def __init__(self, ssn: "session.Session") -> None:
+        self._session = ssn
         self._tasks: dict[str, tuple[entities.Task, entities.Status, str]] = {}
         self._held: dict[str, resource_vectors.Sum] = {}
         self._jobs = {
-            job.key: _Before(job.phase, list(job.conditions)) for job in within.waiting_jobs()
+            job.key: _Before(job.phase, list(job.conditions)) for job in ssn.waiting_jobs()
         }
 
     def note(self, tasks: Sequence[entities.Task]) -> None:
@@ -57,6 +57,6 @@ class Changes:
         for key in self._jobs.keys() | self._held.keys():
             touched = self._session.jobs.get(key)
             if touched is not None:
-                touched.fit_errors, touched.fit_error, touched.domain_error = {}, "", ""
+                touched.fit_errors, touched.fit_error, touched.topology_error = {}, "", ""
                 touched.is_unschedulable = touched.is_refused_by_queue = False
         self._tasks.clear()

@@ -36,7 +36,7 @@ class Extensions:
         self.deallocate_events: list[extension_points.TaskEvent] = []
         self.preparations: list[extension_points.Preparation] = []
         self.annotations: list[extension_points.Annotation] = []
-        self.distinctions: list[extension_points.Distinction] = []
+        self.distinctions: list[extension_points.ClassKey] = []
 
     @contextlib.contextmanager
     def opening(self, tier: int, place: int) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Extensions:
             self._keys[compare] = key
         self._add("job_order", compare)
 
-    def add_standing(self, tell: extension_points.Standings) -> None:
+    def add_queue_share(self, tell: extension_points.QueueShares) -> None:
         """What a queue holds and may hold, for explanations."""
         self._add("standing", tell)
 
@@ -115,12 +115,12 @@ class Extensions:
         """Scores of network domains for tasks that are to be placed together."""
         self._add("domain_order", score)
 
-    def add_closeness(self) -> None:
+    def add_soft_topology(self) -> None:
         """Gangs that ask for nearness without insisting are placed in the lowest tier that will
         do."""
-        self._add(extension_points.CLOSENESS[0], _agree)
+        self._add(extension_points.SOFT_TOPOLOGY[0], _always)
 
-    def add_distinction(self, tell: extension_points.Distinction) -> None:
+    def add_class_key(self, tell: extension_points.ClassKey) -> None:
         """Predicates and scores of this plugin differ for tasks of one class by what it tells."""
         self._note("distinction", tell)
         self.distinctions.append(tell)
@@ -215,7 +215,7 @@ class Extensions:
         """How long before its end an evicted task is told; the longest holds."""
         self._add("eviction_notice", tell)
 
-    def add_openness(self, test: extension_points.Openness) -> None:
+    def add_availability(self, test: extension_points.NodeAvailability) -> None:
         """Nodes that are open to a task from its start to its end."""
         self._add("openness", test)
 
@@ -266,9 +266,9 @@ class Extensions:
     ) -> list[entities.Task]:
         """Victims all plugins of the deciding tier agree on, within the limits of any tier."""
         tiers = self.functions("reclaimable", "enableReclaimable")
-        return self._bearable(_agreed(tiers, candidates, reclaimer))
+        return self._within_reclaim_limits(_agreed(tiers, candidates, reclaimer))
 
-    def _bearable(self, victims: list[entities.Task]) -> list[entities.Task]:
+    def _within_reclaim_limits(self, victims: list[entities.Task]) -> list[entities.Task]:
         for leave in self.flat("reclaim_limit", "enableReclaimable"):
             victims = list(leave(victims))
         return victims
@@ -303,7 +303,7 @@ class Extensions:
         of any tier."""
         left = self.evictable(job, candidates)
         victims = _agreed(self.functions("unified_evictable", ""), left, action, job)
-        return self._bearable(victims) if action == "gangreclaim" else victims
+        return self._within_reclaim_limits(victims) if action == "gangreclaim" else victims
 
     def overused(self, queue: entities.Queue) -> bool:
         """Any plugin says so."""
@@ -323,7 +323,7 @@ class Extensions:
         keys = [self._keys[compare] for compare in orders if compare in self._keys]
         return keys if len(keys) == len(orders) else None
 
-    def counts_room(self) -> bool:
+    def can_count_room(self) -> bool:
         """Whether every plugin can say how many tasks a queue may hold."""
         return all(test in self._room for test in self.flat("allocatable", "enabledAllocatable"))
 
@@ -390,7 +390,7 @@ class Extensions:
                 return all(test(job) for test in tier)
         return False
 
-    def job_valid(self, job: entities.Job) -> extension_points.Invalid | None:
+    def job_valid(self, job: entities.Job) -> extension_points.JobInvalid | None:
         """The first objection."""
         answers = (test(job) for test in self.flat("job_valid", ""))
         return next((answer for answer in answers if answer is not None), None)
@@ -399,7 +399,7 @@ class Extensions:
         """All that plugins tell."""
         return tuple(gauge for tell in self.flat("gauges", "") for gauge in tell())
 
-    def standing(self, queue: entities.Queue) -> extension_points.Standing | None:
+    def standing(self, queue: entities.Queue) -> extension_points.QueueShare | None:
         """What the queue holds and may hold; None if nobody keeps books."""
         answers = (tell(queue) for tell in self.flat("standing", ""))
         return next((answer for answer in answers if answer is not None), None)
@@ -446,7 +446,7 @@ class Extensions:
         self._functions.setdefault((point, *self._opening), []).append(function)
 
 
-def _agree() -> None:
+def _always() -> None:
     """Stands for a wish that is fulfilled elsewhere."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 
-class Question(msgspec.Struct, frozen=True):
+class ExternalRequest(msgspec.Struct, frozen=True):
     """A POST of JSON to a URL, to be answered within ``timeout_s``."""
 
     url: str
@@ -18,20 +18,20 @@ class Question(msgspec.Struct, frozen=True):
     timeout_s: float = 1.0
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExternalResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of the answer, or why there is none."""
 
     body: str = ""
     error: str = ""
 
 
-Ask = Callable[[Sequence[Question]], Sequence[Answer]]
+Ask = Callable[[Sequence[ExternalRequest]], Sequence[ExternalResponse]]
 """One answer for each question, in their order."""
-Run = tuple[int, Answer]
+Run = tuple[int, ExternalResponse]
 """So many equal answers, one after another: nodes mostly say the same."""
 
 
-class AnswersDifferError(BaseException):
+class ReplayMismatchError(BaseException):
     """A session that is run again asks for more than was answered then: it is not the same. No
     ``Exception``, so that it is not taken for a fault of the plugin that asks."""
 
@@ -42,17 +42,17 @@ class ExternalCalls:
     def __init__(self, ask: Ask | None = None) -> None:
         """``ask``: who answers; None: nobody does, as where decisions are only tried."""
         self._ask = ask
-        self._told: list[Answer] = []
+        self._told: list[ExternalResponse] = []
 
     @property
     def is_possible(self) -> bool:
         """Somebody is there to answer."""
         return self._ask is not None
 
-    def ask(self, questions: Sequence[Question]) -> Sequence[Answer]:
+    def ask(self, questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         """Answers in the order of the questions, which may be sent all at once."""
         if self._ask is None:
-            return [Answer(error="nobody is asked here")] * len(questions)
+            return [ExternalResponse(error="nobody is asked here")] * len(questions)
         answers = self._ask(questions)
         self._told.extend(answers)
         return answers
@@ -63,14 +63,14 @@ class ExternalCalls:
         return [(len(list(same)), answer) for answer, same in itertools.groupby(self._told)]
 
 
-def recorded(runs: Sequence[Run]) -> Ask:
+def replay_responses(runs: Sequence[Run]) -> Ask:
     """Who answers as it stands in a record. Raises AnswersDifferError when asked for more."""
     left = (answer for count, answer in runs for _ in range(count))
 
-    def ask(questions: Sequence[Question]) -> Sequence[Answer]:
+    def ask(questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         answers = list(itertools.islice(left, len(questions)))
         if len(answers) < len(questions):
-            raise AnswersDifferError(f"{questions[len(answers)].url} was not asked then")
+            raise ReplayMismatchError(f"{questions[len(answers)].url} was not asked then")
         return answers
 
     return ask

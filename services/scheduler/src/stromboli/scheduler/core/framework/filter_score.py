@@ -19,17 +19,17 @@ from stromboli.scheduler.core.placement import batch, extension_points
 if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
-FEW = 4
+FEW_CANDIDATES = 4
 """Above a quarter of all rows touched, all are asked: one long question is cheaper."""
 UNREADABLE = "node(s) could not be read"
-BYTES_KEPT = 2**27
+MAX_CACHED_BYTES = 2**27
 """What answers of all classes may take: beyond, the oldest class is asked about again."""
-BYTES_OF_A_ROW = 32
+BYTES_PER_ROW = 32
 """Of one class: two scores, four masks and a mask for each of some ten checks."""
-LEAST_KEPT = 64
+MIN_CACHED_CLASSES = 64
 
 
-class Verdict:
+class FilterResult:
     """What predicates say of all nodes, resources aside. ``passed``: all checks; ``resolvable``:
     no check refuses for good, so that evicting may make room; ``is_alone``: some check hangs on
     tasks of any node, so that each placement may change it."""
@@ -68,7 +68,7 @@ class Verdict:
                 undecided = undecided & check.passed
 
 
-class _Kept:
+class _ClassCache:
     """Answers for one class, true up to positions in the log of touched rows: what fits where, and
     what it scores there, which many questions do without."""
 
@@ -87,11 +87,13 @@ class _Kept:
 class NodeFinder:
     """Answers one session's questions about nodes for tasks."""
 
-    def __init__(self, within: "session.Session") -> None:
-        self._session = within
-        self._nodes = within.nodes
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._most_kept = max(LEAST_KEPT, BYTES_KEPT // (BYTES_OF_A_ROW * (len(self._nodes) + 1)))
+    def __init__(self, ssn: "session.Session") -> None:
+        self._session = ssn
+        self._nodes = ssn.nodes
+        self._kept: OrderedDict[Hashable, _ClassCache] = OrderedDict()
+        self._most_kept = max(
+            MIN_CACHED_CLASSES, MAX_CACHED_BYTES // (BYTES_PER_ROW * (len(self._nodes) + 1))
+        )
 
     def pre_predicate(self, task: entities.Task) -> str | None:
         """Why the task fits nowhere, if a plugin knows it already."""
@@ -111,7 +113,7 @@ class NodeFinder:
             tell(task) == tell(other) for tell in self._session.distinctions
         )
 
-    def verdict(self, task: entities.Task) -> Verdict:
+    def filter_result(self, task: entities.Task) -> FilterResult:
         """What predicates say of all nodes, as they are now."""
         kept = self._fresh(task)
         checks = [check for some in kept.checks for check in some]
@@ -124,10 +126,10 @@ class NodeFinder:
                 is_alone = True
                 if check.code is not extension_points.Code.UNSCHEDULABLE:
                     resolvable = resolvable & check.passed
-        for check in self._session.nearness.checks(task):
+        for check in self._session.topology.checks(task):
             checks.append(check)
             passed, resolvable = passed & check.passed, resolvable & check.passed
-        return Verdict(passed, resolvable, checks, is_alone)
+        return FilterResult(passed, resolvable, checks, is_alone)
 
     def fits_idle(self, task: entities.Task) -> extension_points.Mask:
         """Nodes where the task fits into what is idle now. Not to be changed by the caller."""
@@ -150,7 +152,11 @@ class NodeFinder:
         return self._nodes.names[int(rows[best])]
 
     def best_for_run(
-        self, task: entities.Task, verdict: Verdict, candidates: extension_points.Mask, count: int
+        self,
+        task: entities.Task,
+        filter_result: FilterResult,
+        candidates: extension_points.Mask,
+        count: int,
     ) -> list[str]:
         """Nodes for up to ``count`` tasks like this one, each placed on what is idle by then as
         ``best`` would place it: one at least. Fewer come where fewer fit, or where each placement
@@ -161,7 +167,7 @@ class NodeFinder:
         rows = np.flatnonzero(candidates)
         compared = None if len(rows) == 1 and count == 1 else self._compared(task, rows)
         kept = self._scored(task)
-        if verdict.is_alone or compared is not None or count == 1:
+        if filter_result.is_alone or compared is not None or count == 1:
             scores = kept.score[rows] if compared is None else kept.score[rows] + compared
             return [self._nodes.names[int(rows[np.argmax(scores)])]]
 
@@ -178,7 +184,7 @@ class NodeFinder:
         def room(asked: batch.Indices) -> node_views.Counts:
             return self._room(task, asked, count)
 
-        picked = batch.climb(rows, kept.score[rows], room, count, ask)
+        picked = batch.place_run(rows, kept.score[rows], room, count, ask)
         return [self._nodes.names[row] for row in picked]
 
     def ranked(self, task: entities.Task, candidates: extension_points.Mask) -> list[str]:
@@ -188,7 +194,10 @@ class NodeFinder:
         return [self._nodes.names[row] for row in rows[order]]
 
     def fit_error(
-        self, task: entities.Task, verdict: Verdict, fits: extension_points.Mask | None = None
+        self,
+        task: entities.Task,
+        filter_result: FilterResult,
+        fits: extension_points.Mask | None = None,
     ) -> entities.FitError:
         """Why no node takes the task: shortage first, then what predicates said.
 
@@ -199,7 +208,7 @@ class NodeFinder:
         if fits is not None:
             asked = fits
             counts.update(self._shortages(task, ~fits))
-        for reason, count in verdict.refusals(asked):
+        for reason, count in filter_result.refusals(asked):
             counts[reason] += count
         return entities.FitError({reason: count for reason, count in counts.items() if count})
 
@@ -219,10 +228,10 @@ class NodeFinder:
     def room(self, task: entities.Task, count: int) -> node_views.Counts | None:
         """How many tasks like this one, up to ``count``, nodes could hold at most once what goes
         away is gone; None where each placement may change what others are told."""
-        verdict = self.verdict(task)
-        if verdict.is_alone:
+        filter_result = self.filter_result(task)
+        if filter_result.is_alone:
             return None
-        fits = verdict.passed & self.fits_future(task)
+        fits = filter_result.passed & self.fits_future(task)
         asked = np.flatnonzero(task.request > 0)
         room = np.full(len(fits), count, np.int64)
         if asked.size:
@@ -274,20 +283,20 @@ class NodeFinder:
                     total += answer
         return total
 
-    def _fresh(self, task: entities.Task) -> _Kept:
+    def _fresh(self, task: entities.Task) -> _ClassCache:
         kind = self.kind(task)
         kept = self._kept.get(kind)
         if kept is None:
             while len(self._kept) >= self._most_kept:
                 self._kept.popitem(last=False)
-            kept = self._kept[kind] = _Kept(len(self._nodes))
+            kept = self._kept[kind] = _ClassCache(len(self._nodes))
             self._ask(task, kept)
         elif kept.position < len(self._nodes.touched):
             self._refresh(task, kept, self._touched_since(kept.position))
         kept.position = len(self._nodes.touched)
         return kept
 
-    def _scored(self, task: entities.Task) -> _Kept:
+    def _scored(self, task: entities.Task) -> _ClassCache:
         """The same, with scores as they are now."""
         kept = self._fresh(task)
         if kept.scored < 0:
@@ -306,9 +315,9 @@ class NodeFinder:
         is_touched = np.zeros(len(self._nodes), np.bool_)
         is_touched[self._nodes.touched[position:]] = True
         rows = np.flatnonzero(is_touched)
-        return rows if len(rows) * FEW <= len(self._nodes) else node_views.ALL
+        return rows if len(rows) * FEW_CANDIDATES <= len(self._nodes) else node_views.ALL
 
-    def _ask(self, task: entities.Task, kept: _Kept) -> None:
+    def _ask(self, task: entities.Task, kept: _ClassCache) -> None:
         view = node_views.NodeView(self._nodes, task)
         for test in self._session.flat("predicate", "enablePredicate"):
             is_kept = self._session.scopes[test] is not extension_points.Scope.GLOBAL
@@ -316,7 +325,7 @@ class NodeFinder:
         self._judge(kept, node_views.ALL)
         self._fit(task, kept, view)
 
-    def _refresh(self, task: entities.Task, kept: _Kept, rows: node_views.Rows) -> None:
+    def _refresh(self, task: entities.Task, kept: _ClassCache, rows: node_views.Rows) -> None:
         view = node_views.NodeView(self._nodes, task, rows)
         tests = self._session.flat("predicate", "enablePredicate")
         for test, checks in zip(tests, kept.checks, strict=True):
@@ -326,7 +335,7 @@ class NodeFinder:
         self._judge(kept, rows)
         self._fit(task, kept, view)
 
-    def _judge(self, kept: _Kept, rows: node_views.Rows) -> None:
+    def _judge(self, kept: _ClassCache, rows: node_views.Rows) -> None:
         kept.passed[rows] = True
         kept.resolvable[rows] = True
         for checks in kept.checks:
@@ -335,11 +344,11 @@ class NodeFinder:
                 if check.code is not extension_points.Code.UNSCHEDULABLE:
                     kept.resolvable[rows] &= check.passed[rows]
 
-    def _fit(self, task: entities.Task, kept: _Kept, view: node_views.NodeView) -> None:
+    def _fit(self, task: entities.Task, kept: _ClassCache, view: node_views.NodeView) -> None:
         rows = view.rows
         usable = self._nodes.labelled.usable[rows]
-        kept.fits_idle[rows] = resource_vectors.covered(task.request, view.idle) & usable
-        kept.fits_future[rows] = resource_vectors.covered(task.request, view.future_idle) & usable
+        kept.fits_idle[rows] = resource_vectors.fits(task.request, view.idle) & usable
+        kept.fits_future[rows] = resource_vectors.fits(task.request, view.future_idle) & usable
 
 
 def _own(checks: Sequence[extension_points.Check]) -> list[extension_points.Check]:

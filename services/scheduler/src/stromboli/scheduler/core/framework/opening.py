@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from stromboli.scheduler.core.cluster import cluster_model, cluster_objects, cluster_resources
+from stromboli.scheduler.core.cluster import auxiliary_objects, cluster_model, cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import external_calls, session, timing
 from stromboli.shared.api import meta
@@ -19,22 +19,22 @@ def open_session(
     configured: configuration.Configuration, given: cluster_objects.Cluster, find: FindPlugin
 ) -> session.Session:
     """A session over these objects, with all plugins open; close it with ``Session.close``."""
-    made, complaints = made_world(configured, given)
-    opened = open_on(made, configured, given, find)
+    made, complaints = build_model(configured, given)
+    opened = open_on_model(made, configured, given, find)
     opened.complaints[:0] = complaints
     return opened
 
 
-def open_on(
+def open_on_model(
     kept: cluster_model.ClusterModel,
     configured: configuration.Configuration,
     given: cluster_objects.Cluster,
     find: FindPlugin,
     *,
     seed: int = 0,
-    allowance: int | None = None,
-    conversation: external_calls.ExternalCalls | None = None,
-    timed: timing.Timed = timing.untimed,
+    decision_limit: int | None = None,
+    calls: external_calls.ExternalCalls | None = None,
+    timed: timing.Timed = timing.no_timing,
 ) -> session.Session:
     """A session on a world; take its changes back with ``Session.take_back``.
 
@@ -43,7 +43,7 @@ def open_on(
     O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
     """
     with timed(timing.OPENING, ""):
-        opened = session.Session(configured, kept, given, seed, allowance, conversation, timed)
+        opened = session.Session(configured, kept, given, seed, decision_limit, calls, timed)
         try:
             opened.open_plugins(find)
         except BaseException:
@@ -52,7 +52,7 @@ def open_on(
     return opened
 
 
-def made_world(
+def build_model(
     configured: configuration.Configuration, given: cluster_objects.Cluster
 ) -> tuple[cluster_model.ClusterModel, list[str]]:
     """A world of these objects, and complaints about those that are there twice."""
@@ -66,10 +66,10 @@ def made_world(
         made.put_priority_class(priority_class)
     for node in _distinct(given.nodes, complaints):
         made.put_node(node)
-    for field in cluster_resources.FIELDS.values():
+    for field in auxiliary_objects.FIELDS.values():
         for each in _distinct(getattr(given, field), complaints):
-            made.surroundings.put(each)
-    made.surroundings.hardware = {each.node: each for each in given.hardware}
+            made.auxiliary.put(each)
+    made.auxiliary.hardware = {each.node: each for each in given.hardware}
     for group in _distinct(given.pod_groups, complaints):
         made.put_pod_group(group)
     pods = _distinct(given.pods, complaints)

@@ -37,12 +37,12 @@ from stromboli.scheduler.core.framework import opening, session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 
-JOBS_HELD = 3
+MAX_EXCLUDED_JOBS = 3
 """Of one plugin: with more, the plugin is what is odd and not the jobs."""
-HELD_FOR = timedelta(minutes=1)
-HUNG_FOR = timedelta(minutes=10)
+RETRY_AFTER = timedelta(minutes=1)
+RETRY_HUNG_AFTER = timedelta(minutes=10)
 """How long nobody tries again: a try that fails costs a session, one that hangs seconds."""
-_HELD_BACK = "held back"
+_JOB_EXCLUDED = "held back"
 _PLACING = ("predicate", "pre_predicate", "openness", "preparation")
 _EVICTING = (
     "evictable",
@@ -71,7 +71,7 @@ _RESTRICTING = frozenset(
 )
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class PluginFailure(msgspec.Struct, frozen=True):
     """What went wrong with a plugin, and until when that is believed. ``points``: where it had
     registered; None if it did not come so far."""
 
@@ -81,12 +81,12 @@ class Trouble(msgspec.Struct, frozen=True):
     points: frozenset[str] | None = None
 
 
-class Troubles:
+class FailureHistory:
     """Plugins that are out and jobs held back, over sessions."""
 
     def __init__(self) -> None:
-        self.out: dict[str, Trouble] = {}
-        self.held: dict[str, Trouble] = {}
+        self.out: dict[str, PluginFailure] = {}
+        self.held: dict[str, PluginFailure] = {}
         self._escalated: Counter[str] = Counter()
         self._points: dict[str, frozenset[str]] = {}
 
@@ -96,53 +96,62 @@ class Troubles:
             if name not in self._points and name not in self.out:
                 self._points[name] = closed.points_of(name)
 
-    def note(self, blame: "Blame", now: datetime) -> None:
+    def note(self, failure_cause: "FailureCause", now: datetime) -> None:
         """Something failed."""
-        where = self._points.get(blame.plugin) if blame.points is None else blame.points
-        until = now + (HUNG_FOR if blame.is_hung else HELD_FOR)
-        trouble = Trouble(blame.plugin, blame.reason, until, where)
-        held = [job for job, known in self.held.items() if known.plugin == blame.plugin]
+        where = (
+            self._points.get(failure_cause.plugin)
+            if failure_cause.points is None
+            else failure_cause.points
+        )
+        until = now + (RETRY_HUNG_AFTER if failure_cause.is_hung else RETRY_AFTER)
+        failure = PluginFailure(failure_cause.plugin, failure_cause.reason, until, where)
+        held = [job for job, known in self.held.items() if known.plugin == failure_cause.plugin]
         is_missed = where is None or bool(where & _RESTRICTING)
-        if is_missed and blame.job and blame.job not in held and len(held) < JOBS_HELD:
-            self.held[blame.job] = trouble
+        if (
+            is_missed
+            and failure_cause.job
+            and failure_cause.job not in held
+            and len(held) < MAX_EXCLUDED_JOBS
+        ):
+            self.held[failure_cause.job] = failure
             return
         for job in held:
             del self.held[job]
-        self.out[blame.plugin] = trouble
+        self.out[failure_cause.plugin] = failure
 
-    def escalates(self, blame: "Blame") -> bool:
+    def escalates(self, failure_cause: "FailureCause") -> bool:
         """Whether the plugin failed on a job although that is held back, so that the job must be
         left out of the session: of one plugin that is believed ``JOBS_HELD`` times."""
-        held = self.held.get(blame.job)
-        if blame.is_asked or held is None or held.plugin != blame.plugin:
+        held = self.held.get(failure_cause.job)
+        if failure_cause.is_asked or held is None or held.plugin != failure_cause.plugin:
             return False
-        self._escalated[blame.plugin] += 1
-        return self._escalated[blame.plugin] <= JOBS_HELD
+        self._escalated[failure_cause.plugin] += 1
+        return self._escalated[failure_cause.plugin] <= MAX_EXCLUDED_JOBS
 
     def failures(self) -> dict[str, str]:
         """Plugin -> what became of it, for people."""
-        found = {name: f"left out: {trouble.reason}" for name, trouble in self.out.items()}
-        for job, trouble in self.held.items():
-            before = found.get(trouble.plugin)
-            said = f"{job} is held back: {trouble.reason}"
-            found[trouble.plugin] = f"{before}; {said}" if before else said
+        found = {name: f"left out: {failure.reason}" for name, failure in self.out.items()}
+        for job, failure in self.held.items():
+            before = found.get(failure.plugin)
+            said = f"{job} is held back: {failure.reason}"
+            found[failure.plugin] = f"{before}; {said}" if before else said
         return dict(sorted(found.items()))
 
     @property
     def until(self) -> datetime | None:
         """When the first of them is to be tried again."""
         known = (*self.out.values(), *self.held.values())
-        return min((trouble.until for trouble in known), default=None)
+        return min((failure.until for failure in known), default=None)
 
     def forget(self, now: datetime) -> None:
         """What is old is tried again."""
         for known in (self.out, self.held):
-            for name in [name for name, trouble in known.items() if trouble.until <= now]:
+            for name in [name for name, failure in known.items() if failure.until <= now]:
                 self._escalated.pop(known[name].plugin, None)
                 del known[name]
 
 
-class Blame(msgspec.Struct, frozen=True):
+class FailureCause(msgspec.Struct, frozen=True):
     """Whose fault it is. ``job``: the one it was asked about or worked on (not ``is_asked``), empty
     for none or several."""
 
@@ -157,31 +166,33 @@ class Blame(msgspec.Struct, frozen=True):
 Attempt = Callable[[], session.Session]
 
 
-def at_once(attempt: Attempt) -> session.Session:
+def run_unwatched(attempt: Attempt) -> session.Session:
     """Run an attempt; whoever watches plugins puts something else here."""
     return attempt()
 
 
-def held(
+def run_isolated(
     configured: configuration.Configuration,
     open_with: Callable[[configuration.Configuration, opening.FindPlugin], session.Session],
     act: Callable[[session.Session], None],
     find: opening.FindPlugin,
     now: datetime,
-    troubles: Troubles,
-    watched: Callable[[Attempt], session.Session] = at_once,
+    plugin_failures: FailureHistory,
+    watched: Callable[[Attempt], session.Session] = run_unwatched,
 ) -> session.Session:
     """A session that ran to its end, after as many attempts as there is new trouble.
 
     ``open_with`` opens on the same world each time. Errors that are no plugin's pass through, and
     those on a job that is held back already: the world may be torn then.
     """
-    troubles.forget(now)
+    plugin_failures.forget(now)
     while True:
         current: list[session.Session] = []
 
         def attempt(current: list[session.Session] = current) -> session.Session:
-            opened = open_with(_with_held(configured, troubles), _find(find, troubles))
+            opened = open_with(
+                _with_exclusions(configured, plugin_failures), _find(find, plugin_failures)
+            )
             current.append(opened)
             act(opened)
             return opened
@@ -189,39 +200,43 @@ def held(
         try:
             closed = watched(attempt)
         except (Exception, session.PluginHungError) as error:
-            found = blame(error, current[0] if current else None)
-            if found is None or found.plugin in troubles.out or troubles.escalates(found):
+            found = find_cause(error, current[0] if current else None)
+            if (
+                found is None
+                or found.plugin in plugin_failures.out
+                or plugin_failures.escalates(found)
+            ):
                 raise
-            troubles.note(found, now)
+            plugin_failures.note(found, now)
             if current:
                 current[0].rollback()
                 current[0].world.changed.update(current[0].waiting)
         else:
-            troubles.learn(closed)
+            plugin_failures.learn(closed)
             return closed
 
 
-def blame(error: BaseException, within: session.Session | None) -> Blame | None:
+def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCause | None:
     """The plugin that an error came out of; None if it is the session's own, and then nobody knows
-    in what state that is. ``within``: the session if it had opened."""
+    in what state that is. ``ssn``: the session if it had opened."""
     if isinstance(error, session.PluginFailedError):
         cause = error.__cause__
         inner = [] if cause is None else list(_frames(cause.__traceback__))
-        return Blame(error.plugin, error.reason, _worked_on(inner), is_asked=False)
+        return FailureCause(error.plugin, error.reason, _worked_on(inner), is_asked=False)
     frames = list(_frames(error.__traceback__))
     is_hung = isinstance(error, session.PluginHungError)
     reason = "it did not answer in time" if is_hung else f"{type(error).__name__}: {error}"
-    if within is None:
+    if ssn is None:
         name = opening_plugin(frames)
-        return Blame(name, reason, is_hung=is_hung) if name else None
-    found = owner(frames, within)
+        return FailureCause(name, reason, is_hung=is_hung) if name else None
+    found = owner(frames, ssn)
     if found is None:
         return None
     frame, name = found
     inner = frames[frames.index(frame) + 1 :]
     asked = "" if is_hung else _subject(frame)
     job = "" if is_hung else asked or _worked_on(inner)
-    return Blame(name, reason, job, within.points_of(name), is_hung, bool(asked))
+    return FailureCause(name, reason, job, ssn.points_of(name), is_hung, bool(asked))
 
 
 def opening_plugin(frames: Iterable[FrameType]) -> str:
@@ -231,10 +246,10 @@ def opening_plugin(frames: Iterable[FrameType]) -> str:
     return next(names, "")
 
 
-def owner(frames: Iterable[FrameType], within: session.Session) -> tuple[FrameType, str] | None:
+def owner(frames: Iterable[FrameType], ssn: session.Session) -> tuple[FrameType, str] | None:
     """The outermost of frames that is a registered function, and its plugin."""
     by_code: dict[CodeType, list[tuple[Callable[..., Any], str]]] = {}
-    for function, name in within.registered():
+    for function, name in ssn.registered():
         code = _code(function)
         if code is not None:
             by_code.setdefault(code, []).append((function, name))
@@ -287,92 +302,94 @@ def _worked_on(frames: Sequence[FrameType]) -> str:
 # Sessions with troubles ---------------------------------------------------------------------------
 
 
-def _with_held(
-    configured: configuration.Configuration, troubles: Troubles
+def _with_exclusions(
+    configured: configuration.Configuration, plugin_failures: FailureHistory
 ) -> configuration.Configuration:
-    if not troubles.held:
+    if not plugin_failures.held:
         return configured
-    first = (configuration.PluginOptions(_HELD_BACK),)
+    first = (configuration.PluginOptions(_JOB_EXCLUDED),)
     return msgspec.structs.replace(configured, tiers=(first, *configured.tiers))
 
 
-def _find(find: opening.FindPlugin, troubles: Troubles) -> opening.FindPlugin:
+def _find(find: opening.FindPlugin, plugin_failures: FailureHistory) -> opening.FindPlugin:
     def careful(
         name: str, already_open: Any
     ) -> Callable[[configuration.PluginOptions], session.Plugin]:
-        if name == _HELD_BACK:
-            return lambda options: HeldBack(troubles.held)
-        trouble = troubles.out.get(name)
-        return find(name, already_open) if trouble is None else lambda options: StandIn(trouble)
+        if name == _JOB_EXCLUDED:
+            return lambda options: JobExclusion(plugin_failures.held)
+        failure = plugin_failures.out.get(name)
+        return (
+            find(name, already_open)
+            if failure is None
+            else lambda options: PluginSubstitute(failure)
+        )
 
     return careful
 
 
-class HeldBack:
+class JobExclusion:
     """Keeps jobs from being tried that a plugin failed on."""
 
-    def __init__(self, jobs: Mapping[str, Trouble]) -> None:
+    def __init__(self, jobs: Mapping[str, PluginFailure]) -> None:
         self._jobs = dict(jobs)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Object to them, at the door and later."""
-        within.add_job_valid(self._objection)
-        within.add_job_enqueueable(
+        ssn.add_job_valid(self._objection)
+        ssn.add_job_enqueueable(
             lambda job: (
                 extension_points.REJECT if job.key in self._jobs else extension_points.ABSTAIN
             )
         )
-        for key, trouble in self._jobs.items():
-            within.complaints.append(
-                f"plugin {trouble.plugin} failed on {key}: {trouble.reason}: the job is held back"
+        for key, failure in self._jobs.items():
+            ssn.complaints.append(
+                f"plugin {failure.plugin} failed on {key}: {failure.reason}: the job is held back"
             )
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
-    def _objection(self, job: entities.Job) -> extension_points.Invalid | None:
-        trouble = self._jobs.get(job.key)
-        if trouble is None:
+    def _objection(self, job: entities.Job) -> extension_points.JobInvalid | None:
+        failure = self._jobs.get(job.key)
+        if failure is None:
             return None
-        return extension_points.Invalid(
-            extension_points.PLUGIN_FAILED, f"plugin {trouble.plugin} failed: {trouble.reason}"
+        return extension_points.JobInvalid(
+            extension_points.PLUGIN_FAILED, f"plugin {failure.plugin} failed: {failure.reason}"
         )
 
 
-class StandIn:
+class PluginSubstitute:
     """Answers for a plugin that is out; see the module for what."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        self._trouble = trouble
-        self._text = f"plugin {trouble.plugin} failed: {trouble.reason}"
+    def __init__(self, failure: PluginFailure) -> None:
+        self._trouble = failure
+        self._text = f"plugin {failure.plugin} failed: {failure.reason}"
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register where the plugin had registered, or everywhere if nobody knows."""
-        within.failures[self._trouble.plugin] = self._trouble.reason
-        within.complaints.append(f"{self._text}: this session goes on without it")
+        ssn.failures[self._trouble.plugin] = self._trouble.reason
+        ssn.complaints.append(f"{self._text}: this session goes on without it")
         answers: dict[str, Callable[[], None]] = {
-            **dict.fromkeys(_PLACING, lambda: within.add_pre_predicate(lambda task: self._text)),
-            **dict.fromkeys(_EVICTING, lambda: within.add_evictable(lambda job, task: False)),
-            "allocatable": lambda: within.add_allocatable(lambda queue, task: False),
-            "overused": lambda: within.add_overused(lambda queue: True),
-            "preemptive": lambda: within.add_preemptive(lambda queue, tasks: False),
-            "job_ready": lambda: within.add_job_ready(lambda job: False),
-            "subjob_ready": lambda: within.add_subjob_ready(lambda job, subjob: False),
-            "job_pipelined": lambda: within.add_job_pipelined(lambda job: extension_points.REJECT),
-            "subjob_pipelined": lambda: within.add_subjob_pipelined(
+            **dict.fromkeys(_PLACING, lambda: ssn.add_pre_predicate(lambda task: self._text)),
+            **dict.fromkeys(_EVICTING, lambda: ssn.add_evictable(lambda job, task: False)),
+            "allocatable": lambda: ssn.add_allocatable(lambda queue, task: False),
+            "overused": lambda: ssn.add_overused(lambda queue: True),
+            "preemptive": lambda: ssn.add_preemptive(lambda queue, tasks: False),
+            "job_ready": lambda: ssn.add_job_ready(lambda job: False),
+            "subjob_ready": lambda: ssn.add_subjob_ready(lambda job, subjob: False),
+            "job_pipelined": lambda: ssn.add_job_pipelined(lambda job: extension_points.REJECT),
+            "subjob_pipelined": lambda: ssn.add_subjob_pipelined(
                 lambda job, subjob: extension_points.REJECT
             ),
-            "job_enqueueable": lambda: within.add_job_enqueueable(
-                lambda job: extension_points.REJECT
-            ),
-            "job_starving": lambda: within.add_job_starving(lambda job: False),
-            "job_valid": lambda: within.add_job_valid(
-                lambda job: extension_points.Invalid(extension_points.PLUGIN_FAILED, self._text)
+            "job_enqueueable": lambda: ssn.add_job_enqueueable(lambda job: extension_points.REJECT),
+            "job_starving": lambda: ssn.add_job_starving(lambda job: False),
+            "job_valid": lambda: ssn.add_job_valid(
+                lambda job: extension_points.JobInvalid(extension_points.PLUGIN_FAILED, self._text)
             ),
         }
         had = self._trouble.points
         for point in sorted(_RESTRICTING if had is None else _RESTRICTING & had):
             answers[point]()
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""

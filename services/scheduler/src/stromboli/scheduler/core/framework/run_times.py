@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 
-LONGEST_S = 36500 * 24 * 3600
-FOR_EVER = timedelta(seconds=LONGEST_S)
+MAX_RUN_TIME_S = 36500 * 24 * 3600
+NO_END = timedelta(seconds=MAX_RUN_TIME_S)
 """Whoever says a hundred years or more says nothing, and sums of times stay within the calendar."""
 
 
 class RunTimes:
     """Answers of one session; an estimate that cannot be read is said once and is none."""
 
-    def __init__(self, within: "session.Session") -> None:
-        self._session = within
+    def __init__(self, ssn: "session.Session") -> None:
+        self._session = ssn
         self._estimates: dict[str, timedelta | None] = {}
 
     def of(self, task: entities.Task) -> timedelta | None:
@@ -34,7 +34,7 @@ class RunTimes:
         limit = task.pod.spec.active_deadline_seconds
         said = (
             self._estimate(job) if job is not None else None,
-            None if limit is None else timedelta(seconds=max(0, min(limit, LONGEST_S))),
+            None if limit is None else timedelta(seconds=max(0, min(limit, MAX_RUN_TIME_S))),
         )
         return min((each for each in said if each is not None), default=None)
 
@@ -85,4 +85,4 @@ class RunTimes:
                 f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run for ever"
             )
             return None
-        return found if timedelta(0) < found < FOR_EVER else None
+        return found if timedelta(0) < found < NO_END else None

@@ -38,7 +38,7 @@ class Plugin(Protocol):
         """Write what is to stay: conditions, memory, metrics."""
 
 
-MakePlugin = Callable[[configuration.PluginOptions], Plugin]
+PluginFactory = Callable[[configuration.PluginOptions], Plugin]
 
 
 class PluginFailedError(Exception):
@@ -101,21 +101,21 @@ class Session(extensions.Extensions):
         kept: cluster_model.ClusterModel,
         given: cluster_objects.Cluster,
         seed: int = 0,
-        allowance: int | None = None,
-        conversation: external_calls.ExternalCalls | None = None,
-        timed: timing.Timed = timing.untimed,
+        decision_limit: int | None = None,
+        calls: external_calls.ExternalCalls | None = None,
+        timed: timing.Timed = timing.no_timing,
     ) -> None:
         super().__init__(configured.tiers)
         # First: who watches over plugins may ask for them while the rest is still being made.
         self.opened: dict[str, Plugin] = {}
         self.configuration = configured
         self.world = kept
-        self.waiting = kept.take_waiting()
-        self.cluster = kept.surroundings.seen_with(given)
+        self.waiting = kept.take_pending_jobs()
+        self.cluster = kept.auxiliary.merged_with(given)
         self.now = given.now
         self.seed = seed
-        self.allowance = allowance
-        self.outside = external_calls.ExternalCalls() if conversation is None else conversation
+        self.decision_limit = decision_limit
+        self.outside = external_calls.ExternalCalls() if calls is None else calls
         self.timed = timed
         self.untried: set[str] = set()
         self.resources = kept.resources
@@ -133,8 +133,8 @@ class Session(extensions.Extensions):
         self._blocked: dict[str, tuple[entities.Job, str]] = {}
         self.finder = filter_score.NodeFinder(self)
         self._board: pod_affinity_index.PodAffinityIndex | None = None
-        self.nearness = topology_constraint.TopologyConstraint(self)
-        self.complaints += kept.surroundings.network_problems(self.nodes)
+        self.topology = topology_constraint.TopologyConstraint(self)
+        self.complaints += kept.auxiliary.network_problems(self.nodes)
 
     # Plugins --------------------------------------------------------------------------------
 
@@ -192,10 +192,10 @@ class Session(extensions.Extensions):
         return (self.jobs[key] for key in self.waiting)
 
     @property
-    def board(self) -> pod_affinity_index.PodAffinityIndex:
+    def affinity_index(self) -> pod_affinity_index.PodAffinityIndex:
         """Which pods lie where, as of now; followed from the first question on."""
         if self._board is None:
-            self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.census)
+            self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.pod_index)
             self.add_event_handler(self._board.put, self._board.take)
         return self._board
 
@@ -264,7 +264,7 @@ class Session(extensions.Extensions):
         """Jobs as they are to be served."""
         jobs = list(jobs)
         for job in jobs:
-            self.job_moved(job)
+            self.job_order_changed(job)
         return sorted(jobs, key=self.job_key())
 
     def ordered_victims(
@@ -305,7 +305,7 @@ class Session(extensions.Extensions):
                 return answer
         return 0
 
-    def job_moved(self, job: entities.Job) -> bool:
+    def job_order_changed(self, job: entities.Job) -> bool:
         """Whether the job goes later than when it was last asked about, through what others got."""
         # Every plugin looks: each keeps its own place for the job.
         moved = [look(job) for look in self.flat("job_moved", "enableJobOrder")]
@@ -375,12 +375,12 @@ class Session(extensions.Extensions):
         if rows and status in entities.ON_NODE:
             self.nodes.add(moved, rows)
 
-    def tell_allocated(self, tasks: Sequence[entities.Task]) -> None:
+    def notify_allocated(self, tasks: Sequence[entities.Task]) -> None:
         """Plugins hear that tasks of one class and job were placed or promised."""
         for handle in self.allocate_events:
             handle(tasks)
 
-    def tell_deallocated(self, tasks: Sequence[entities.Task]) -> None:
+    def notify_deallocated(self, tasks: Sequence[entities.Task]) -> None:
         """Plugins hear that they were evicted or taken back."""
         for handle in self.deallocate_events:
             handle(tasks)
@@ -388,7 +388,7 @@ class Session(extensions.Extensions):
     def allocate(self, task: entities.Task, node: str) -> None:
         """Place one task for good; once its job is ready, all that it was allocated is bound."""
         self.change(task, entities.Status.ALLOCATED, node)
-        self.tell_allocated((task,))
+        self.notify_allocated((task,))
         job = self.jobs[task.job]
         if self.job_ready(job):
             for placed in list(job.with_status(entities.Status.ALLOCATED)):
@@ -420,10 +420,10 @@ class Session(extensions.Extensions):
         Rules that depend on time ask this instead of comparing with ``now``: an answer that time
         alone turns is then asked for again when it turns.
         """
-        self.look_again(at)
+        self.request_session_at(at)
         return at <= self.now
 
-    def look_again(self, at: datetime) -> None:
+    def request_session_at(self, at: datetime) -> None:
         """Start another session at this time; a time that is not ahead changes nothing."""
         if at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
@@ -437,9 +437,9 @@ class Session(extensions.Extensions):
     def is_full(self) -> bool:
         """Nothing more may be decided in this session: note in ``untried`` who waits."""
         decided = len(self.decisions.binds) + len(self.decisions.evictions)
-        return self.allowance is not None and decided >= self.allowance
+        return self.decision_limit is not None and decided >= self.decision_limit
 
-    def tell_user(self, job: entities.Job, text: str) -> None:
+    def emit_event(self, job: entities.Job, text: str) -> None:
         """An Event on the PodGroup."""
         self.events.setdefault(job.key, []).append(text)
 

@@ -50,7 +50,7 @@ class Statement:
         """Take the task's place away; its node keeps it as releasing."""
         self.operations.append(Operation("evict", (task,), (task.node,), task.status, reason))
         self._session.change(task, entities.Status.RELEASING, task.node)
-        self._session.tell_deallocated((task,))
+        self._session.notify_deallocated((task,))
 
     def commit(self) -> None:
         """The session decides all of it. Evictions are for the job that is promised room."""
@@ -75,9 +75,9 @@ class Statement:
                 task.last_status, task.last_node = task.status, task.node
             self._session.change_run(tasks, operation.before, operation.nodes)
             if operation.kind == "evict":
-                self._session.tell_allocated(tasks)
+                self._session.notify_allocated(tasks)
                 continue
-            self._session.tell_deallocated(tasks)
+            self._session.notify_deallocated(tasks)
             for task in tasks:
                 task.node = ""
                 task.eviction_occurred = False
@@ -119,4 +119,4 @@ class Statement:
         self._session.change_run(tasks, status, nodes)
         for task in tasks:
             task.eviction_occurred = eviction_occurred
-        self._session.tell_allocated(tasks)
+        self._session.notify_allocated(tasks)

@@ -11,6 +11,6 @@ Timed = Callable[[str, str], AbstractContextManager[None]]
 OPENING, PLUGIN_OPENS, PLUGIN_CLOSES, ACTION = "open", "OnSessionOpen", "OnSessionClose", "action"
 
 
-def untimed(part: str, name: str) -> AbstractContextManager[None]:
+def no_timing(part: str, name: str) -> AbstractContextManager[None]:
     """Nobody measures."""
     return contextlib.nullcontext()

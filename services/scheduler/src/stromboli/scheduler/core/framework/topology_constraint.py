@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stromboli.scheduler.core.model import entities, topology_domains
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.shared import network
+from stromboli.shared import network_topology
 from stromboli.shared.api import batch
 
 if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 HARD, SOFT = "hard", "soft"
-FAR = "node(s) are too far from the gang's other pods on the network"
+TOO_FAR = "node(s) are too far from the gang's other pods on the network"
 NOWHERE = "node(s) are in no network domain of a tier the gang allows"
 OUTSIDE = "node(s) are outside of the network domain that was tried"
 _PLACED = entities.ALLOCATED | {entities.Status.PIPELINED, entities.Status.UNKNOWN}
-_NO_HOME = -1
+_NO_DOMAIN = -1
 
 
 class TopologyRequest(NamedTuple):
@@ -34,12 +34,12 @@ class TopologyRequest(NamedTuple):
     is_hard: bool
 
 
-class WishError(ValueError):
+class TopologyRequestError(ValueError):
     """A wish that makes no sense for this cluster; the message says what would."""
 
 
-def wish(
-    given: batch.NetworkTopology | None, tree: topology_domains.Tree
+def parse_request(
+    given: batch.NetworkTopology | None, tree: topology_domains.TopologyTree
 ) -> TopologyRequest | None:
     """What is wished, None for nothing. Raises WishError."""
     if given is None:
@@ -48,18 +48,18 @@ def wish(
     if mode == SOFT:
         return TopologyRequest(int(tree.tiers[topology_domains.ROOT_INDEX]), is_hard=False)
     if mode != HARD:
-        raise WishError(f"networkTopology mode {mode!r} is neither hard nor soft")
+        raise TopologyRequestError(f"networkTopology mode {mode!r} is neither hard nor soft")
     try:
-        return TopologyRequest(network.highest_tier(given, tree.known_tiers), is_hard=True)
+        return TopologyRequest(network_topology.highest_tier(given, tree.known_tiers), is_hard=True)
     except ValueError as error:
-        raise WishError(str(error)) from error
+        raise TopologyRequestError(str(error)) from error
 
 
 class TopologyConstraint:
     """Answers for one session. It follows placements from the first question about a job on."""
 
-    def __init__(self, within: "session.Session") -> None:
-        self._session = within
+    def __init__(self, ssn: "session.Session") -> None:
+        self._session = ssn
         self._wishes: dict[
             str, tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]
         ] = {}
@@ -70,14 +70,14 @@ class TopologyConstraint:
         self.most_evicted_in = 8
         """In how many domains the actions that evict for gangs look for room."""
         # Heard before any plugin, and no plugin's own.
-        within.allocate_events.append(self._put)
-        within.deallocate_events.append(self._take)
+        ssn.allocate_events.append(self._put)
+        ssn.deallocate_events.append(self._take)
 
     @property
-    def tree(self) -> topology_domains.Tree:
+    def tree(self) -> topology_domains.TopologyTree:
         """The domains of the session's nodes."""
-        within = self._session
-        return within.world.surroundings.network(within.nodes)
+        ssn = self._session
+        return ssn.world.auxiliary.network(ssn.nodes)
 
     # Wishes ---------------------------------------------------------------------------------
 
@@ -92,14 +92,14 @@ class TopologyConstraint:
             each.network_topology is not None for each in spec.sub_group_policy
         )
 
-    def insists(self, job: entities.Job) -> bool:
+    def has_hard_constraint(self, job: entities.Job) -> bool:
         """Some of its tasks must lie near together."""
         whole, groups, problem = self._wished(job)
         return bool(problem) or any(
             each is not None and each.is_hard for each in (whole, *groups.values())
         )
 
-    def wish_of(
+    def request_of(
         self, job: entities.Job, subjob: entities.SubJob | None = None
     ) -> TopologyRequest | None:
         """What the job wishes for all its tasks, or for those of one of its groups."""
@@ -123,11 +123,12 @@ class TopologyConstraint:
         if not self.wants(job):
             return None, {each.name: None for each in spec.sub_group_policy}, ""
         try:
-            whole = wish(spec.network_topology, self.tree)
+            whole = parse_request(spec.network_topology, self.tree)
             groups = {
-                each.name: wish(each.network_topology, self.tree) for each in spec.sub_group_policy
+                each.name: parse_request(each.network_topology, self.tree)
+                for each in spec.sub_group_policy
             }
-        except WishError as error:
+        except TopologyRequestError as error:
             return None, {}, str(error)
         return whole, groups, ""
 
@@ -136,7 +137,7 @@ class TopologyConstraint:
     def home(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
         """The lowest domain that holds all placed tasks of the job or group; -1 for none."""
         placed = self._followed(job).get(subjob.key if subjob else "")
-        return self.tree.common(placed) if placed else _NO_HOME
+        return self.tree.common(placed) if placed else _NO_DOMAIN
 
     def there(self, job: entities.Job, domain: int) -> int:
         """How many of the job's tasks lie in a domain."""
@@ -149,44 +150,44 @@ class TopologyConstraint:
         """Domains of ``inside`` to be tried for the job or a group of it: all of one tier together,
         the lowest tier first. Where some of its tasks have their places, those that hold them, from
         the lowest up: one for each tier."""
-        wished = self.wish_of(job, subjob)
-        if wished is None or (subjob is not None and not job.sub_group_minimums):
+        requested = self.request_of(job, subjob)
+        if requested is None or (subjob is not None and not job.sub_group_minimums):
             return [[inside]]
-        if not wished.is_hard and not any(self._session.flat(*extension_points.CLOSENESS)):
+        if not requested.is_hard and not any(self._session.flat(*extension_points.SOFT_TOPOLOGY)):
             return [[inside]]
         tree, home = self.tree, self.home(job, subjob)
-        if home != _NO_HOME:
+        if home != _NO_DOMAIN:
             if not tree.is_inside(home, inside):
                 return [[inside]] if tree.is_inside(inside, home) else []
             return [
                 [each]
                 for each in tree.upwards(home)
-                if tree.is_inside(each, inside) and tree.tiers[each] <= wished.highest
+                if tree.is_inside(each, inside) and tree.tiers[each] <= requested.highest
             ]
         groups: dict[int, list[int]] = {}
         for each in range(inside, int(tree.ends[inside])):
             tier = int(tree.tiers[each])
-            if tier <= wished.highest and tree.counts[each]:
+            if tier <= requested.highest and tree.counts[each]:
                 groups.setdefault(tier, []).append(each)
         return [groups[tier] for tier in sorted(groups)]
 
     def widest(self, job: entities.Job) -> list[int]:
         """The largest domains that may take all of the job."""
-        wished = self.wish_of(job)
-        if wished is None or not wished.is_hard:
+        requested = self.request_of(job)
+        if requested is None or not requested.is_hard:
             return [topology_domains.ROOT_INDEX]
         tree, home = self.tree, self.home(job)
-        if home != _NO_HOME:
-            allowed = self._allowed(home, wished.highest)
-            return [] if allowed == _NO_HOME else [allowed]
+        if home != _NO_DOMAIN:
+            allowed = self._allowed(home, requested.highest)
+            return [] if allowed == _NO_DOMAIN else [allowed]
         return [
             each
             for each in range(len(tree))
             if tree.counts[each]
-            and tree.tiers[each] <= wished.highest
+            and tree.tiers[each] <= requested.highest
             and (
                 each == topology_domains.ROOT_INDEX
-                or tree.tiers[tree.parents[each]] > wished.highest
+                or tree.tiers[tree.parents[each]] > requested.highest
             )
         ]
 
@@ -210,30 +211,30 @@ class TopologyConstraint:
             return
         if problem := self.problem(job):
             yield extension_points.Check(
-                problem, extension_points.Code.UNRESOLVABLE, self._up_to(_NO_HOME)
+                problem, extension_points.Code.UNRESOLVABLE, self._up_to(_NO_DOMAIN)
             )
         subjob = job.subjobs.get(task.subjob)
-        whole, own = self.wish_of(job), None
+        whole, own = self.request_of(job), None
         if subjob is not None and subjob.policy:
-            own = self.wish_of(job, subjob)
-        for wished, group in ((whole, None), (own, subjob)):
-            if wished is not None and wished.is_hard:
-                yield self._check(self.home(job, group), wished.highest)
+            own = self.request_of(job, subjob)
+        for requested, group in ((whole, None), (own, subjob)):
+            if requested is not None and requested.is_hard:
+                yield self._check(self.home(job, group), requested.highest)
 
     def _check(self, home: int, highest: int) -> extension_points.Check:
-        if home == _NO_HOME:
+        if home == _NO_DOMAIN:
             return extension_points.Check(
                 NOWHERE, extension_points.Code.UNRESOLVABLE, self._up_to(highest)
             )
         allowed = self._allowed(home, highest)
-        mask = self._up_to(_NO_HOME) if allowed == _NO_HOME else self._inside(allowed)
-        return extension_points.Check(FAR, extension_points.Code.UNRESOLVABLE, mask)
+        mask = self._up_to(_NO_DOMAIN) if allowed == _NO_DOMAIN else self._inside(allowed)
+        return extension_points.Check(TOO_FAR, extension_points.Code.UNRESOLVABLE, mask)
 
     def _allowed(self, home: int, highest: int) -> int:
         """The highest domain around ``home`` within the tier; -1 if that is wider already."""
         tiers = self.tree.tiers
         allowed = [each for each in self.tree.upwards(home) if tiers[each] <= highest]
-        return allowed[-1] if allowed else _NO_HOME
+        return allowed[-1] if allowed else _NO_DOMAIN
 
     def _inside(self, domain: int) -> extension_points.Mask:
         mask = self._masks.get(("domain", domain))

@@ -81,7 +81,7 @@ class Task(msgspec.Struct, eq=False):
     job: str
     role: str
     request: resource_vectors.Vector
-    summand: resource_vectors.Sum
+    request_sum: resource_vectors.Sum
     priority: int
     preemptable: bool
     revocable_zone: str
@@ -178,11 +178,11 @@ class Job(msgspec.Struct, eq=False):
     """Task uid -> why it found no node."""
     fit_error: str = ""
     """Why none of its tasks was tried."""
-    domain_error: str = ""
+    topology_error: str = ""
     """Why no part of the network takes it, if that is what keeps it."""
     is_refused_by_queue: bool = False
     """Some task could not be tried since its queue's limits have no room for it."""
-    prospect: str = ""
+    start_estimate_text: str = ""
     """When it is to start, as far as that is known."""
     subjobs: dict[str, SubJob] = {}
     sub_group_minimums: Mapping[str, int] = {}
@@ -274,13 +274,13 @@ class Job(msgspec.Struct, eq=False):
     @property
     def roles_ready(self) -> bool:
         """Every role has enough tasks with a place."""
-        return all(self.role_lacks(role) <= 0 for role, _ in self.role_minimums)
+        return all(self.role_deficit(role) <= 0 for role, _ in self.role_minimums)
 
     @property
     def roles_pipelined(self) -> bool:
         """Every role has enough tasks with a place or a promise."""
         return all(
-            self.role_count(role, {Status.PIPELINED}) >= self.role_lacks(role)
+            self.role_count(role, {Status.PIPELINED}) >= self.role_deficit(role)
             for role, _ in self.role_minimums
         )
 
@@ -296,7 +296,7 @@ class Job(msgspec.Struct, eq=False):
 
         Without them the job does not start, however many others have room."""
         lacking = {
-            role: self.role_lacks(role) - self.role_count(role, (Status.PIPELINED,))
+            role: self.role_deficit(role) - self.role_count(role, (Status.PIPELINED,))
             for role, _ in self.role_minimums
         }
         needed: list[Task] = []
@@ -308,7 +308,7 @@ class Job(msgspec.Struct, eq=False):
                 lacking[task.role] -= 1
         return [*needed, *others]
 
-    def role_lacks(self, role: str) -> int:
+    def role_deficit(self, role: str) -> int:
         """How many tasks the role lacks to be ready."""
         has = self.role_count(role, READY) + self.best_effort.get(role, 0)
         return self.task_min_available.get(role, 0) - has
@@ -323,15 +323,15 @@ class Job(msgspec.Struct, eq=False):
         """What it holds beyond its minimum resources; all of it if it names none."""
         if self.min_request is None:
             return self.allocated
-        return resource_vectors.beyond(self.allocated, self.min_request)
+        return resource_vectors.excess(self.allocated, self.min_request)
 
     def explain(self) -> str:
         """How far the job is and what keeps it, in the words of its PodGroup's condition."""
         counts = [f"{len(tasks)} {status}" for status, tasks in self.by_status.items() if tasks]
         head = "pod group is ready" if self.is_ready else "pod group is not ready"
         text = f"{head}, {', '.join(sorted([*counts, f'{self.min_available} minAvailable']))}"
-        if self.prospect:
-            text += f"; {self.prospect}"
+        if self.start_estimate_text:
+            text += f"; {self.start_estimate_text}"
         pending = Counter(
             "Schedulable" if task.last_status in ALLOCATED else "Unschedulable"
             for task in self.pending
@@ -339,8 +339,8 @@ class Job(msgspec.Struct, eq=False):
         if pending:
             reasons = sorted(f"{count} {reason}" for reason, count in pending.items())
             text += f"; Pending: {', '.join(reasons)}"
-        if self.fit_error or self.domain_error:
-            return f"{text}. Origin reason is: {self.fit_error or self.domain_error}"
+        if self.fit_error or self.topology_error:
+            return f"{text}. Origin reason is: {self.fit_error or self.topology_error}"
         failed = (
             min((self.tasks[uid].name, uid) for uid in self.fit_errors)
             if (self.fit_errors)
@@ -362,9 +362,9 @@ class Job(msgspec.Struct, eq=False):
         self.tally(tasks[0], before, -len(tasks))
         self.tally(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
-            self.allocated = self.allocated - tasks[0].summand * len(tasks)
+            self.allocated = self.allocated - tasks[0].request_sum * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
-            self.allocated = self.allocated + tasks[0].summand * len(tasks)
+            self.allocated = self.allocated + tasks[0].request_sum * len(tasks)
 
     def tally(self, like: Task, status: Status, number: int) -> None:
         """Count so many tasks like this one in, or out if negative, as of this status."""

@@ -15,7 +15,7 @@ Request: TypeAlias = tuple[resource_vectors.Vector, resource_vectors.Sum]
 SLA_WAITING_TIME = "sla-waiting-time"
 
 
-def queue(found: scheduling.Queue) -> entities.Queue:
+def build_queue(found: scheduling.Queue) -> entities.Queue:
     """A queue. Raises ValueError for an amount that cannot be read."""
     spec, metadata = found.spec, found.metadata
     return entities.Queue(
@@ -25,11 +25,11 @@ def queue(found: scheduling.Queue) -> entities.Queue:
         parent=spec.parent,
         state=found.status.state,
         reclaimable=spec.reclaimable is not False,
-        capability=requirements.checked_sums(
+        capability=requirements.parse_sums(
             spec.capability or {}, f"queue {metadata.name} capability"
         ),
-        deserved=requirements.checked_sums(spec.deserved or {}, f"queue {metadata.name} deserved"),
-        guarantee=requirements.checked_sums(
+        deserved=requirements.parse_sums(spec.deserved or {}, f"queue {metadata.name} deserved"),
+        guarantee=requirements.parse_sums(
             spec.guarantee.resource or {}, f"queue {metadata.name} guarantee"
         ),
         hierarchy=metadata.annotation(keys.HIERARCHY) or "",
@@ -39,16 +39,16 @@ def queue(found: scheduling.Queue) -> entities.Queue:
     )
 
 
-def minimum(group: scheduling.PodGroup) -> units.Amounts | None:
+def minimum_request(group: scheduling.PodGroup) -> units.Amounts | None:
     """What the job needs to begin, if it says. Raises ValueError for what cannot be read."""
     if group.spec.min_resources is None:
         return None
-    return requirements.checked_sums(
+    return requirements.parse_sums(
         group.spec.min_resources, f"PodGroup {group.metadata.key} minResources"
     )
 
 
-def job(
+def build_job(
     group: scheduling.PodGroup,
     resources: requirements.Resources,
     priority: int,
@@ -56,9 +56,9 @@ def job(
 ) -> entities.Job:
     """A job without its tasks. All resources must be known by now."""
     spec, metadata = group.spec, group.metadata
-    least = minimum(group)
-    preemptable = _said(metadata, keys.PREEMPTABLE)
-    nothing = resource_vectors.nothing(len(resources.names))
+    least = minimum_request(group)
+    preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
+    nothing = resource_vectors.zeros(len(resources.names))
     return entities.Job(
         key=metadata.key,
         uid=metadata.uid or metadata.key,
@@ -81,14 +81,14 @@ def job(
         budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
         allocated=nothing,
         total_request=nothing,
-        subjobs=subjobs.opened(group),
+        subjobs=subjobs.initial_subjobs(group),
         sub_group_minimums=subjobs.minimums(group),
         conditions=list(group.status.conditions),
         is_going=metadata.deletion_timestamp is not None,
     )
 
 
-def waits(job: entities.Job) -> bool:
+def needs_session(job: entities.Job) -> bool:
     """A session may have something to do for the job, or to say about it."""
     if job.is_going:
         return False
@@ -99,19 +99,21 @@ def waits(job: entities.Job) -> bool:
     return job.phase != "Completed" and not (job.is_ready and job.roles_ready)
 
 
-def job_of(pod: core.Pod) -> str:
+def job_key_of(pod: core.Pod) -> str:
     """Key of the pod's PodGroup; empty if it names none."""
     group = pod.metadata.annotation(keys.GROUP_NAME)
     return f"{pod.metadata.namespace}/{group}" if group else ""
 
 
-def request(resources: requirements.Resources, shape: requirements.PodRequirements) -> Request:
+def request_vectors(
+    resources: requirements.Resources, shape: requirements.PodRequirements
+) -> Request:
     """What pods of the shape ask for, to be compared and to be summed up."""
     found = resource_vectors.vector(resources, shape.request)
-    return found, resource_vectors.times(found, 1)
+    return found, resource_vectors.multiplied(found, 1)
 
 
-def task(
+def build_task(
     pod: core.Pod,
     task_class: entities.TaskClass,
     request: resource_vectors.Vector,
@@ -119,22 +121,22 @@ def task(
 ) -> entities.Task:
     """A task. ``request`` and ``summand``: its shape's amounts."""
     metadata, spec = pod.metadata, pod.spec
-    preemptable = _said(metadata, keys.PREEMPTABLE)
+    preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
     return entities.Task(
         uid=metadata.uid or metadata.key,
         namespace=metadata.namespace,
         name=metadata.name,
-        job=job_of(pod),
-        role=_said(metadata, keys.TASK_SPEC) or "",
+        job=job_key_of(pod),
+        role=_annotation_or_label(metadata, keys.TASK_SPEC) or "",
         request=request,
-        summand=summand,
+        request_sum=summand,
         priority=_task_priority(pod),
         preemptable=preemptable is None or preemptable in _TRUE,
         revocable_zone=_revocable_zone(metadata),
         is_best_effort=task_class.shape.is_best_effort,
         is_gated=bool(spec.scheduling_gates),
         created=metadata.creation_timestamp or _LONG_AGO,
-        status=status(pod),
+        status=task_status(pod),
         node=spec.node_name,
         pod=pod,
         task_class=task_class,
@@ -142,7 +144,7 @@ def task(
     )
 
 
-def status(pod: core.Pod) -> entities.Status:
+def task_status(pod: core.Pod) -> entities.Status:
     """The state that the pod's phase, node and deletion say."""
     match pod.status.phase:
         case "Running" | "Pending" | "" if pod.metadata.deletion_timestamp is not None:
@@ -159,28 +161,28 @@ def status(pod: core.Pod) -> entities.Status:
             return entities.Status.UNKNOWN
 
 
-def join(found: entities.Job, member: entities.Task) -> None:
+def add_task(found: entities.Job, member: entities.Task) -> None:
     """The task belongs to the job."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
     found.tally(member, member.status, 1)
-    found.total_request = found.total_request + member.summand
+    found.total_request = found.total_request + member.request_sum
     if member.status in entities.ALLOCATED:
-        found.allocated = found.allocated + member.summand
-    subjobs.join(found, member)
+        found.allocated = found.allocated + member.request_sum
+    subjobs.add_task(found, member)
     if member.is_gated:
         found.gated[member.uid] = member
 
 
-def leave(found: entities.Job, member: entities.Task) -> None:
+def remove_task(found: entities.Job, member: entities.Task) -> None:
     """The task belongs to the job no more."""
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
     found.tally(member, member.status, -1)
-    found.total_request = found.total_request - member.summand
+    found.total_request = found.total_request - member.request_sum
     if member.status in entities.ALLOCATED:
-        found.allocated = found.allocated - member.summand
-    subjobs.leave(found, member)
+        found.allocated = found.allocated - member.request_sum
+    subjobs.remove_task(found, member)
     found.gated.pop(member.uid, None)
 
 
@@ -189,7 +191,7 @@ def _index(name: str) -> int | None:
     return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
 
 
-def _said(metadata: meta.ObjectMeta, key: str) -> str | None:
+def _annotation_or_label(metadata: meta.ObjectMeta, key: str) -> str | None:
     """Annotation first, then label."""
     said = metadata.annotation(key)
     return metadata.label(key) if said is None else said
@@ -217,7 +219,7 @@ def _task_priority(pod: core.Pod) -> int:
     return 1 if pod.spec.priority is None else pod.spec.priority
 
 
-def is_as_before(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
+def differs_only_in_status(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
     """All but the status is the same."""
     first, second = before.metadata, after.metadata
     return (

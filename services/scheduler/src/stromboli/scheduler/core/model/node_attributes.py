@@ -20,7 +20,7 @@ UNREADABLE = "node(s) could not be read"
 """Our own reason: the node, or a pod on it, is unknown, so nobody can say what is free."""
 
 
-class Marks:
+class NodeAttributes:
     """Labels, taints and readability by row. Changing a row costs O(label keys asked for).
 
     ``placement_version`` changes with everything that decides where pods may run. ``taint_sets``:
@@ -81,19 +81,19 @@ class Marks:
         rows: list[int] = np.flatnonzero(self._blocked).tolist()
         return rows
 
-    def rearrange(self, names: Sequence[str], sources: Sources) -> None:
+    def reorder_rows(self, names: Sequence[str], sources: Sources) -> None:
         """Rows in a new order; new ones are empty until they are put."""
         is_new = sources < 0
         self.placement_version += 1
         self.rows.clear()
         self.rows.update({name: row for row, name in enumerate(names)})
-        self.known = moved(self.known, sources)
-        self.unschedulable = moved(self.unschedulable, sources)
-        self.taints_of = moved(self.taints_of, sources)
-        self._blocked = moved(self._blocked, sources)
+        self.known = reordered(self.known, sources)
+        self.unschedulable = reordered(self.unschedulable, sources)
+        self.taints_of = reordered(self.taints_of, sources)
+        self._blocked = reordered(self._blocked, sources)
         self._labels = [{} if at < 0 else self._labels[at] for at in sources.tolist()]
         for key, codes in self._label_codes.items():
-            self._label_codes[key] = np.where(is_new, np.int32(-1), moved(codes, sources))
+            self._label_codes[key] = np.where(is_new, np.int32(-1), reordered(codes, sources))
 
     @property
     def keys(self) -> int:
@@ -120,7 +120,7 @@ class Marks:
         self._label_codes[key][row] = -1 if value is None else values.setdefault(value, len(values))
 
 
-def moved(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray:  # type: ignore[type-arg]  # any entries
+def reordered(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray:  # type: ignore[type-arg]  # any entries
     """The array's entries (of its last axis) in the new order, zeros for new ones."""
     if not array.shape[-1]:
         return np.zeros((*array.shape[:-1], len(sources)), array.dtype)

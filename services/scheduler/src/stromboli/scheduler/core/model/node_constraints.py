@@ -18,52 +18,56 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
 
-BYTES_KEPT = 2**25
+MAX_CACHED_BYTES = 2**25
 """What all answers that are kept may take: users can ask for any number of constraints."""
 CHECKS = 5
 """Masks of an answer, a byte for each node."""
-LEAST_KEPT = 16
+MIN_CACHED_ENTRIES = 16
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
-Check: TypeAlias = tuple[str, node_attributes.Mask]
+ConstraintMask: TypeAlias = tuple[str, node_attributes.Mask]
 """A reason and the nodes that pass."""
 
 
-class Checked(msgspec.Struct, frozen=True, eq=False):
+class ConstraintMasks(msgspec.Struct, frozen=True, eq=False):
     """What one shape's constraints say of all nodes: the checks in order, and their conjunction."""
 
     version: int
-    checks: tuple[Check, ...]
+    checks: tuple[ConstraintMask, ...]
     passed: node_attributes.Mask
 
 
-class Checks:
+class ConstraintCache:
     """Answers by constraints, as long as the nodes stay what they are."""
 
-    def __init__(self, nodes: node_attributes.Marks, bytes_kept: int = BYTES_KEPT) -> None:
+    def __init__(
+        self, nodes: node_attributes.NodeAttributes, bytes_kept: int = MAX_CACHED_BYTES
+    ) -> None:
         self._nodes = nodes
         self._bytes_kept = bytes_kept
-        self._kept: OrderedDict[bytes, Checked] = OrderedDict()
+        self._kept: OrderedDict[bytes, ConstraintMasks] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, shape: requirements.PodRequirements) -> Checked:
+    def of(self, shape: requirements.PodRequirements) -> ConstraintMasks:
         """The answer for a shape; O(nodes) after a change, else O(1)."""
         key = shape.placement
         kept = self._kept.get(key)
         version = self._nodes.placement_version
         if kept is None or kept.version != version:
-            most = max(LEAST_KEPT, self._bytes_kept // (CHECKS * (len(self._nodes) + 1)))
+            most = max(MIN_CACHED_ENTRIES, self._bytes_kept // (CHECKS * (len(self._nodes) + 1)))
             while len(self._kept) >= most:
                 self._kept.popitem(last=False)
             kept = self._kept[key] = _check(self._nodes, shape.constraints, version)
         return kept
 
 
-def _check(nodes: node_attributes.Marks, wanted: requirements.Constraints, version: int) -> Checked:
-    checks: list[Check] = [(node_attributes.UNREADABLE, nodes.usable)]
+def _check(
+    nodes: node_attributes.NodeAttributes, wanted: requirements.Constraints, version: int
+) -> ConstraintMasks:
+    checks: list[ConstraintMask] = [(node_attributes.UNREADABLE, nodes.usable)]
     if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
         checks.append((UNSCHEDULABLE, ~nodes.unschedulable))
     checks.append((AFFINITY, matches(nodes, wanted)))
@@ -76,7 +80,7 @@ def _check(nodes: node_attributes.Marks, wanted: requirements.Constraints, versi
     )
     checks.append((TAINTED, welcome[nodes.taints_of]))
     passed = np.logical_and.reduce([mask for _, mask in checks])
-    return Checked(version, tuple(checks), passed)
+    return ConstraintMasks(version, tuple(checks), passed)
 
 
 def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool:
@@ -92,7 +96,9 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
     )
 
 
-def matches(nodes: node_attributes.Marks, wanted: requirements.Constraints) -> node_attributes.Mask:
+def matches(
+    nodes: node_attributes.NodeAttributes, wanted: requirements.Constraints
+) -> node_attributes.Mask:
     """Nodes that the selector and the required affinity allow."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in wanted.selector:
@@ -103,7 +109,9 @@ def matches(nodes: node_attributes.Marks, wanted: requirements.Constraints) -> n
     return mask
 
 
-def term_matches(nodes: node_attributes.Marks, term: core.NodeSelectorTerm) -> node_attributes.Mask:
+def term_matches(
+    nodes: node_attributes.NodeAttributes, term: core.NodeSelectorTerm
+) -> node_attributes.Mask:
     """Nodes that one term means; an empty one means none, as Kubernetes has it."""
     wanted = [
         *(_expression(nodes, expression) for expression in term.match_expressions),
@@ -113,7 +121,7 @@ def term_matches(nodes: node_attributes.Marks, term: core.NodeSelectorTerm) -> n
 
 
 def _expression(
-    nodes: node_attributes.Marks, wanted: core.SelectorRequirement
+    nodes: node_attributes.NodeAttributes, wanted: core.SelectorRequirement
 ) -> node_attributes.Mask:
     answer = _OPERATORS.get(wanted.operator)
     if answer is None:
@@ -121,7 +129,9 @@ def _expression(
     return answer(nodes, wanted.key, wanted.values)
 
 
-def _field(nodes: node_attributes.Marks, wanted: core.SelectorRequirement) -> node_attributes.Mask:
+def _field(
+    nodes: node_attributes.NodeAttributes, wanted: core.SelectorRequirement
+) -> node_attributes.Mask:
     if wanted.key != "metadata.name" or wanted.operator not in ("In", "NotIn"):
         return np.zeros(len(nodes), np.bool_)
     named = np.zeros(len(nodes), np.bool_)
@@ -131,19 +141,23 @@ def _field(nodes: node_attributes.Marks, wanted: core.SelectorRequirement) -> no
     return named if wanted.operator == "In" else ~named
 
 
-def _one_of(nodes: node_attributes.Marks, key: str, values: Sequence[str]) -> node_attributes.Mask:
+def _one_of(
+    nodes: node_attributes.NodeAttributes, key: str, values: Sequence[str]
+) -> node_attributes.Mask:
     codes, known = nodes.label_codes(key)
     wanted = [known[value] for value in values if value in known]
     return np.isin(codes, wanted)
 
 
-def _exists(nodes: node_attributes.Marks, key: str, values: Sequence[str]) -> node_attributes.Mask:
+def _exists(
+    nodes: node_attributes.NodeAttributes, key: str, values: Sequence[str]
+) -> node_attributes.Mask:
     mask: node_attributes.Mask = nodes.label_codes(key)[0] >= 0
     return mask
 
 
-def _beyond(
-    nodes: node_attributes.Marks, key: str, values: Sequence[str], above: bool
+def _compared_with_integer(
+    nodes: node_attributes.NodeAttributes, key: str, values: Sequence[str], above: bool
 ) -> node_attributes.Mask:
     codes, known = nodes.label_codes(key)
     bound = _integer(values[0]) if len(values) == 1 else None
@@ -166,12 +180,12 @@ def _integer(text: str) -> int | None:
 
 
 _OPERATORS: Mapping[
-    str, Callable[[node_attributes.Marks, str, Sequence[str]], node_attributes.Mask]
+    str, Callable[[node_attributes.NodeAttributes, str, Sequence[str]], node_attributes.Mask]
 ] = {
     "In": _one_of,
     "NotIn": lambda nodes, key, values: ~_one_of(nodes, key, values),
     "Exists": _exists,
     "DoesNotExist": lambda nodes, key, values: ~_exists(nodes, key, values),
-    "Gt": lambda nodes, key, values: _beyond(nodes, key, values, above=True),
-    "Lt": lambda nodes, key, values: _beyond(nodes, key, values, above=False),
+    "Gt": lambda nodes, key, values: _compared_with_integer(nodes, key, values, above=True),
+    "Lt": lambda nodes, key, values: _compared_with_integer(nodes, key, values, above=False),
 }

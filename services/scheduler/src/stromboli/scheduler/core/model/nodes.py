@@ -21,12 +21,12 @@ from stromboli.scheduler.core.model import (
 )
 from stromboli.shared.api import core, meta
 
-CROWD = 2**18
+OVERFLOW_WEIGHT = 2**18
 """From this weight of its tasks on (see ``shapes.Shape``) a node is crowded: that is four times
 what any node has, and a few times as much does not fit 64 bits."""
 
 
-class Moved(NamedTuple):
+class RowOrder(NamedTuple):
     """Rows took another order: where each was before, and which nodes are new."""
 
     sources: node_attributes.Sources
@@ -47,9 +47,9 @@ class Nodes:
     def __init__(self, resources: requirements.Resources) -> None:
         self.resources = resources
         self.names: list[str] = []
-        self.labelled = node_attributes.Marks()
+        self.labelled = node_attributes.NodeAttributes()
         """Labels, taints and readability, for ``core.constraints``."""
-        self.checks = node_constraints.Checks(self.labelled)
+        self.checks = node_constraints.ConstraintCache(self.labelled)
         self.rows = self.labelled.rows
         self.objects: list[core.Node] = []
         self.problems: dict[str, str] = {}
@@ -115,21 +115,21 @@ class Nodes:
 
     def add(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """The tasks, of one class and status, are on their nodes with the status they have."""
-        self._charge(tasks[0], rows, 1)
+        self._add_usage(tasks[0], rows, 1)
         for task, row in zip(tasks, rows, strict=True):
             self.tasks[row][task.key] = task
         if tasks[0].task_class.shape.weight or self._crowded:
-            self._weigh(tasks[0].task_class.shape.weight, rows)
+            self._add_weight(tasks[0].task_class.shape.weight, rows)
 
     def remove(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
         """They are not any more. Call before their status changes."""
-        self._charge(tasks[0], rows, -1)
+        self._add_usage(tasks[0], rows, -1)
         for task, row in zip(tasks, rows, strict=True):
             del self.tasks[row][task.key]
         if tasks[0].task_class.shape.weight or self._crowded:
-            self._weigh(-tasks[0].task_class.shape.weight, rows)
+            self._add_weight(-tasks[0].task_class.shape.weight, rows)
 
-    def _charge(self, like: entities.Task, rows: Sequence[int], sign: int) -> None:
+    def _add_usage(self, like: entities.Task, rows: Sequence[int], sign: int) -> None:
         shape = like.task_class.shape
         if len(rows) == 1:  # What comes and goes outside sessions does so one by one.
             at: npt.NDArray[np.intp] | int = rows[0]
@@ -153,14 +153,14 @@ class Nodes:
         self.assumed_used[1, at] += shape.assumed_memory * times
         self.pods[at] += times
 
-    def _weigh(self, weight: int, rows: Sequence[int]) -> None:
+    def _add_weight(self, weight: int, rows: Sequence[int]) -> None:
         """Each of the rows has so much more. O(1) each, O(its tasks) where a crowd has gone."""
         for row in rows:
             name = self.names[row]
             self._weights[name] = self._weights.get(name, 0) + weight
         for row in dict.fromkeys(rows):
             name = self.names[row]
-            was_crowded, is_crowded = name in self._crowded, self._weights[name] >= CROWD
+            was_crowded, is_crowded = name in self._crowded, self._weights[name] >= OVERFLOW_WEIGHT
             if is_crowded:
                 self._crowded.add(name)
                 self._fill(row)
@@ -186,7 +186,7 @@ class Nodes:
             table[:, row] = 0
         self.pods[row] = 0
         for task in self.tasks[row].values():
-            self._charge(task, (row,), 1)
+            self._add_usage(task, (row,), 1)
 
     def _mark(self, row: int) -> None:
         name = self.names[row]
@@ -228,27 +228,27 @@ class Nodes:
         self._has_gone = True
         return tasks
 
-    def settle(self) -> Moved | None:
+    def settle(self) -> RowOrder | None:
         """Put rows in the order of names, if nodes came or went. O(nodes log nodes) then."""
         if not self._coming and not self._has_gone:
             return None
         names = sorted([*self.rows, *self._coming])
         sources = np.array([self.rows.get(name, -1) for name in names], np.intp)
         for table in ("allocatable", "idle", "used", "releasing", "pipelined", "assumed_used"):
-            setattr(self, table, node_attributes.moved(getattr(self, table), sources))
-        self.pods = node_attributes.moved(self.pods, sources)
+            setattr(self, table, node_attributes.reordered(getattr(self, table), sources))
+        self.pods = node_attributes.reordered(self.pods, sources)
         self.tasks = [{} if at < 0 else self.tasks[at] for at in sources.tolist()]
         nothing = core.Node()
         self.objects = [nothing if at < 0 else self.objects[at] for at in sources.tolist()]
         self.names = names
-        self.labelled.rearrange(names, sources)
+        self.labelled.reorder_rows(names, sources)
         self._image_sizes.clear()
         coming, self._coming, self._has_gone = self._coming, {}, False
         for name, node in coming.items():
             self._put(self.rows[name], node)
-        return Moved(sources, tuple(coming))
+        return RowOrder(sources, tuple(coming))
 
-    def widen(self) -> None:
+    def resize(self) -> None:
         """Rows for resources that are new. O(nodes) each."""
         more = len(self.resources.names) - len(self.allocatable)
         for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
@@ -258,7 +258,7 @@ class Nodes:
         name = node.metadata.name
         has: Mapping[str, int] = {}
         try:
-            has = requirements.has(node)
+            has = requirements.node_allocatable(node)
         except ValueError as error:
             self.problems[name] = str(error)
         allocatable = resource_vectors.vector(self.resources, has)

@@ -20,7 +20,9 @@ class Selector(NamedTuple):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are meant. An operator that nobody knows means none."""
-        return all(_holds(labels.get(key), how, of) for key, how, of in self.requirements)
+        return all(
+            _requirement_matches(labels.get(key), how, of) for key, how, of in self.requirements
+        )
 
 
 class Matcher(NamedTuple):
@@ -31,7 +33,7 @@ class Matcher(NamedTuple):
     namespace_selector: Selector | None = None
     alive: bool = False
 
-    def means(
+    def matches_pod(
         self,
         namespace: str,
         labels: Mapping[str, str],
@@ -61,12 +63,12 @@ class Term(NamedTuple):
 class AffinityTerms(NamedTuple):
     """What a class of pods wants of its neighbours. ``likes``: (weight, term), negative to shun."""
 
-    near: tuple[Term, ...] = ()
-    away: tuple[Term, ...] = ()
-    likes: tuple[tuple[int, Term], ...] = ()
+    required_affinity: tuple[Term, ...] = ()
+    required_anti_affinity: tuple[Term, ...] = ()
+    preferences: tuple[tuple[int, Term], ...] = ()
 
 
-_NO_WISHES = AffinityTerms()
+_NO_TERMS = AffinityTerms()
 
 
 def selector(
@@ -92,13 +94,13 @@ def selector(
     return Selector(tuple(sorted(set(requirements))))
 
 
-def wishes(task_class: entities.TaskClass) -> AffinityTerms:
+def affinity_terms(task_class: entities.TaskClass) -> AffinityTerms:
     """What the affinities of a class say of other pods."""
     affinity = task_class.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
-        return _NO_WISHES
-    near = affinity.pod_affinity or core.PodAffinity()
-    away = affinity.pod_anti_affinity or core.PodAffinity()
+        return _NO_TERMS
+    required_affinity = affinity.pod_affinity or core.PodAffinity()
+    required_anti_affinity = affinity.pod_anti_affinity or core.PodAffinity()
 
     def liked(wished: core.PodAffinity, sign: int) -> list[tuple[int, Term]]:
         return [
@@ -107,9 +109,11 @@ def wishes(task_class: entities.TaskClass) -> AffinityTerms:
         ]
 
     return AffinityTerms(
-        _terms(near.required_during_scheduling_ignored_during_execution, task_class),
-        _terms(away.required_during_scheduling_ignored_during_execution, task_class),
-        (*liked(near, 1), *liked(away, -1)),
+        _terms(required_affinity.required_during_scheduling_ignored_during_execution, task_class),
+        _terms(
+            required_anti_affinity.required_during_scheduling_ignored_during_execution, task_class
+        ),
+        (*liked(required_affinity, 1), *liked(required_anti_affinity, -1)),
     )
 
 
@@ -134,7 +138,7 @@ def _term(given: core.PodAffinityTerm, task_class: entities.TaskClass) -> Term:
     )
 
 
-def _holds(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+def _requirement_matches(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
     match operator:
         case "In":
             return value in values

@@ -10,11 +10,11 @@ import numpy as np
 
 from stromboli.scheduler.core.model import entities, resource_vectors
 
-OWN_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The scheduling gate that waits for the queue to have room."""
 
 
-class Holdings:
+class UsageTotals:
     """Sums by resource. ``allocated``: what tasks hold; ``request``: that, and what pending
     tasks ask for; ``elastic``: what jobs hold beyond their minimum resources; ``awaited``: what
     jobs that passed the door will still take. ``jobs``: how many there are."""
@@ -44,7 +44,7 @@ class Holdings:
         return row
 
     @property
-    def awaited(self) -> resource_vectors.Sum:
+    def inqueue(self) -> resource_vectors.Sum:
         """What jobs that passed the door will still take of their minimum resources."""
         row: resource_vectors.Sum = self.table[3]
         return row
@@ -54,7 +54,7 @@ class QueueUsage:
     """Holdings by queue."""
 
     def __init__(self, width: int) -> None:
-        self.queues: dict[str, Holdings] = {}
+        self.queues: dict[str, UsageTotals] = {}
         """Only queues that have jobs."""
         self._width = width
         self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
@@ -62,9 +62,9 @@ class QueueUsage:
     def put(self, job: entities.Job) -> None:
         """The job as it is now. O(pending and gated tasks)."""
         self.drop(job.key)
-        part = np.stack([job.allocated, requested(job), job.elastic, coming(job)])
+        part = np.stack([job.allocated, job_request(job), job.elastic, inqueue_request(job)])
         self._parts[job.key] = (job.queue, part)
-        found = self.queues.setdefault(job.queue, Holdings(self._width))
+        found = self.queues.setdefault(job.queue, UsageTotals(self._width))
         found.table += part
         found.jobs += 1
 
@@ -78,28 +78,28 @@ class QueueUsage:
             if not found.jobs:
                 del self.queues[queue]
 
-    def widen(self, width: int) -> None:
+    def resize(self, width: int) -> None:
         """There are more resources."""
         self._width = width
         for found in self.queues.values():
-            found.table = resource_vectors.widened_sum(found.table, width)
+            found.table = resource_vectors.resized_sum(found.table, width)
         for key, (queue, part) in self._parts.items():
-            self._parts[key] = (queue, resource_vectors.widened_sum(part, width))
+            self._parts[key] = (queue, resource_vectors.resized_sum(part, width))
 
 
-def requested(job: entities.Job) -> resource_vectors.Sum:
+def job_request(job: entities.Job) -> resource_vectors.Sum:
     """What the job holds and what its pending tasks ask for. O(pending tasks)."""
-    found: resource_vectors.Sum = job.allocated + together(job.unplaced, len(job.allocated))
+    found: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
     return found
 
 
-def together(tasks: Collection[entities.Task], width: int) -> resource_vectors.Sum:
+def sum_of_requests(tasks: Collection[entities.Task], width: int) -> resource_vectors.Sum:
     """What all the tasks ask for. O(tasks), and O(width) for each kind of them."""
-    kinds = {task.task_class.shape: task.summand for task in tasks}
+    kinds = {task.task_class.shape: task.request_sum for task in tasks}
     if not kinds:
-        return resource_vectors.nothing(width)
+        return resource_vectors.zeros(width)
     counts = Counter(task.task_class.shape for task in tasks)
-    return resource_vectors.summed([each * counts[shape] for shape, each in kinds.items()], width)
+    return resource_vectors.sum_of([each * counts[shape] for shape, each in kinds.items()], width)
 
 
 def without_gated(
@@ -109,16 +109,16 @@ def without_gated(
 
     A task whose only gate is the one that this scheduler lifts itself counts as if ungated.
     """
-    gated = [task for task in job.gated.values() if not is_own_gate_only(task)]
-    return resource_vectors.beyond(amount, together(gated, len(amount)))
+    gated = [task for task in job.gated.values() if not is_gated_by_queue_only(task)]
+    return resource_vectors.excess(amount, sum_of_requests(gated, len(amount)))
 
 
-def is_own_gate_only(task: entities.Task) -> bool:
+def is_gated_by_queue_only(task: entities.Task) -> bool:
     """The task waits for nothing but its queue."""
-    return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (OWN_GATE,)
+    return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (QUEUE_ALLOCATION_GATE,)
 
 
-def coming(job: entities.Job) -> resource_vectors.Sum:
+def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
     """What the job will still take of its minimum resources, if it is past its queue's door.
 
     A running gang below its minimum takes nothing more: some task may have finished.
@@ -129,4 +129,4 @@ def coming(job: entities.Job) -> resource_vectors.Sum:
     )
     if least is None or not is_awaited:
         return np.zeros_like(job.allocated)
-    return without_gated(job, resource_vectors.beyond(least, job.allocated))
+    return without_gated(job, resource_vectors.excess(least, job.allocated))

@@ -24,9 +24,9 @@ AMOUNT_LIMIT = 2**56
 STEP = 2**40
 """Of what is less than a step not even a million times as much fills 64 bits."""
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
-UNASKED: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
+DEFAULT_SCORING_REQUEST: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
 """What scoring takes a container to use that requests nothing, as Kubernetes does."""
-SPECS_KEPT = 4096
+MAX_CACHED_SPECS = 4096
 """Specs whose shape is remembered; beyond, pods of a template are read again, once each."""
 
 
@@ -63,7 +63,7 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return all(value == 0 for column, value in self.amounts.items() if column != PODS)
 
 
-MOST_ASKED = 128
+MAX_NAMES = 128
 """Resource names that pods and PodGroups may add beside those of nodes and queues: each costs every
 node a number in several tables, and anybody can make up names."""
 
@@ -91,9 +91,9 @@ class Resources:
         """Amounts by column, of what users ask for. Raises ValueError for a name beyond
         ``MOST_ASKED`` that no node and no queue has."""
         new = [name for name, amount in request.items() if amount and name not in self._columns]
-        if self._asked + len(new) > MOST_ASKED:
+        if self._asked + len(new) > MAX_NAMES:
             raise ValueError(
-                f"{new[0][:80]}: no node has it, and {MOST_ASKED} such names are asked for by now"
+                f"{new[0][:80]}: no node has it, and {MAX_NAMES} such names are asked for by now"
             )
         self._asked += len(new)
         known = self._columns.keys() | set(new)  # nothing of what nobody has needs no column
@@ -141,14 +141,14 @@ class RequirementsIndex:
         shape = self._by_spec.get(key)
         if shape is None:
             shape = self._interned(spec, constraints)
-            if len(self._by_spec) >= SPECS_KEPT:
+            if len(self._by_spec) >= MAX_CACHED_SPECS:
                 self._by_spec.clear()
             self._by_spec[key] = shape
         return shape
 
     def _interned(self, spec: core.PodSpec, constraints: Constraints) -> PodRequirements:
         request = pod_request(spec)
-        assumed = pod_request(spec, UNASKED)
+        assumed = pod_request(spec, DEFAULT_SCORING_REQUEST)
         key = _digest((request, assumed, constraints))
         known = self._by_content.get(key)
         if known is not None:
@@ -180,7 +180,7 @@ def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) ->
     sidecars: units.Amounts = {}
     highest_init: units.Amounts = {}
     for container in spec.init_containers:
-        own = dict(unasked or {}) | _requested(container)
+        own = dict(unasked or {}) | _container_request(container)
         if container.restart_policy == "Always":
             sidecars = units.add(sidecars, own)
             highest_init = units.highest(highest_init, sidecars)
@@ -188,16 +188,16 @@ def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) ->
             highest_init = units.highest(highest_init, units.add(own, sidecars))
     running = sidecars
     for container in spec.containers:
-        running = units.add(running, dict(unasked or {}) | _requested(container))
+        running = units.add(running, dict(unasked or {}) | _container_request(container))
     total = units.highest(running, highest_init)
-    total = units.add(total, checked(spec.overhead or {}, "overhead"))
+    total = units.add(total, parse_quantities(spec.overhead or {}, "overhead"))
     for name, value in total.items():
         if value >= AMOUNT_LIMIT:
             raise ValueError(f"requests {name}: {units.text(name, value)} in all is too large")
     return {name: value for name, value in total.items() if name != "pods"} | {"pods": 1}
 
 
-def checked(
+def parse_quantities(
     quantities: Mapping[str, core.Quantity], where: str, limit: int = AMOUNT_LIMIT
 ) -> units.Amounts:
     """Quantities as amounts, without names that are no resources of nodes.
@@ -218,19 +218,19 @@ def checked(
     return amounts
 
 
-def checked_sums(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
+def parse_sums(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
     """The same for what is meant for many pods: it may be as much as a quantity can."""
-    return checked(quantities, where, units.MOST)
+    return parse_quantities(quantities, where, units.MOST)
 
 
-def has(node: core.Node) -> units.Amounts:
+def node_allocatable(node: core.Node) -> units.Amounts:
     """What a node has, below ``AMOUNT_LIMIT`` of each: more is not given away (65 TiB of
     ``ephemeral-storage``, which counts in thousandths). Raises ValueError like ``checked``."""
-    found = checked(node.status.allocatable or {}, "allocatable", units.MOST)
+    found = parse_quantities(node.status.allocatable or {}, "allocatable", units.MOST)
     return {name: min(value, AMOUNT_LIMIT - 1) for name, value in found.items()}
 
 
-def total(shapes: Iterable[PodRequirements]) -> units.Amounts:
+def total_request(shapes: Iterable[PodRequirements]) -> units.Amounts:
     """The sum of requests."""
     amounts: units.Amounts = {}
     for shape in shapes:
@@ -238,5 +238,7 @@ def total(shapes: Iterable[PodRequirements]) -> units.Amounts:
     return amounts
 
 
-def _requested(container: core.Container) -> units.Amounts:
-    return checked(container.resources.requests or {}, f"container {container.name} requests")
+def _container_request(container: core.Container) -> units.Amounts:
+    return parse_quantities(
+        container.resources.requests or {}, f"container {container.name} requests"
+    )

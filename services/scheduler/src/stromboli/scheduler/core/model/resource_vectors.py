@@ -41,18 +41,18 @@ def vector(resources: requirements.Resources, named: Mapping[str, int], missing:
     return values
 
 
-def nothing(width: int) -> Sum:
+def zeros(width: int) -> Sum:
     """Nothing of so many resources."""
     return np.zeros(width, np.object_)
 
 
-def times(request: Vector, count: int) -> Sum:
+def multiplied(request: Vector, count: int) -> Sum:
     """What so many equal tasks ask for."""
     product: Sum = request.astype(np.object_) * count
     return product
 
 
-def summed(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
+def sum_of(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
     """The sum of vectors of this width, be there any or not. O(vectors x width)."""
     found: Sum = np.sum(np.reshape(vectors, (-1, width)), axis=0, dtype=np.object_)
     return found
@@ -63,22 +63,24 @@ def total(table: Table) -> Sum:
     O(resources x nodes)."""
     high, low = table >> 32, table & 0xFFFF_FFFF  # each half's sum fits for 2^31 nodes
     halves = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
-    return np.array([(whole << 32) + rest for whole, rest in halves], np.object_)
+    return np.array(
+        [(whole << 32) + finish_session for whole, finish_session in halves], np.object_
+    )
 
 
 def bounded(values: Vector | Sum) -> Vector:
     """The sum as a vector, to be compared with many nodes at once: beyond ``units.MOST``, which
     no node has, it is that."""
-    within: Vector = np.clip(values, -units.MOST, units.MOST).astype(np.int64)
-    return within
+    ssn: Vector = np.clip(values, -units.MOST, units.MOST).astype(np.int64)
+    return ssn
 
 
-def widened(values: Vector, width: int) -> Vector:
+def resized(values: Vector, width: int) -> Vector:
     """The same amounts among more resources, of which there are none."""
     return np.pad(values, (0, width - len(values)))
 
 
-def widened_sum(values: Sum, width: int) -> Sum:
+def resized_sum(values: Sum, width: int) -> Sum:
     """The same of a sum, or of several: ``any x width``. ``np.pad`` would add NumPy's zeros, with
     which sums would wrap around again."""
     more = np.zeros((*values.shape[:-1], width - values.shape[-1]), np.object_)
@@ -94,7 +96,7 @@ def named(resources: requirements.Resources, values: Vector | Sum) -> dict[str, 
     }
 
 
-def asked(request: Vector) -> npt.NDArray[np.bool_]:
+def requested_resources(request: Vector) -> npt.NDArray[np.bool_]:
     """The resources that a request names, ``pods`` aside: what quota checks look at."""
     mask: npt.NDArray[np.bool_] = request > 0
     mask[requirements.PODS] = False
@@ -103,10 +105,10 @@ def asked(request: Vector) -> npt.NDArray[np.bool_]:
 
 def is_empty(values: Vector) -> bool:
     """Nothing of anything; a place among ``pods`` does not count."""
-    return not bool(np.any(asked(values)))
+    return not bool(np.any(requested_resources(values)))
 
 
-def covered(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
+def fits(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
     """Columns (nodes) of ``room`` that hold the request in all that it asks for; what it does not
     ask for may be overdrawn."""
     needed = request[:, np.newaxis]
@@ -114,12 +116,12 @@ def covered(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def fits_asked(used: Vector, limit: Vector, request: Vector) -> bool:
+def fits_requested(used: Vector, limit: Vector, request: Vector) -> bool:
     """Whether ``used`` stays within ``limit`` in every resource that is asked for."""
-    return bool(np.all((used <= limit) | ~asked(request)))
+    return bool(np.all((used <= limit) | ~requested_resources(request)))
 
 
-def short_names(
+def insufficient_names(
     resources: requirements.Resources, needed: Vector, limit: Vector, among: Iterable[int]
 ) -> list[str]:
     """The resources of which more is needed than there is: cpu, memory, then others by name."""
@@ -127,7 +129,7 @@ def short_names(
     return sorted(short, key=lambda name: ({"cpu": 0, "memory": 1}.get(name, 2), name))
 
 
-def beyond(have: Vector | Sum, limit: Vector | Sum) -> Sum:
+def excess(have: Vector | Sum, limit: Vector | Sum) -> Sum:
     """What exceeds the limit, never negative; one of them is a sum."""
     exceeded: Sum = np.maximum(have - limit, 0)
     return exceeded

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from stromboli.scheduler.core.model import entities, pod_terms
 from stromboli.shared.api import scheduling
 
-HELD = entities.READY
-PROMISED = entities.READY | {entities.Status.PIPELINED}
+ALLOCATED_STATUSES = entities.READY
+NOMINATED_STATUSES = entities.READY | {entities.Status.PIPELINED}
 
 
-def opened(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
+def initial_subjobs(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
     """The groups that are there before any pod is."""
     if group.spec.sub_group_policy:
         return {}
@@ -31,7 +31,7 @@ def minimums(group: scheduling.PodGroup) -> dict[str, int]:
     }
 
 
-def join(job: entities.Job, task: entities.Task) -> None:
+def add_task(job: entities.Job, task: entities.Task) -> None:
     """The task belongs to its group, which comes to be with the first."""
     found = _group_of(job, task)
     task.subjob = found.key
@@ -39,7 +39,7 @@ def join(job: entities.Job, task: entities.Task) -> None:
     found.priority = max(found.priority, task.priority)
 
 
-def leave(job: entities.Job, task: entities.Task) -> None:
+def remove_task(job: entities.Job, task: entities.Task) -> None:
     """It belongs to it no more; a group that policies made goes with its last."""
     found = job.subjobs[task.subjob]
     del found.tasks[task.uid]

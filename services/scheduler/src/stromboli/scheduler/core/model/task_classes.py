@@ -27,7 +27,7 @@ ANY_ADDRESS = "0.0.0.0"
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
-class Classes:
+class TaskClassIndex:
     """Interns classes; numbers are in the order of first sight."""
 
     def __init__(self, resources: requirements.Resources) -> None:

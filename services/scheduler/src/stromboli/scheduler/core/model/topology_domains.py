@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core.model import resource_vectors
-from stromboli.shared import network
+from stromboli.shared import network_topology
 from stromboli.shared.api import topology
 
-ROOT = network.ROOT
-ROOT_INDEX = network.ROOT_INDEX
+ROOT = network_topology.ROOT
+ROOT_INDEX = network_topology.ROOT_INDEX
 
 TIER_LIMIT = 2**61
 """Tiers beyond it count as this high, so that the difference of two fits 64 bits."""
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
 
-class Tree:
+class TopologyTree:
     """Which node lies in which domains.
 
     ``names``, ``tiers``, ``parents``, ``ends``: by domain; the root is 0 and its own parent, its
@@ -68,9 +68,9 @@ class Tree:
         return int(self.tiers[1:].min()) if not self.is_flat else int(self.tiers[ROOT_INDEX])
 
     @property
-    def known_tiers(self) -> network.Tiers:
+    def known_tiers(self) -> network_topology.Tiers:
         """The tiers that HyperNodes have."""
-        return network.Tiers(None if self.is_flat else self.lowest_tier, self.tier_names)
+        return network_topology.Tiers(None if self.is_flat else self.lowest_tier, self.tier_names)
 
     def mask(self, index: int) -> Mask:
         """The nodes in a domain."""
@@ -110,14 +110,16 @@ class Tree:
         return summed
 
 
-def tree(
+def build_tree(
     hyper_nodes: Sequence[topology.HyperNode],
     rows: Mapping[str, int],
     labels: Sequence[Mapping[str, str]],
-) -> Tree:
+) -> TopologyTree:
     """The tree of these HyperNodes. ``rows``: node -> its row; ``labels`` by row."""
-    found = network.layout(hyper_nodes, {name: labels[row] for name, row in rows.items()})
+    found = network_topology.layout(hyper_nodes, {name: labels[row] for name, row in rows.items()})
     homes = np.zeros(len(rows), np.intp)
     for name, row in rows.items():
         homes[row] = found.homes[name]
-    return Tree(found.names, found.tiers, found.parents, homes, found.tier_names, found.complaints)
+    return TopologyTree(
+        found.names, found.tiers, found.parents, homes, found.tier_names, found.complaints
+    )

@@ -12,18 +12,18 @@ from itertools import combinations
 from typing import NamedTuple, cast
 
 from stromboli.scheduler.core.numa import cpus
-from stromboli.scheduler.core.numa.hardware import Cells, Hardware, Room, Share
+from stromboli.scheduler.core.numa.hardware import AvailableHardware, Cells, Hardware, Share
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
 POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
-MOST_CELLS = 8
+MAX_NUMA_NODES = 8
 """NUMA nodes that the kubelet compares; with more it does not start under these policies."""
 
-MOST_REMEMBERED = 10_000
+MAX_CACHED_ANSWERS = 10_000
 """Answers that a kind of machine keeps; nodes that are alike share them."""
 
 
-class Need(NamedTuple):
+class ContainerRequest(NamedTuple):
     """What a container wants alone: whole CPUs, devices by resource, bytes of memory. Where the
     node keeps no books of a resource, it does not count."""
 
@@ -35,23 +35,23 @@ class Need(NamedTuple):
         return bool(self.cpus or self.devices or self.memory)
 
 
-class Asked(NamedTuple):
+class PodRequest(NamedTuple):
     """What a pod wants: containers in order; ``before``: those that run and end before them, of
     which each may have what the others leave. ``as_one``: the kubelet aligns the pod as a whole."""
 
-    containers: tuple[Need, ...]
-    before: tuple[Need, ...] = ()
+    containers: tuple[ContainerRequest, ...]
+    before: tuple[ContainerRequest, ...] = ()
     as_one: bool = False
 
 
 class Hint(NamedTuple):
     """NUMA nodes to take things from."""
 
-    cells: Cells
+    numa_nodes: Cells
     is_preferred: bool
 
 
-class Placed(NamedTuple):
+class PodShares(NamedTuple):
     """What each container gets, in order."""
 
     of_containers: tuple[Share, ...]
@@ -62,18 +62,20 @@ class Placed(NamedTuple):
         return cpus.NOTHING.union(*(share.cpus for share in self.of_containers))
 
 
-def placed(hardware: Hardware, room: Room, asked: Asked, policy: str) -> Placed | None:
+def place_pod(
+    hardware: Hardware, room: AvailableHardware, asked: PodRequest, policy: str
+) -> PodShares | None:
     """Shares for containers one after another; None if the kubelet would refuse one of them, or if
     there are too few devices. Answers are kept with the hardware."""
     key = (room, asked, policy)
     if key not in hardware.known:
-        if len(hardware.known) >= MOST_REMEMBERED:
+        if len(hardware.known) >= MAX_CACHED_ANSWERS:
             hardware.known.clear()
-        hardware.known[key] = _placed(hardware, room, asked, policy)
-    return cast("Placed | None", hardware.known[key])
+        hardware.known[key] = _place_containers(hardware, room, asked, policy)
+    return cast("PodShares | None", hardware.known[key])
 
 
-def lacks_devices(hardware: Hardware, room: Room, asked: Asked) -> bool:
+def lacks_devices(hardware: Hardware, room: AvailableHardware, asked: PodRequest) -> bool:
     """There are fewer free devices of some resource than are wanted, wherever they lie."""
     return any(
         count > len(room.places(resource)) and not hardware.pools[resource].is_shared
@@ -82,61 +84,66 @@ def lacks_devices(hardware: Hardware, room: Room, asked: Asked) -> bool:
     )
 
 
-def _placed(hardware: Hardware, room: Room, asked: Asked, policy: str) -> Placed | None:
-    every = tuple(hardware.machine.cells)
+def _place_containers(
+    hardware: Hardware, room: AvailableHardware, asked: PodRequest, policy: str
+) -> PodShares | None:
+    every = tuple(hardware.machine.numa_nodes)
     together: Cells | None = None
     if asked.as_one:
-        best = aligned(hardware, room, _whole(asked), policy)
+        best = align_container(hardware, room, _whole(asked), policy)
         if best is None:
             return None
         together = best
     for need in asked.before:
-        best = together or aligned(hardware, room, need, policy)
+        best = together or align_container(hardware, room, need, policy)
         if best is None or _share(hardware, room, need, best) is None:
             return None
     found: list[Share] = []
     for need in asked.containers:
-        best = together or (aligned(hardware, room, need, policy) if need else every)
+        best = together or (align_container(hardware, room, need, policy) if need else every)
         share = None if best is None else _share(hardware, room, need, best)
         if share is None:
             return None
         room = room.less(share, hardware)
         found.append(share)
-    return Placed(tuple(found))
+    return PodShares(tuple(found))
 
 
-def aligned(hardware: Hardware, room: Room, need: Need, policy: str) -> Cells | None:
+def align_container(
+    hardware: Hardware, room: AvailableHardware, need: ContainerRequest, policy: str
+) -> Cells | None:
     """The NUMA nodes that the kubelet gives the container things from; None if it refuses it."""
-    every = tuple(hardware.machine.cells)
+    every = tuple(hardware.machine.numa_nodes)
     if policy == NONE:
         return every
     lists = list(_hints(hardware, room, need))
     if policy == SINGLE:
         lists = [
-            [each for each in some if each.is_preferred and len(each.cells) == 1] for some in lists
+            [each for each in some if each.is_preferred and len(each.numa_nodes) == 1]
+            for some in lists
         ]
-    best = merged(every, lists)
-    return best.cells if best.is_preferred or policy == BEST_EFFORT else None
+    best = merge_hints(every, lists)
+    return best.numa_nodes if best.is_preferred or policy == BEST_EFFORT else None
 
 
-def merged(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
+def merge_hints(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
     """The best that one hint of each resource makes together; a resource without a hint spoils the
     preference. All NUMA nodes, preferred, if no resource says anything."""
     if not lists:
         return Hint(every, is_preferred=True)
     agreed = set.intersection(
-        *({each.cells for each in some if each.is_preferred} for some in lists)
+        *({each.numa_nodes for each in some if each.is_preferred} for some in lists)
     )
     if agreed:
         return Hint(min(agreed, key=_rank), is_preferred=True)
     masks = {every}
     for some in lists:
         masks = {
-            tuple(cell for cell in mask if cell in each.cells)
+            tuple(numa_node for numa_node in mask if numa_node in each.numa_nodes)
             for mask in masks
             for each in some or [Hint(every, is_preferred=False)]
         }
-    widths = [min(len(each.cells) for each in some) for some in lists if some]
+    widths = [min(len(each.numa_nodes) for each in some) for some in lists if some]
     aim = max(widths, default=len(every))
 
     def order(mask: Cells) -> tuple[bool, int, int]:
@@ -146,36 +153,42 @@ def merged(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
     return Hint(min(masks - {()} or {every}, key=order), is_preferred=False)
 
 
-def _rank(cells: Cells) -> tuple[int, int]:
+def _rank(numa_nodes: Cells) -> tuple[int, int]:
     """Narrow ones first, then those of low numbers."""
-    return len(cells), sum(1 << cell for cell in cells)
+    return len(numa_nodes), sum(1 << numa_node for numa_node in numa_nodes)
 
 
 # Hints
 
 
-def _hints(hardware: Hardware, room: Room, need: Need) -> Iterator[list[Hint]]:
+def _hints(
+    hardware: Hardware, room: AvailableHardware, need: ContainerRequest
+) -> Iterator[list[Hint]]:
     """For each resource that counts; O(2^NUMA nodes), the caller sees to it that they are few."""
     machine = hardware.machine
-    every = tuple(machine.cells)
+    every = tuple(machine.numa_nodes)
     if need.cpus:
-        ever = {cell: len(own) for cell, own in machine.cells.items()}
-        now = {cell: len(own & room.cpus) for cell, own in machine.cells.items()}
+        ever = {numa_node: len(own) for numa_node, own in machine.numa_nodes.items()}
+        now = {numa_node: len(own & room.cpus) for numa_node, own in machine.numa_nodes.items()}
         yield _of_amounts(every, ever, now, need.cpus)
     for resource, count in need.devices:
         pool = hardware.pools.get(resource)
         if pool is not None and pool.is_placed and count:
             free = room.places(resource)
-            ever = {cell: pool.cells.count(cell) for cell in every}
-            now = {cell: sum(pool.cells[place] == cell for place in free) for cell in every}
+            ever = {numa_node: pool.numa_nodes.count(numa_node) for numa_node in every}
+            now = {
+                numa_node: sum(pool.numa_nodes[place] == numa_node for place in free)
+                for numa_node in every
+            }
             if pool.is_shared:
-                ever = {cell: count if some else 0 for cell, some in ever.items()}
-                now = {cell: count if some else 0 for cell, some in now.items()}
+                ever = {numa_node: count if some else 0 for numa_node, some in ever.items()}
+                now = {numa_node: count if some else 0 for numa_node, some in now.items()}
             yield _of_amounts(every, ever, now, count)
     if need.memory and hardware.memory:
         ever = dict.fromkeys(every, 0) | dict(hardware.memory)
         now = dict.fromkeys(every, 0) | {
-            cell: free for (cell, _), free in zip(hardware.memory, room.memory, strict=True)
+            numa_node: free
+            for (numa_node, _), free in zip(hardware.memory, room.memory, strict=True)
         }
         yield _of_amounts(every, ever, now, need.memory)
 
@@ -186,9 +199,9 @@ def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: i
     found: list[Cells] = []
     for width in range(1, len(every) + 1):
         for some in combinations(every, width):
-            if sum(ever[cell] for cell in some) >= need:
+            if sum(ever[numa_node] for numa_node in some) >= need:
                 narrowest = min(narrowest, width)
-            if sum(now[cell] for cell in some) >= need:
+            if sum(now[numa_node] for numa_node in some) >= need:
                 found.append(some)
     return [Hint(some, len(some) == narrowest) for some in found]
 
@@ -196,7 +209,9 @@ def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: i
 # Choosing
 
 
-def _share(hardware: Hardware, room: Room, need: Need, cells: Cells) -> Share | None:
+def _share(
+    hardware: Hardware, room: AvailableHardware, need: ContainerRequest, numa_nodes: Cells
+) -> Share | None:
     """What the container gets, from these NUMA nodes first; None if there are too few devices. CPUs
     that are too few are none, as the kubelet under a policy that admits all the same."""
     devices: dict[str, tuple[int, ...]] = {}
@@ -209,17 +224,17 @@ def _share(hardware: Hardware, room: Room, need: Need, cells: Cells) -> Share | 
         some = hardware.chosen(
             resource,
             room.places(resource),
-            min(count, len(pool.cells)) if pool.is_shared else count,
-            cells,
+            min(count, len(pool.numa_nodes)) if pool.is_shared else count,
+            numa_nodes,
             gpus,
         )
         if some is None:
             return None
         devices[resource] = some
     return Share(
-        _cpus(hardware.machine, room.cpus, cells, need.cpus),
+        _cpus(hardware.machine, room.cpus, numa_nodes, need.cpus),
         tuple(sorted(devices.items())),
-        tuple(_memory(hardware, room, cells, need.memory)),
+        tuple(_memory(hardware, room, numa_nodes, need.memory)),
     )
 
 
@@ -228,45 +243,49 @@ def _depends(hardware: Hardware, resource: str) -> tuple[bool, str]:
     return bool(pool and pool.gpus), resource
 
 
-def _cpus(machine: cpus.Machine, available: cpus.Cpus, cells: Cells, need: int) -> cpus.Cpus:
+def _cpus(machine: cpus.Machine, available: cpus.Cpus, numa_nodes: Cells, need: int) -> cpus.Cpus:
     if not need:
         return cpus.NOTHING
-    own = available & cpus.NOTHING.union(*(machine.cells[cell] for cell in cells))
+    own = available & cpus.NOTHING.union(
+        *(machine.numa_nodes[numa_node] for numa_node in numa_nodes)
+    )
     near = machine.taken(own, min(need, len(own))) or cpus.NOTHING
-    rest = machine.taken(available - near, need - len(near))
-    return cpus.NOTHING if rest is None else near | rest
+    finish_session = machine.taken(available - near, need - len(near))
+    return cpus.NOTHING if finish_session is None else near | finish_session
 
 
-def _memory(hardware: Hardware, room: Room, cells: Cells, need: int) -> Iterator[tuple[int, int]]:
+def _memory(
+    hardware: Hardware, room: AvailableHardware, numa_nodes: Cells, need: int
+) -> Iterator[tuple[int, int]]:
     """Bytes by NUMA node, the first ones filled first; nothing if it is not there."""
     inside = [
-        (cell, free)
-        for (cell, _), free in zip(hardware.memory, room.memory, strict=True)
-        if cell in cells and free > 0
+        (numa_node, free)
+        for (numa_node, _), free in zip(hardware.memory, room.memory, strict=True)
+        if numa_node in numa_nodes and free > 0
     ]
     if sum(free for _, free in inside) < need:
         return
-    for cell, free in inside:
+    for numa_node, free in inside:
         if need > 0:
-            yield cell, min(free, need)
+            yield numa_node, min(free, need)
             need -= free
 
 
-def _whole(asked: Asked) -> Need:
+def _whole(asked: PodRequest) -> ContainerRequest:
     """All that the pod wants at once."""
     running = _sum(asked.containers)
     devices = dict(running.devices)
     for each in asked.before:
         for name, count in each.devices:
             devices[name] = max(devices.get(name, 0), count)
-    return Need(
+    return ContainerRequest(
         max(running.cpus, *(each.cpus for each in asked.before), 0),
         tuple(sorted(devices.items())),
         max(running.memory, *(each.memory for each in asked.before), 0),
     )
 
 
-def _sum(needs: Iterable[Need]) -> Need:
+def _sum(needs: Iterable[ContainerRequest]) -> ContainerRequest:
     devices: dict[str, int] = {}
     total, memory = 0, 0
     for each in needs:
@@ -274,4 +293,4 @@ def _sum(needs: Iterable[Need]) -> Need:
         memory += each.memory
         for name, count in each.devices:
             devices[name] = devices.get(name, 0) + count
-    return Need(total, tuple(sorted(devices.items())), memory)
+    return ContainerRequest(total, tuple(sorted(devices.items())), memory)

@@ -20,21 +20,21 @@ class Machine:
     """Where CPUs are. ``cells``: NUMA node -> its CPUs, those without CPUs absent."""
 
     def __init__(self, places: Mapping[int, numa.CpuPlace]) -> None:
-        cells: dict[int, set[int]] = defaultdict(set)
+        numa_nodes: dict[int, set[int]] = defaultdict(set)
         sockets: dict[int, set[int]] = defaultdict(set)
         cores: dict[tuple[int, int], set[int]] = defaultdict(set)
         for cpu, place in places.items():
-            cells[place.numa].add(cpu)
+            numa_nodes[place.numa].add(cpu)
             sockets[place.socket].add(cpu)
             cores[place.socket, place.core].add(cpu)
         self.all: Cpus = frozenset(places)
-        self.cells = {key: frozenset(cells[key]) for key in sorted(cells)}
+        self.numa_nodes = {key: frozenset(numa_nodes[key]) for key in sorted(numa_nodes)}
         self.sockets = {key: frozenset(sockets[key]) for key in sorted(sockets)}
         self.cores = {key: frozenset(cores[key]) for key in sorted(cores)}
 
     def cells_of(self, cpus: Cpus) -> int:
         """How many NUMA nodes the CPUs lie in."""
-        return sum(not own.isdisjoint(cpus) for own in self.cells.values())
+        return sum(not own.isdisjoint(cpus) for own in self.numa_nodes.values())
 
     def taken(self, available: Cpus, count: int) -> Cpus | None:
         """``count`` of the available CPUs: whole sockets, then whole cores, then single ones, where

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-WAYS: Mapping[str, int] = {
+LINK_SCORES: Mapping[str, int] = {
     "INTERNAL": 60,
     "PIX": 50,
     "PXB": 40,
@@ -25,7 +25,7 @@ WAYS: Mapping[str, int] = {
 """Score of the way between two GPUs, by nvidia-smi's name of it; INTERNAL: one board."""
 NVLINK = 100
 """Score of each NVLink between them."""
-MOST_EXACT = 16
+MAX_EXACT_GPUS = 16
 """All sets of 8 among 16 are 12,870: a few milliseconds."""
 
 Scores = npt.NDArray[np.int64]
@@ -33,7 +33,9 @@ Scores = npt.NDArray[np.int64]
 
 
 def scores(
-    ways: Sequence[Sequence[str]], nvlinks: Sequence[Sequence[int]], switched: Sequence[int] = ()
+    gpu_connections: Sequence[Sequence[str]],
+    nvlinks: Sequence[Sequence[int]],
+    switched: Sequence[int] = (),
 ) -> Scores:
     """Pair scores. ``ways``: between each two, in nvidia-smi's names; ``nvlinks``: direct ones;
     ``switched``: each GPU's links to an NVSwitch, through which two have as many as the lesser has.
@@ -41,8 +43,8 @@ def scores(
     What the two ends of a pair say differently counts as the lesser. Raises ValueError for tables
     of different sizes and a way that nobody knows.
     """
-    size = len(ways)
-    if any(len(line) != size for line in (*ways, *nvlinks)) or len(nvlinks) != size:
+    size = len(gpu_connections)
+    if any(len(line) != size for line in (*gpu_connections, *nvlinks)) or len(nvlinks) != size:
         raise ValueError(f"ways and NVLinks of {size} GPUs are tables of {size} x {size}")
     if switched and len(switched) != size:
         raise ValueError(f"{len(switched)} GPUs have links to a switch, there are {size}")
@@ -51,22 +53,22 @@ def scores(
         links = min(nvlinks[one][other], nvlinks[other][one])
         if switched:
             links += min(switched[one], switched[other])
-        way = min(_way(ways[one][other]), _way(ways[other][one]))
+        way = min(_way(gpu_connections[one][other]), _way(gpu_connections[other][one]))
         found[one, other] = found[other, one] = way + NVLINK * links
     return found
 
 
 def _way(name: str) -> int:
-    if name not in WAYS:
-        raise ValueError(f"{name!r} is none of {', '.join(WAYS)}")
-    return WAYS[name]
+    if name not in LINK_SCORES:
+        raise ValueError(f"{name!r} is none of {', '.join(LINK_SCORES)}")
+    return LINK_SCORES[name]
 
 
-def best(
+def best_gpus(
     pairs: Scores,
     free: Collection[int],
     count: int,
-    cells: Sequence[int] = (),
+    numa_nodes: Sequence[int] = (),
     among: Collection[int] | None = None,
 ) -> tuple[int, ...] | None:
     """The best ``count`` of the free GPUs, ascending; None if there are fewer.
@@ -80,28 +82,30 @@ def best(
     at = [place for place, gpu in enumerate(given) if among is None or gpu in among]
     if count > len(at) or count < 0:
         return None
-    if len(at) <= MOST_EXACT:
+    if len(at) <= MAX_EXACT_GPUS:
         inside = _all_sets(len(at), count)
     else:
         some = [given[place] for place in at]
-        inside = _grown(pairs[np.ix_(some, some)], count)
+        inside = _greedy_sets(pairs[np.ix_(some, some)], count)
     tried = np.zeros((len(inside), len(given)), np.bool_)
     tried[:, at] = inside
-    chosen = _ranked(pairs[np.ix_(given, given)], tried, [cells[at] for at in given if cells])
+    chosen = _ranked(
+        pairs[np.ix_(given, given)], tried, [numa_nodes[at] for at in given if numa_nodes]
+    )
     return tuple(given[at] for at in chosen)
 
 
-def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], cells: Sequence[int]) -> list[int]:
+def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[int]) -> list[int]:
     """The best of the sets (``sets x gpus``), which come in the order of their numbers."""
     inside = tried.astype(np.int64)
     own = ((inside @ pairs) * inside).sum(axis=1) // 2
     outside = 1 - inside
-    rest = ((outside @ pairs) * outside).sum(axis=1) // 2
+    finish_session = ((outside @ pairs) * outside).sum(axis=1) // 2
     spread = np.zeros(len(tried), np.int64)
-    for cell in sorted(set(cells) - {-1}):
-        spread += tried[:, np.array(cells) == cell].any(axis=1)
+    for numa_node in sorted(set(numa_nodes) - {-1}):
+        spread += tried[:, np.array(numa_nodes) == numa_node].any(axis=1)
     # lexsort is stable and takes the last key first.
-    order = np.lexsort((spread, -rest, -own))
+    order = np.lexsort((spread, -finish_session, -own))
     found: list[int] = np.flatnonzero(tried[order[0]]).tolist()
     return found
 
@@ -119,7 +123,7 @@ def _sets(size: int, members: Iterable[Sequence[int]]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _grown(pairs: Scores, count: int) -> npt.NDArray[np.bool_]:
+def _greedy_sets(pairs: Scores, count: int) -> npt.NDArray[np.bool_]:
     """A set from each GPU on, improved as long as one exchange helps."""
     size = len(pairs)
     found = set()

@@ -22,12 +22,12 @@ Cells = tuple[int, ...]
 """NUMA nodes, ascending."""
 
 
-class Pool(NamedTuple):
+class DevicePool(NamedTuple):
     """Devices of one resource. ``cells``: of each its NUMA node. ``pairs``: of GPUs, how well each
     two are linked; empty if nobody tells. ``to_gpus``: devices x GPUs, how near each is, in the
     order of the pool ``gpus``; empty if nobody tells. ``is_shared``: one may go to many."""
 
-    cells: tuple[int, ...]
+    numa_nodes: tuple[int, ...]
     pairs: tuple[tuple[int, ...], ...] = ()
     to_gpus: tuple[tuple[int, ...], ...] = ()
     gpus: str = ""
@@ -36,10 +36,10 @@ class Pool(NamedTuple):
     @property
     def is_placed(self) -> bool:
         """The machine tells where some of them are."""
-        return any(cell != UNKNOWN for cell in self.cells)
+        return any(numa_node != UNKNOWN for numa_node in self.numa_nodes)
 
 
-class Room(NamedTuple):
+class AvailableHardware(NamedTuple):
     """What is free on a node. ``devices``: resource -> places in its pool, by name. ``memory``:
     bytes by NUMA node in the order of ``Hardware.memory``."""
 
@@ -51,15 +51,15 @@ class Room(NamedTuple):
         """Free devices of a resource."""
         return dict(self.devices).get(resource, NO_PLACES)
 
-    def less(self, share: "Share", hardware: "Hardware") -> "Room":
+    def less(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
         """What is left when a container has its share."""
         return self._changed(share, hardware, takes=True)
 
-    def plus(self, share: "Share", hardware: "Hardware") -> "Room":
+    def plus(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
         """What is free once a container has gone."""
         return self._changed(share, hardware, takes=False)
 
-    def _changed(self, share: "Share", hardware: "Hardware", *, takes: bool) -> "Room":
+    def _changed(self, share: "Share", hardware: "Hardware", *, takes: bool) -> "AvailableHardware":
         own = dict(share.devices)
         devices = tuple(
             (
@@ -75,10 +75,12 @@ class Room(NamedTuple):
         held = dict(share.memory)
         sign = -1 if takes else 1
         memory = tuple(
-            free + sign * held.get(cell, 0)
-            for (cell, _), free in zip(hardware.memory, self.memory, strict=True)
+            free + sign * held.get(numa_node, 0)
+            for (numa_node, _), free in zip(hardware.memory, self.memory, strict=True)
         )
-        return Room(self.cpus - share.cpus if takes else self.cpus | share.cpus, devices, memory)
+        return AvailableHardware(
+            self.cpus - share.cpus if takes else self.cpus | share.cpus, devices, memory
+        )
 
 
 class Share(NamedTuple):
@@ -101,41 +103,46 @@ class Hardware:
     def __init__(
         self,
         machine: Machine,
-        pools: Mapping[str, Pool] | None = None,
+        pools: Mapping[str, DevicePool] | None = None,
         memory: Mapping[int, int] | None = None,
     ) -> None:
         self.machine = machine
-        cells = machine.cells
+        numa_nodes = machine.numa_nodes
         # A device of a NUMA node without CPUs (a GPU's own memory, for one) hints at nothing.
         self.pools = {
             name: pool._replace(
-                cells=tuple(cell if cell in cells else UNKNOWN for cell in pool.cells)
+                numa_nodes=tuple(
+                    numa_node if numa_node in numa_nodes else UNKNOWN
+                    for numa_node in pool.numa_nodes
+                )
             )
             for name, pool in sorted((pools or {}).items())
         }
-        self.memory = tuple(sorted((cell, size) for cell, size in (memory or {}).items()))
+        self.memory = tuple(sorted((numa_node, size) for numa_node, size in (memory or {}).items()))
         self._pairs = {
-            name: np.array(pool.pairs, np.int64) if pool.pairs else _unlinked(len(pool.cells))
+            name: np.array(pool.pairs, np.int64) if pool.pairs else _unlinked(len(pool.numa_nodes))
             for name, pool in self.pools.items()
         }
         self.known: dict[Hashable, object] = {}
 
     @property
-    def everything(self) -> Room:
+    def everything(self) -> AvailableHardware:
         """All of it."""
-        return Room(
+        return AvailableHardware(
             self.machine.all,
-            tuple((name, frozenset(range(len(pool.cells)))) for name, pool in self.pools.items()),
+            tuple(
+                (name, frozenset(range(len(pool.numa_nodes)))) for name, pool in self.pools.items()
+            ),
             tuple(size for _, size in self.memory),
         )
 
-    def worth(self, resource: str, places: Collection[int]) -> int:
+    def link_score(self, resource: str, places: Collection[int]) -> int:
         """The sum of how well each two of these GPUs are linked."""
         some = sorted(places)
         return int(self._pairs[resource][np.ix_(some, some)].sum()) // 2
 
     def chosen(
-        self, resource: str, free: Places, count: int, cells: Cells, with_gpus: Sequence[int]
+        self, resource: str, free: Places, count: int, numa_nodes: Cells, with_gpus: Sequence[int]
     ) -> tuple[int, ...] | None:
         """``count`` of the free devices, those of ``cells`` first; None if there are too few.
 
@@ -144,14 +151,18 @@ class Hardware:
         pool = self.pools[resource]
         if count > len(free):
             return None
-        inside = {place for place in free if pool.cells[place] in cells}
+        inside = {place for place in free if pool.numa_nodes[place] in numa_nodes}
         aligned = inside if len(inside) >= count else free
         if pool.to_gpus and with_gpus:
             return _nearest(pool, aligned, count, with_gpus)
-        return gpu_interconnect.best(self._pairs[resource], free, count, pool.cells, aligned)
+        return gpu_interconnect.best_gpus(
+            self._pairs[resource], free, count, pool.numa_nodes, aligned
+        )
 
 
-def _nearest(pool: Pool, free: Collection[int], count: int, gpus: Sequence[int]) -> tuple[int, ...]:
+def _nearest(
+    pool: DevicePool, free: Collection[int], count: int, gpus: Sequence[int]
+) -> tuple[int, ...]:
     """A device for each GPU in turn, the nearest that is left."""
     left = sorted(free)
     found: list[int] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from stromboli.scheduler.core.numa import alignment, cpus, reports
-from stromboli.scheduler.core.numa.hardware import Hardware, Pool, Room, Share
+from stromboli.scheduler.core.numa.hardware import AvailableHardware, DevicePool, Hardware, Share
 from stromboli.shared.api import core, meta, numa
 from stromboli.shared.formats import cpu_lists, units
 from stromboli.shared.messages import node_topology
@@ -27,7 +27,7 @@ class NodeHardware(msgspec.Struct, frozen=True):
     go by."""
 
     hardware: Hardware
-    free: Room
+    free: AvailableHardware
     reserved: cpus.Cpus
     policy: str
     is_static: bool
@@ -37,26 +37,26 @@ class NodeHardware(msgspec.Struct, frozen=True):
     is_silent: bool = False
 
 
-Known = NodeHardware | str
+KnownHardware = NodeHardware | str
 """What was read, or what of it makes no sense."""
 
 
-class Machines:
+class HardwareCache:
     """Kinds of nodes, one ``Hardware`` for all that are alike. Kept across sessions, with what they
     have been asked."""
 
     def __init__(self) -> None:
         self._machines: dict[bytes, cpus.Machine] = {}
         self._kinds: dict[object, Hardware] = {}
-        self._read: dict[str, tuple[object, Mapping[str, object] | None, Known]] = {}
+        self._read: dict[str, tuple[object, Mapping[str, object] | None, KnownHardware]] = {}
 
-    def read(self, found: numa.Numatopology) -> Known:
+    def read(self, found: numa.Numatopology) -> KnownHardware:
         """What the Numatopology tells. O(CPUs) the first time."""
         name = found.metadata.name
         known = self._read.get(name)
         if known is None or known[0] is not found:
             try:
-                node: Known = self._of_numatopology(found)
+                node: KnownHardware = self._of_numatopology(found)
             except ValueError as error:
                 node = f"Numatopology {name}: {error}"
             known = self._read[name] = (found, None, node)
@@ -66,13 +66,13 @@ class Machines:
         self,
         found: node_topology.TopologyObserved,
         allocatable: Mapping[str, core.Quantity] | None,
-    ) -> Known:
+    ) -> KnownHardware:
         """What the node's agent tells. ``allocatable``: of the node, by which devices are known to
         be whole ones. O(CPUs + GPUs^2) the first time."""
         known = self._read.get(found.node)
         if known is None or known[0] is not found or known[1] is not allocatable:
             try:
-                node: Known = self._of_agent(found, counts(allocatable or {}))
+                node: KnownHardware = self._of_agent(found, counts(allocatable or {}))
             except ValueError as error:
                 node = f"hardware of node {found.node}: {error}"
             known = self._read[found.node] = (found, allocatable, node)
@@ -94,7 +94,7 @@ class Machines:
         policies = spec.policies or {}
         return NodeHardware(
             self._kind(machine, {}, {}),
-            Room(free),
+            AvailableHardware(free),
             _reserved(machine, units.amounts(spec.res_reserved or {})),
             policies.get("TopologyManagerPolicy", alignment.NONE) or alignment.NONE,
             policies.get("CPUManagerPolicy", "") == STATIC,
@@ -112,13 +112,13 @@ class Machines:
         )
         ids = {name: each.ids for name, each in pools.items()}
         everything = hardware.everything
-        room = Room(
+        room = AvailableHardware(
             everything.cpus,
             tuple((name, free - pools[name].unwell) for name, free in everything.devices),
             everything.memory,
         )
         held: dict[str, Share] = {}
-        for holding in told.holdings:
+        for holding in told.exclusive_allocations:
             share = reports.share(holding, ids, hardware)
             room = room.less(share, hardware)
             for name in filter(None, (holding.uid, _key(holding))):
@@ -140,16 +140,16 @@ class Machines:
         key = msgspec.msgpack.encode(sorted(places.items()))
         if key not in self._machines:
             made = cpus.Machine(places)
-            if len(made.cells) > alignment.MOST_CELLS:
+            if len(made.numa_nodes) > alignment.MAX_NUMA_NODES:
                 raise ValueError(
-                    f"{len(made.cells)} NUMA nodes, of which kubelets compare "
-                    f"{alignment.MOST_CELLS} at most"
+                    f"{len(made.numa_nodes)} NUMA nodes, of which kubelets compare "
+                    f"{alignment.MAX_NUMA_NODES} at most"
                 )
             self._machines[key] = made
         return self._machines[key]
 
     def _kind(
-        self, machine: cpus.Machine, pools: Mapping[str, Pool], memory: Mapping[int, int]
+        self, machine: cpus.Machine, pools: Mapping[str, DevicePool], memory: Mapping[int, int]
     ) -> Hardware:
         key = (id_of(machine), tuple(sorted(pools.items())), tuple(sorted(memory.items())))
         if key not in self._kinds:
@@ -164,7 +164,7 @@ def counts(amounts: Mapping[str, core.Quantity]) -> dict[str, int]:
 
 def id_of(machine: cpus.Machine) -> object:
     """What tells machines apart."""
-    return tuple(sorted(machine.cells.items())), tuple(sorted(machine.cores.items()))
+    return tuple(sorted(machine.numa_nodes.items())), tuple(sorted(machine.cores.items()))
 
 
 def _reserved(machine: cpus.Machine, amounts: units.Amounts) -> cpus.Cpus:
@@ -175,7 +175,7 @@ def _reserved(machine: cpus.Machine, amounts: units.Amounts) -> cpus.Cpus:
     return reserved
 
 
-def _key(holding: node_topology.Holding) -> str:
+def _key(holding: node_topology.ExclusiveAllocation) -> str:
     return f"{holding.namespace}/{holding.pod}" if holding.pod else ""
 
 
@@ -185,8 +185,8 @@ def _together(one: Share, other: Share) -> Share:
     for name, some in other.devices:
         devices[name] = tuple(sorted({*devices.get(name, ()), *some}))
     memory = dict(one.memory)
-    for cell, size in other.memory:
-        memory[cell] = memory.get(cell, 0) + size
+    for numa_node, size in other.memory:
+        memory[numa_node] = memory.get(numa_node, 0) + size
     return Share(
         one.cpus | other.cpus, tuple(sorted(devices.items())), tuple(sorted(memory.items()))
     )

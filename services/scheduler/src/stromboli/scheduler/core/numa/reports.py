@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stromboli.scheduler.core.numa import gpu_interconnect
-from stromboli.scheduler.core.numa.hardware import Hardware, Places, Pool, Share
+from stromboli.scheduler.core.numa.hardware import DevicePool, Hardware, Places, Share
 from stromboli.shared.api import numa
 from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
@@ -13,13 +13,13 @@ GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 STATIC_MEMORY = "Static"
 """The kubelet's memory manager policy that keeps books by NUMA node."""
-_PARTS = gpu_interconnect.WAYS["INTERNAL"]
+_PARTS = gpu_interconnect.LINK_SCORES["INTERNAL"]
 
 
 class Devices(NamedTuple):
     """A pool, the ids of its devices in their order, and those that nobody should be given."""
 
-    pool: Pool
+    pool: DevicePool
     ids: tuple[str, ...]
     unwell: Places = frozenset()
 
@@ -30,7 +30,7 @@ def places(told: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
     for core in told.cores:
         own = cpu_lists.parsed(core.cpus)
         for cpu in own:
-            found[cpu] = numa.CpuPlace(numa=core.cell, socket=core.socket, core=min(own))
+            found[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=min(own))
     return found
 
 
@@ -38,7 +38,11 @@ def memory(told: node_topology.NodeTopology) -> dict[int, int]:
     """Bytes by NUMA node, where the kubelet keeps books of them."""
     if told.kubelet.memory_policy != STATIC_MEMORY:
         return {}
-    return {cell.id: cell.memory_bytes for cell in told.cells if cell.memory_bytes}
+    return {
+        numa_node.id: numa_node.memory_bytes
+        for numa_node in told.numa_nodes
+        if numa_node.memory_bytes
+    }
 
 
 def pools(told: node_topology.NodeTopology, allocatable: Mapping[str, int]) -> dict[str, Devices]:
@@ -56,15 +60,17 @@ def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
     if not whole:
         return
     pairs: tuple[tuple[int, ...], ...] = ()
-    if told.ways:
+    if told.gpu_connections:
         nvlinks = told.nvlinks or [[0] * len(told.gpus)] * len(told.gpus)
-        found = gpu_interconnect.scores(told.ways, nvlinks, [gpu.to_switch for gpu in told.gpus])
+        found = gpu_interconnect.scores(
+            told.gpu_connections, nvlinks, [gpu.nvswitch_links for gpu in told.gpus]
+        )
         pairs = tuple(tuple(int(found[one, other]) for other in whole) for one in whole)
     own = [told.gpus[at] for at in whole]
     yield (
         GPU,
         Devices(
-            Pool(tuple(gpu.cell for gpu in own), pairs),
+            DevicePool(tuple(gpu.numa_node for gpu in own), pairs),
             tuple(gpu.uuid for gpu in own),
             frozenset(at for at, gpu in enumerate(own) if gpu.problems),
         ),
@@ -89,7 +95,7 @@ def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
         yield (
             MIG + profile,
             Devices(
-                Pool(tuple(gpu.cell for gpu in parents), pairs),
+                DevicePool(tuple(gpu.numa_node for gpu in parents), pairs),
                 tuple(uuid for uuid, _ in parts),
                 frozenset(at for at, gpu in enumerate(parents) if gpu.problems),
             ),
@@ -107,16 +113,21 @@ def _nics(
         if "rdma" not in resource or not own or 0 < count < len(own):
             continue
         to_gpus = tuple(
-            tuple(gpu_interconnect.WAYS.get(nic.ways[at], 0) if nic.ways else 0 for at in whole)
+            tuple(
+                gpu_interconnect.LINK_SCORES.get(nic.gpu_connections[at], 0)
+                if nic.gpu_connections
+                else 0
+                for at in whole
+            )
             for nic in own
         )
-        pool = Pool(tuple(nic.cell for nic in own), (), to_gpus, GPU, count > len(own))
+        pool = DevicePool(tuple(nic.numa_node for nic in own), (), to_gpus, GPU, count > len(own))
         unwell = frozenset(at for at, nic in enumerate(own) if not nic.is_up)
         yield resource, Devices(pool, tuple(nic.rdma for nic in own), unwell)
 
 
 def share(
-    holding: node_topology.Holding, ids: Mapping[str, Sequence[str]], hardware: Hardware
+    holding: node_topology.ExclusiveAllocation, ids: Mapping[str, Sequence[str]], hardware: Hardware
 ) -> Share:
     """What a container holds of this hardware. Raises ValueError for CPUs that are none."""
     devices: dict[str, tuple[int, ...]] = {}
@@ -125,13 +136,13 @@ def share(
         places_ = sorted(known[name] for name in held.ids if name in known)
         if places_:
             devices[held.resource] = tuple(places_)
-    cells = {cell for cell, _ in hardware.memory}
+    numa_nodes = {numa_node for numa_node, _ in hardware.memory}
     sizes: dict[int, int] = {}
     for block in holding.memory:
-        own = [cell for cell in block.cells if cell in cells]
+        own = [numa_node for numa_node in block.numa_nodes if numa_node in numa_nodes]
         if block.kind == "memory" and own:
-            for cell in own:
-                sizes[cell] = sizes.get(cell, 0) + block.size_bytes // len(own)
+            for numa_node in own:
+                sizes[numa_node] = sizes.get(numa_node, 0) + block.size_bytes // len(own)
     return Share(
         cpu_lists.parsed(holding.cpus) & hardware.machine.all,
         tuple(sorted(devices.items())),

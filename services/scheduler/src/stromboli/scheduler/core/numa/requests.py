@@ -9,10 +9,10 @@ from stromboli.shared.api import core
 from stromboli.shared.formats import units
 
 
-class Wants(NamedTuple):
+class HardwareRequest(NamedTuple):
     """``policy``: the alignment that the pod insists on, empty for whatever its node does."""
 
-    asked: alignment.Asked
+    asked: alignment.PodRequest
     policy: str
 
     @property
@@ -26,7 +26,7 @@ class Wants(NamedTuple):
         return frozenset(name for need in self.asked.containers for name, _ in need.devices)
 
 
-def of(pod: core.Pod) -> Wants | None:
+def hardware_request(pod: core.Pod) -> HardwareRequest | None:
     """What the pod wants; None for one that insists on nothing and wants nothing alone.
 
     The kubelet gives CPUs and memory of their own only to pods that are Guaranteed, whatever they
@@ -35,8 +35,8 @@ def of(pod: core.Pod) -> Wants | None:
     spec = pod.spec
     is_guaranteed = all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers))
     policy = pod.metadata.annotation(keys.NUMA_TOPOLOGY_POLICY) or ""
-    found = Wants(
-        alignment.Asked(
+    found = HardwareRequest(
+        alignment.PodRequest(
             tuple(_need(each, is_guaranteed=is_guaranteed) for each in spec.containers),
             tuple(
                 need
@@ -49,7 +49,7 @@ def of(pod: core.Pod) -> Wants | None:
     return found if found.policy or any(found.asked.containers) else None
 
 
-def names(pod: core.Pod) -> Sequence[str]:
+def container_names(pod: core.Pod) -> Sequence[str]:
     """Its containers, in the order of ``Asked.containers``."""
     return [each.name for each in pod.spec.containers]
 
@@ -63,12 +63,12 @@ def _is_guaranteed(container: core.Container) -> bool:
     )
 
 
-def _need(container: core.Container, *, is_guaranteed: bool) -> alignment.Need:
+def _need(container: core.Container, *, is_guaranteed: bool) -> alignment.ContainerRequest:
     limits = container.resources.limits or {}
     amounts = _amounts({name: limits[name] for name in ("cpu", "memory") if name in limits})
     milli = amounts.get("cpu", 0)
     devices = {name: int(units.quantity(value)) for name, value in limits.items() if "/" in name}
-    return alignment.Need(
+    return alignment.ContainerRequest(
         milli // 1000 if is_guaranteed and not milli % 1000 else 0,  # a fraction is shared
         tuple(sorted((name, count) for name, count in devices.items() if count > 0)),
         amounts.get("memory", 0) if is_guaranteed else 0,

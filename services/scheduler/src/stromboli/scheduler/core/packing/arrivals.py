@@ -10,7 +10,7 @@ ARRIVED_PERCENT = 130
 """GPU that arrives, of the capacity: enough for the cluster to be full at the end."""
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """A seeded source of chance, as NumPy's ``Generator``."""
 
     def permutation(self, x: trace.Integers, /) -> trace.Integers: ...
@@ -18,7 +18,7 @@ class Chance(Protocol):
     def integers(self, low: int, /) -> np.int64: ...
 
 
-def arrive(pods: trace.Pods, total_milli: int, chance: Chance) -> trace.Integers:
+def arrival_sequence(pods: trace.Pods, total_milli: int, chance: RandomSource) -> trace.Integers:
     """The shapes of the pods in the order of their arrival.
 
     The list is shuffled. If it asks for less GPU than ``ARRIVED_PERCENT`` of ``total_milli``, pods

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core.packing import policies, trace
-from stromboli.scheduler.core.packing.compiled import compiled
+from stromboli.scheduler.core.packing.numba_compiler import compiled
 
-CANNOT = -(2**62)
+NO_FIT = -(2**62)
 """The score of a node that cannot take the pod."""
 LARGEST_CPU_MILLI = 128_000
 LARGEST_GPU_MILLI = 8_000
@@ -27,7 +27,7 @@ STEPS_MILLI = np.ceil(1000 * np.log(np.arange(1, 100) / np.arange(99, 0, -1))).a
 
 
 @compiled
-def left_over(gpus: trace.Integers) -> int:
+def free_gpu_milli(gpus: trace.Integers) -> int:
     """GPU milli that a node has left, over all its GPUs."""
     total = 0
     for left in gpus:
@@ -36,7 +36,7 @@ def left_over(gpus: trace.Integers) -> int:
 
 
 @compiled
-def whole(gpus: trace.Integers) -> int:
+def idle_gpus(gpus: trace.Integers) -> int:
     """Idle GPUs of a node."""
     count = 0
     for left in gpus:
@@ -46,13 +46,15 @@ def whole(gpus: trace.Integers) -> int:
 
 
 @compiled
-def fragmented(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.Mix) -> int:
+def fragmented(
+    cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix
+) -> int:
     """Sum over pods of the mix of the GPU milli that each cannot use. The measure of FGD.
 
     It cannot use GPUs that have less left than it asks for; if it asks for none or cannot run on
     the node at all, it can use nothing.
     """
-    left = left_over(gpus)
+    left = free_gpu_milli(gpus)
     if left == 0:
         return 0
     kinds, weights = mix.kinds[model], mix.weights[model]
@@ -74,12 +76,12 @@ def fragmented(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: pol
 
 
 @compiled
-def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.Mix) -> int:
+def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix) -> int:
     """Sum over pods of the mix of the GPU milli that stays free when the node takes only its kind.
 
     As many of the kind as fit by GPUs, cpu and memory are thought to come.
     """
-    left = left_over(gpus)
+    left = free_gpu_milli(gpus)
     if left == 0:
         return 0
     kinds, weights = mix.kinds[model], mix.weights[model]
@@ -95,7 +97,7 @@ def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: polic
                     if each >= kind[3]:
                         many += each // kind[3]
             else:
-                many = whole(gpus) // kind[2]
+                many = idle_gpus(gpus) // kind[2]
             if kind[0] > 0:
                 many = min(many, cpu // kind[0])
             if kind[1] > 0:
@@ -105,7 +107,7 @@ def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: polic
 
 
 @compiled
-def hundredths(gain: int) -> int:
+def sigmoid_score(gain: int) -> int:
     """FGD's score of a gain in milli: 100 / (1 + exp(-gain / 1000)), cut to an integer."""
     low, high = 0, len(STEPS_MILLI)
     while low < high:
@@ -118,7 +120,7 @@ def hundredths(gain: int) -> int:
 
 
 @compiled
-def tightest(gpus: trace.Integers, milli: int) -> int:
+def best_fit_gpu(gpus: trace.Integers, milli: int) -> int:
     """The first of the GPUs with the least left that is enough, or -1."""
     best, found = 1001, -1
     for place in range(len(gpus)):
@@ -133,12 +135,12 @@ def fits(cpu: int, memory: int, gpus: trace.Integers, model: int, shape: trace.I
     if cpu < shape[0] or memory < shape[1] or not shape[4] >> model & 1:
         return False
     if shape[2] == 1:
-        return tightest(gpus, shape[3]) >= 0
-    return bool(whole(gpus) >= shape[2])
+        return best_fit_gpu(gpus, shape[3]) >= 0
+    return bool(idle_gpus(gpus) >= shape[2])
 
 
 @compiled
-def take(gpus: trace.Integers, shape: trace.Integers, place: int) -> int:
+def allocate_gpus(gpus: trace.Integers, shape: trace.Integers, place: int) -> int:
     """Take a shape's GPUs from a node: that at ``place`` for one, else the first idle ones.
 
     Returns them as bits.
@@ -164,7 +166,7 @@ def best_gain(
     model: int,
     shape: trace.Integers,
     before: tuple[int, int],
-    mix: policies.Mix,
+    mix: policies.PodMix,
     opening: int,
 ) -> tuple[int, int]:
     """Score and GPU of the placement on this node after which least GPU is unusable.
@@ -177,7 +179,7 @@ def best_gain(
     is worth to put a pod on an idle GPU: in full for one that asks for next to nothing, not at all
     for one that asks for all of it.
     """
-    best, found = CANNOT, -1
+    best, found = NO_FIT, -1
     after = gpus.copy()
     for place in range(len(gpus)):
         if shape[2] == 1:
@@ -189,17 +191,17 @@ def best_gain(
             if same:
                 continue
         after[:] = gpus
-        take(after, shape, place)
+        allocate_gpus(after, shape, place)
         left_cpu, left_memory = cpu - shape[0], memory - shape[1]
         gain = before[0] - fragmented(left_cpu, left_memory, after, model, mix)
         if policy == policies.FGD:
-            score = hundredths(gain // mix.total) * 2**32 - left_over(gpus)
+            score = sigmoid_score(gain // mix.total) * 2**32 - free_gpu_milli(gpus)
         else:
             further = before[1] - stranded(left_cpu, left_memory, after, model, mix)
             if policy == policies.STRANDED_TIES:
-                score = hundredths(gain // mix.total) * 2**20 + further // (100 * mix.total)
+                score = sigmoid_score(gain // mix.total) * 2**20 + further // (100 * mix.total)
             else:
-                room = left_cpu + CPU_PER_GPU_MILLI * left_over(after)
+                room = left_cpu + CPU_PER_GPU_MILLI * free_gpu_milli(after)
                 score = (gain + further) * SCALE - mix.total * (room // 10)
                 if shape[2] == 1 and gpus[place] == 1000:
                     score += mix.total * SCALE * opening * (1000 - shape[3]) // 1000
@@ -223,8 +225,8 @@ def rate(
 
     ``tasks``: pods on the node by kind: place 0 for a part of a GPU, n for n whole ones.
     """
-    place = tightest(gpus, shape[3]) if shape[2] == 1 else -1
-    left = left_over(gpus)
+    place = best_fit_gpu(gpus, shape[3]) if shape[2] == 1 else -1
+    left = free_gpu_milli(gpus)
     cpu_after, left_after = cpu - shape[0], left - shape[2] * shape[3]
     score = 0
     if policy == policies.DOT_PRODUCT:
@@ -234,7 +236,7 @@ def rate(
         room = cpu_after + CPU_PER_GPU_MILLI * left_after
         score = 100 * (2 * LARGEST_CPU_MILLI - room) // (2 * LARGEST_CPU_MILLI)
     elif policy == policies.GPU_PACKING and shape[2] > 0:
-        idle, owned = whole(gpus), 0
+        idle, owned = idle_gpus(gpus), 0
         for each in gpus:
             owned += 1 if each >= 0 else 0
         if idle == owned:
@@ -258,7 +260,7 @@ def rate(
 
 
 @compiled
-def any_fitting(gpus: trace.Integers, milli: int, draw: float) -> int:
+def random_fitting_gpu(gpus: trace.Integers, milli: int, draw: float) -> int:
     """One of the GPUs that have enough left, as ``draw`` within [0, 1) says."""
     fitting = 0
     for left in gpus:
@@ -284,7 +286,7 @@ def place_all(
     arrivals: trace.Integers,
     order: trace.Integers,
     draws: npt.NDArray[np.float64],
-    mix: policies.Mix,
+    mix: policies.PodMix,
     opening: int,
 ) -> tuple[trace.Integers, trace.Integers]:
     """Node (-1: dropped) and GPUs (bits) of each arrival; the state ends as what is left.
@@ -305,12 +307,12 @@ def place_all(
     for arrival in range(len(arrivals)):
         row = arrivals[arrival]
         shape = shapes[row]
-        best, ties = CANNOT, 0
+        best, ties = NO_FIT, 0
         for node in order:
             if scored[row, node] != version[node]:
                 scored[row, node] = version[node]
                 gpus = gpu_milli[node]
-                score, place = CANNOT, -1
+                score, place = NO_FIT, -1
                 if fits(cpu_milli[node], memory_mib[node], gpus, model[node], shape):
                     if policy in (policies.FGD, policies.STRANDED_TIES, policies.STRANDED_SUM):
                         if measured[node] != version[node]:
@@ -337,7 +339,7 @@ def place_all(
                 scores[row, node], places[row, node] = score, place
             if scores[row, node] > best:
                 best, ties = scores[row, node], 1
-            elif best > CANNOT and scores[row, node] == best:
+            elif best > NO_FIT and scores[row, node] == best:
                 ties += 1
         if ties == 0:
             continue
@@ -351,10 +353,10 @@ def place_all(
                 wanted -= 1
         place = places[row, chosen]
         if policy == policies.RANDOM and shape[2] == 1:
-            place = any_fitting(gpu_milli[chosen], shape[3], draws[arrival, 1])
+            place = random_fitting_gpu(gpu_milli[chosen], shape[3], draws[arrival, 1])
         cpu_milli[chosen] -= shape[0]
         memory_mib[chosen] -= shape[1]
-        taken[arrival] = take(gpu_milli[chosen], shape, place)
+        taken[arrival] = allocate_gpus(gpu_milli[chosen], shape, place)
         if shape[2] > 0:
             tasks[chosen, 0 if shape[3] < 1000 else shape[2]] += 1
         version[chosen] += 1

@@ -49,7 +49,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 )
 
 
-class Mix(NamedTuple):
+class PodMix(NamedTuple):
     """What usually comes, by the model of the node it might come to.
 
     ``kinds``: models x kinds x (cpu, memory, GPUs, milli per GPU), as many as have a weight.
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
     total: int
 
 
-def mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> Mix:
+def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMix:
     """The most popular shapes, until they are ``popular_percent`` of the pods.
 
     Equally popular shapes come in the order of the list. Shapes that differ only in their models
@@ -79,10 +79,10 @@ def mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> Mix:
         for model, kinds in enumerate(found):
             if shape.gpus and shape.models >> model & 1:
                 kinds[shape[:4]] = kinds.get(shape[:4], 0) + int(counts[row])
-    return mixed(found, int(counts[kept].sum()))
+    return scale_mix(found, int(counts[kept].sum()))
 
 
-def mixed(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> Mix:
+def scale_mix(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> PodMix:
     """A mix of ``total`` pods from kinds with their pods, by model."""
     width = max(1, *map(len, found))
     table = np.zeros((len(found), width, 4), np.int64)
@@ -91,10 +91,10 @@ def mixed(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> Mix:
         if kinds:
             table[model, : len(kinds)] = list(kinds)
             weights[model, : len(kinds)] = list(kinds.values())
-    return Mix(table, weights, total - weights.sum(axis=1), total)
+    return PodMix(table, weights, total - weights.sum(axis=1), total)
 
 
-def rule(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
+def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
     """The kernel that serves a policy on a list, and what opening an idle GPU is worth in milli.
 
     ``least-stranded`` lets stranded GPU decide between what FGD calls equal while cpu is plenty,

@@ -10,7 +10,7 @@ from stromboli.scheduler.core.packing import kernels, policies, trace
 CAPACITY_PERCENT = 100
 
 
-class Fill(NamedTuple):
+class ClusterUsage(NamedTuple):
     """A cluster at a point of the sequence, in percent of its GPU capacity.
 
     ``fragmented_percent`` is what the pods of the list cannot use of the GPUs, on average (FGD's
@@ -21,7 +21,7 @@ class Fill(NamedTuple):
     fragmented_percent: float
 
 
-class Luck(NamedTuple):
+class RandomDraws(NamedTuple):
     """What is left to chance.
 
     ``order``: the rows of the nodes in a random order; of equally good nodes the first in it is
@@ -34,7 +34,7 @@ class Luck(NamedTuple):
     draws: npt.NDArray[np.float64]
 
 
-class Run(NamedTuple):
+class PlacementResult(NamedTuple):
     """``node_of``: the node of each arrival or -1; ``gpus_of``: its GPUs there as bits."""
 
     node_of: trace.Integers
@@ -46,11 +46,11 @@ def place(
     pods: trace.Pods,
     policy: policies.Policy,
     arrivals: trace.Integers,
-    luck: Luck,
-) -> Run:
+    luck: RandomDraws,
+) -> PlacementResult:
     """Place ``arrivals`` (shapes) one after another; a pod that does not fit is dropped."""
-    mix = policies.mix(nodes, pods, policy.popular_percent)
-    kernel, opening = policies.rule(policy, nodes, pods)
+    mix = policies.pod_mix(nodes, pods, policy.popular_percent)
+    kernel, opening = policies.kernel_for(policy, nodes, pods)
     node_of, gpus_of = kernels.place_all(
         kernel,
         nodes.cpu_milli.copy(),
@@ -64,16 +64,16 @@ def place(
         mix,
         opening,
     )
-    return Run(node_of, gpus_of)
+    return PlacementResult(node_of, gpus_of)
 
 
 def measure(
     nodes: trace.Nodes,
     pods: trace.Pods,
     arrivals: trace.Integers,
-    run: Run,
+    run: PlacementResult,
     arrived_percent: int | None = None,
-) -> Fill:
+) -> ClusterUsage:
     """The cluster once GPU of ``arrived_percent`` of its capacity has arrived, or at the end."""
     asked = np.cumsum(pods.gpu_milli[arrivals])
     total = nodes.total_milli
@@ -91,13 +91,13 @@ def measure(
         for place in range(gpus.shape[1]):
             if run.gpus_of[arrival] >> place & 1:
                 gpus[node, place] -= shape.gpu_milli
-    mix = policies.mix(nodes, pods, CAPACITY_PERCENT)
+    mix = policies.pod_mix(nodes, pods, CAPACITY_PERCENT)
     unusable = sum(
         int(kernels.fragmented(*state, mix))
         for state in zip(cpu, memory, gpus, nodes.model, strict=True)
     )
     left = int(np.maximum(gpus, 0).sum())
-    return Fill(
+    return ClusterUsage(
         100 * (total - left) / total,
         100 * unusable / (mix.total * total),
     )
@@ -109,6 +109,6 @@ def compile_kernels(nodes: trace.Nodes, pods: trace.Pods) -> None:
     Some 10 s, unless an earlier process has left the code in the cache.
     """
     nothing = np.zeros(0, np.int64)
-    luck = Luck(np.arange(len(nodes.cpu_milli)), np.zeros((0, 2)))
+    luck = RandomDraws(np.arange(len(nodes.cpu_milli)), np.zeros((0, 2)))
     run = place(nodes, pods, policies.POLICIES["random"], nothing, luck)
     measure(nodes, pods, nothing, run)

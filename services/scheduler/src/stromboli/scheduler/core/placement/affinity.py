@@ -12,17 +12,17 @@ from stromboli.scheduler.core.cluster import pod_affinity_index
 from stromboli.scheduler.core.model import entities, node_views, pod_terms
 from stromboli.scheduler.core.placement import extension_points
 
-NOT_NEAR = "node(s) didn't match pod affinity rules"
-NOT_AWAY = "node(s) didn't match pod anti-affinity rules"
-SHUNNED = "node(s) didn't satisfy existing pods anti-affinity rules"
+AFFINITY_NOT_MET = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY_NOT_MET = "node(s) didn't match pod anti-affinity rules"
+REFUSED_BY_PLACED_PODS = "node(s) didn't satisfy existing pods anti-affinity rules"
 _MOST = 100
 
 
 class Affinity:
     """Checks and scores over columns; O(nodes) per term that matters to the class."""
 
-    def __init__(self, board: pod_affinity_index.PodAffinityIndex) -> None:
-        self._board = board
+    def __init__(self, affinity_index: pod_affinity_index.PodAffinityIndex) -> None:
+        self._board = affinity_index
         self._shunned_by: dict[int, tuple[int, list[pod_terms.Term]]] = {}
         self._liked_by: dict[int, tuple[int, list[tuple[int, pod_terms.Term]]]] = {}
 
@@ -33,26 +33,34 @@ class Affinity:
 
         Only what excludes anything can be told is checked: no entry where no term applies.
         """
-        wishes = self._board.wishes(task.task_class)
+        affinity_terms = self._board.affinity_terms(task.task_class)
         unschedulable, unresolvable = (
             extension_points.Code.UNSCHEDULABLE,
             extension_points.Code.UNRESOLVABLE,
         )
         found = []
-        if wishes.near:
-            near = self._is_near(task.task_class, wishes.near)
-            found.append(extension_points.Check(NOT_NEAR, unresolvable, near[view.rows]))
-        if wishes.away:
-            away = np.ones(len(self._board.table), np.bool_)
-            for term in wishes.away:
-                away &= self._sums(term, self._board.counts(term.pods)) <= 0
-            found.append(extension_points.Check(NOT_AWAY, unschedulable, away[view.rows]))
-        shunning = self._shunning(task.task_class)
+        if affinity_terms.required_affinity:
+            required_affinity = self._is_near(task.task_class, affinity_terms.required_affinity)
+            found.append(
+                extension_points.Check(AFFINITY_NOT_MET, unresolvable, required_affinity[view.rows])
+            )
+        if affinity_terms.required_anti_affinity:
+            required_anti_affinity = np.ones(len(self._board.table), np.bool_)
+            for term in affinity_terms.required_anti_affinity:
+                required_anti_affinity &= self._sums(term, self._board.counts(term.pods)) <= 0
+            found.append(
+                extension_points.Check(
+                    ANTI_AFFINITY_NOT_MET, unschedulable, required_anti_affinity[view.rows]
+                )
+            )
+        shunning = self._required_by_placed_pods(task.task_class)
         if shunning:
             free = np.ones(len(self._board.table), np.bool_)
             for term in shunning:
-                free &= self._sums(term, self._board.carried_away[term]) <= 0
-            found.append(extension_points.Check(SHUNNED, unschedulable, free[view.rows]))
+                free &= self._sums(term, self._board.anti_affinity_carriers[term]) <= 0
+            found.append(
+                extension_points.Check(REFUSED_BY_PLACED_PODS, unschedulable, free[view.rows])
+            )
         return found
 
     def scores(
@@ -61,24 +69,24 @@ class Affinity:
         """0 to 100 among the rows: how well preferred terms are met, the task's and its
         neighbours'. None where no term applies."""
         total = np.zeros(len(self._board.table), np.int64)
-        likes = self._board.wishes(task.task_class).likes
+        likes = self._board.affinity_terms(task.task_class).preferences
         for weight, term in likes:
             total += weight * self._sums(term, self._board.counts(term.pods))
-        liking = self._liking(task.task_class)
+        liking = self._preferred_by_placed_pods(task.task_class)
         for weight, term in liking:
-            total += weight * self._sums(term, self._board.carried_likes[weight, term])
+            total += weight * self._sums(term, self._board.preference_carriers[weight, term])
         if not likes and not liking:
             return None
         return normalised(total[view.rows])
 
     def _is_near(
-        self, task_class: entities.TaskClass, near: tuple[pod_terms.Term, ...]
+        self, task_class: entities.TaskClass, required_affinity: tuple[pod_terms.Term, ...]
     ) -> extension_points.Mask:
-        meant = self._board.counts(*(term.pods for term in near))
+        meant = self._board.counts(*(term.pods for term in required_affinity))
         has_places = np.ones(len(self._board.table), np.bool_)
         has_pods = has_places.copy()
-        is_first = all(self._board.means(term.pods, task_class) for term in near)
-        for term in near:
+        is_first = all(self._board.matches_pod(term.pods, task_class) for term in required_affinity)
+        for term in required_affinity:
             placed = self._board.places(term.topology_key)[0] >= 0
             has_places &= placed
             has_pods &= self._sums(term, meant) > 0
@@ -88,22 +96,24 @@ class Affinity:
     def _sums(
         self, term: pod_terms.Term, counts: pod_affinity_index.Counts
     ) -> pod_affinity_index.Counts:
-        return self._board.by_place(term.topology_key, counts)
+        return self._board.domain_totals(term.topology_key, counts)
 
-    def _shunning(self, task_class: entities.TaskClass) -> list[pod_terms.Term]:
+    def _required_by_placed_pods(self, task_class: entities.TaskClass) -> list[pod_terms.Term]:
         """Terms carried by placed pods that keep this class off; asked again as terms come."""
-        carried = self._board.carried_away
+        carried = self._board.anti_affinity_carriers
         kept = self._shunned_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):
-            meant = [term for term in carried if self._board.means(term.pods, task_class)]
+            meant = [term for term in carried if self._board.matches_pod(term.pods, task_class)]
             kept = self._shunned_by[task_class.number] = (len(carried), meant)
         return kept[1]
 
-    def _liking(self, task_class: entities.TaskClass) -> list[tuple[int, pod_terms.Term]]:
-        carried = self._board.carried_likes
+    def _preferred_by_placed_pods(
+        self, task_class: entities.TaskClass
+    ) -> list[tuple[int, pod_terms.Term]]:
+        carried = self._board.preference_carriers
         kept = self._liked_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):
-            meant = [like for like in carried if self._board.means(like[1].pods, task_class)]
+            meant = [like for like in carried if self._board.matches_pod(like[1].pods, task_class)]
             kept = self._liked_by[task_class.number] = (len(carried), meant)
         return kept[1]
 

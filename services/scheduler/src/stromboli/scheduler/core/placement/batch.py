@@ -17,7 +17,7 @@ import numpy.typing as npt
 from stromboli.scheduler.core.model import node_views
 from stromboli.scheduler.core.placement import extension_points
 
-PAIRS = 1024
+PAIRS_PER_QUESTION = 1024
 """As many are asked at once if they may be needed: up to so many cost little more than one."""
 
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -27,7 +27,7 @@ Ask: TypeAlias = Callable[
 """(rows, further tasks supposed on each) -> whether the node takes one more then, and its score."""
 
 
-def climb(
+def place_run(
     rows: Indices,
     scores: extension_points.Scores,
     room: Callable[[Indices], node_views.Counts],
@@ -42,7 +42,7 @@ def climb(
     """
     best = _best(scores, count)
     rows = rows[best]
-    return _Climb(rows, scores[best], room(rows), count, ask).picks()
+    return _RunPlacement(rows, scores[best], room(rows), count, ask).picks()
 
 
 def _best(scores: extension_points.Scores, count: int) -> Indices:
@@ -57,7 +57,7 @@ def _best(scores: extension_points.Scores, count: int) -> Indices:
     return found[np.argsort(-scores[found], kind="stable")]
 
 
-class _Climb:
+class _RunPlacement:
     """Candidates by their place in the order, the best first."""
 
     def __init__(
@@ -122,7 +122,7 @@ class _Climb:
         ending = [
             each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each] + 1
         ]
-        pairs = max(PAIRS, 2 * self._left)
+        pairs = max(PAIRS_PER_QUESTION, 2 * self._left)
         wanted = {
             each: self._taken[each] + pairs // (len(ending) + 1) + 1 for each in (place, *ending)
         }

@@ -17,7 +17,7 @@ PERMIT, ABSTAIN, REJECT = 1, 0, -1
 SCORE_UNIT = 10**6
 """One point of a score: scores are sums of integers, so that any order of adding decides alike."""
 
-CLOSENESS = ("closeness", "enabledHyperNodeGradient")
+SOFT_TOPOLOGY = ("closeness", "enabledHyperNodeGradient")
 """The point, with its flag, at which plugins ask for gangs to be placed as near as will do."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ PLUGIN_FAILED = "PluginFailed"
 """Reason of an ``Invalid`` that is no fault of the job's: who would have judged it has failed."""
 
 
-class Invalid(NamedTuple):
+class JobInvalid(NamedTuple):
     """Why a job is not tried at all."""
 
     reason: str
@@ -79,7 +79,7 @@ class Victims(NamedTuple):
     vote: int = PERMIT
 
 
-class Standing(NamedTuple):
+class QueueShare(NamedTuple):
     """One amount per resource of the session; ``amounts.INFINITE`` and above: no limit."""
 
     allocated: Sequence[int]
@@ -113,9 +113,9 @@ JobTest: TypeAlias = Callable[[entities.Job], bool]
 JobVote: TypeAlias = Callable[[entities.Job], int]
 SubJobTest: TypeAlias = Callable[[entities.Job, entities.SubJob], bool]
 SubJobVote: TypeAlias = Callable[[entities.Job, entities.SubJob], int]
-JobValidity: TypeAlias = Callable[[entities.Job], Invalid | None]
+JobValidity: TypeAlias = Callable[[entities.Job], JobInvalid | None]
 QueueTest: TypeAlias = Callable[[entities.Queue], bool]
-Standings: TypeAlias = Callable[[entities.Queue], Standing | None]
+QueueShares: TypeAlias = Callable[[entities.Queue], QueueShare | None]
 Allocatable: TypeAlias = Callable[[entities.Queue, entities.Task], bool]
 Room: TypeAlias = Callable[[entities.Queue, entities.Task, int], int]
 """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold as well:
@@ -138,7 +138,7 @@ Preparation: TypeAlias = Callable[[entities.Task], Sequence[Step]]
 """What must be done before the task's bind, such as binding a volume's claim."""
 Annotation: TypeAlias = Callable[[entities.Task], Mapping[str, str]]
 """What is to stand on the pod once it is bound, by annotation."""
-Distinction: TypeAlias = Callable[[entities.Task], Hashable]
+ClassKey: TypeAlias = Callable[[entities.Task], Hashable]
 """What a plugin looks at besides the task's class."""
 JobBlocked: TypeAlias = Callable[[entities.Job], str]
 """Told of a job that was tried and cannot start now: why nothing behind it in its queue may start
@@ -150,6 +150,6 @@ Evictable: TypeAlias = Callable[[entities.Job | None, entities.Task], bool]
 """(for whose job, candidate) -> whether it may be evicted; None for evictions for nobody."""
 EvictionNotice: TypeAlias = Callable[[entities.Task], timedelta]
 """How long before its end an evicted task is told."""
-Openness: TypeAlias = Callable[[datetime, "timedelta | None", node_views.Rows], Mask]
+NodeAvailability: TypeAlias = Callable[[datetime, "timedelta | None", node_views.Rows], Mask]
 """(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends;
 no run time: it never ends by itself."""

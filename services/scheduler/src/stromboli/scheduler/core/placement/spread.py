@@ -17,8 +17,8 @@ from stromboli.scheduler.core.model import entities, node_views, pod_terms
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.api import core
 
-UNEVEN = "node(s) didn't match pod topology spread constraints"
-NO_PLACE = "node(s) didn't match pod topology spread constraints (missing required label)"
+SKEW_TOO_HIGH = "node(s) didn't match pod topology spread constraints"
+NO_TOPOLOGY_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
 HOSTNAME = "kubernetes.io/hostname"
 _MOST = 100
 
@@ -42,9 +42,12 @@ class Spread:
     """Checks and scores over columns; O(nodes) per constraint, nothing for pods without any."""
 
     def __init__(
-        self, board: pod_affinity_index.PodAffinityIndex, selected: Eligible, tolerated: Eligible
+        self,
+        affinity_index: pod_affinity_index.PodAffinityIndex,
+        selected: Eligible,
+        tolerated: Eligible,
     ) -> None:
-        self._board = board
+        self._board = affinity_index
         self._selected = selected
         self._tolerated = tolerated
         self._constraints: dict[int, tuple[Constraint, ...]] = {}
@@ -62,8 +65,12 @@ class Spread:
             eligible = placed & self._counted(each, task)
             even &= ~placed | self._is_even(each, task.task_class, eligible)
         return [
-            extension_points.Check(NO_PLACE, extension_points.Code.UNRESOLVABLE, placed[view.rows]),
-            extension_points.Check(UNEVEN, extension_points.Code.UNSCHEDULABLE, even[view.rows]),
+            extension_points.Check(
+                NO_TOPOLOGY_LABEL, extension_points.Code.UNRESOLVABLE, placed[view.rows]
+            ),
+            extension_points.Check(
+                SKEW_TOO_HIGH, extension_points.Code.UNSCHEDULABLE, even[view.rows]
+            ),
         ]
 
     def scores(
@@ -95,7 +102,7 @@ class Spread:
         else:
             codes, _ = self._board.places(each.key)
             size = len(np.unique(codes[among]))
-            counts = self._board.by_place(
+            counts = self._board.domain_totals(
                 each.key, np.where(placed & self._counted(each, task), counts, 0)
             )
         return np.asarray(counts * math.log(size + 2) + (each.max_skew - 1), np.float64)
@@ -104,13 +111,13 @@ class Spread:
         self, each: Constraint, task_class: entities.TaskClass, eligible: extension_points.Mask
     ) -> extension_points.Mask:
         counts = np.where(eligible, self._board.counts(each.pods), 0)
-        sums = self._board.by_place(each.key, counts)
+        sums = self._board.domain_totals(each.key, counts)
         codes, _ = self._board.places(each.key)
         places = len(np.unique(codes[eligible]))
         if not places:
             return np.ones(len(self._board.table), np.bool_)
         fewest = 0 if places < each.min_domains else int(sums[eligible].min())
-        own = int(self._board.means(each.pods, task_class))
+        own = int(self._board.matches_pod(each.pods, task_class))
         even: extension_points.Mask = sums + own - fewest <= each.max_skew
         return even
 

@@ -27,7 +27,7 @@ NAMES = frozenset(
         "rescheduling",
         "usage",
         "cdp",
-        "lottery",
+        "random-order",
         "queue-policy",
         "sharding",
         "maintenance",
@@ -62,7 +62,7 @@ FOLDERS = frozenset(
 """Those of several modules, in a folder of their name."""
 
 
-RIVALS = ("proportion", "capacity")
+MUTUALLY_EXCLUSIVE = ("proportion", "capacity")
 """Both share the cluster out among queues: together neither's promises hold, so one is heard."""
 
 
@@ -72,8 +72,8 @@ def find(
     """What makes a plugin. Raises LookupError if there is none, or a rival is open already."""
     if name not in NAMES:
         raise LookupError("there is no such plugin")
-    for rival in RIVALS:
-        if name in RIVALS and rival in already_open:
+    for rival in MUTUALLY_EXCLUSIVE:
+        if name in MUTUALLY_EXCLUSIVE and rival in already_open:
             raise LookupError(f"{rival} comes first and shares out queues already")
     module = importlib.import_module(f"{__name__}.{_module_of(name)}")
     make: Callable[[configuration.PluginOptions], session.Plugin] = module.Plugin
@@ -91,12 +91,12 @@ def _module_of(name: str) -> str:
 class Registry:
     """Our plugins and those of others, by name."""
 
-    def __init__(self, others: Mapping[str, Callable[[], session.MakePlugin]] = {}) -> None:
+    def __init__(self, others: Mapping[str, Callable[[], session.PluginFactory]] = {}) -> None:
         """``others``: name -> what gives the plugin's class; no name of ours is among them."""
         self._others = others
         self.names = NAMES | others.keys()
 
-    def find(self, name: str, already_open: Collection[str]) -> session.MakePlugin:
+    def find(self, name: str, already_open: Collection[str]) -> session.PluginFactory:
         """What makes a plugin. Raises LookupError as ``find`` does."""
         give = self._others.get(name)
         return find(name, already_open) if give is None else give()

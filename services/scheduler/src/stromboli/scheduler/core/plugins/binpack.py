@@ -25,18 +25,18 @@ class Plugin:
                 weight = arguments.integer(f"binpack.resources.{name.strip()}", 1)
                 self._weights[name.strip()] = _not_negative(weight)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register, unless the plugin has no weight."""
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
         self._columns = {
             column: weight
             for name, weight in self._weights.items()
-            if (column := within.resources.known(name)) is not None
+            if (column := ssn.resources.known(name)) is not None
         }
         if self._weight != 0:
-            within.add_node_order(self._score)
+            ssn.add_node_order(self._score)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _score(

@@ -20,54 +20,57 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Minimums decide what is valid, ready, pipelined and starving, and protect from
         eviction."""
 
         def surplus(
             evictor: entities.Task, candidates: Sequence[entities.Task]
         ) -> extension_points.Victims:
-            return _surplus(within, candidates)
+            return _surplus(ssn, candidates)
 
-        within.add_gauges(lambda: _gauges(within))
-        within.add_job_valid(_validity)
-        within.add_preemptable(surplus)
-        within.add_reclaimable(surplus)
-        within.add_unified_evictable(
+        ssn.add_gauges(lambda: _gauges(ssn))
+        ssn.add_job_valid(_validity)
+        ssn.add_preemptable(surplus)
+        ssn.add_reclaimable(surplus)
+        ssn.add_unified_evictable(
             lambda action, job, candidates: extension_points.Victims(candidates)
         )
         # What a broken gang holds is held in vain: it is freed soonest by completing it. Plugins
         # before this one, such as priority, decide first.
-        within.add_job_order(_compare_jobs, _job_key)
-        within.add_job_ready(_ready, _lacking)
-        within.add_job_pipelined(_pipelined)
-        within.add_job_starving(lambda job: job.is_starving)
-        within.add_subjob_ready(lambda job, subjob: subjobs.reaches(subjob, subjobs.HELD))
-        within.add_subjob_pipelined(
+        ssn.add_job_order(_compare_jobs, _job_key)
+        ssn.add_job_ready(_ready, _lacking)
+        ssn.add_job_pipelined(_pipelined)
+        ssn.add_job_starving(lambda job: job.is_starving)
+        ssn.add_subjob_ready(
+            lambda job, subjob: subjobs.reaches(subjob, subjobs.ALLOCATED_STATUSES)
+        )
+        ssn.add_subjob_pipelined(
             lambda job, subjob: (
                 extension_points.PERMIT
-                if subjobs.reaches(subjob, subjobs.PROMISED)
+                if subjobs.reaches(subjob, subjobs.NOMINATED_STATUSES)
                 else extension_points.REJECT
             )
         )
-        within.add_subjob_order(
+        ssn.add_subjob_order(
             lambda left, right: (
-                subjobs.reaches(left, subjobs.HELD) - subjobs.reaches(right, subjobs.HELD)
+                subjobs.reaches(left, subjobs.ALLOCATED_STATUSES)
+                - subjobs.reaches(right, subjobs.ALLOCATED_STATUSES)
             )
         )
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Tell each job's condition: it may be scheduled, or what it lacks."""
-        for job in within.waiting_jobs():
+        for job in ssn.waiting_jobs():
             condition = _condition(job) if job.tasks else None
             if condition is not None:
                 job.is_unschedulable = condition.type == UNSCHEDULABLE
                 _put(job, condition)
 
 
-def _gauges(within: session.Session) -> Iterator[extension_points.Gauge]:
+def _gauges(ssn: session.Session) -> Iterator[extension_points.Gauge]:
     """Jobs that lack places for their minimum, and how many."""
-    lacking = [job for job in within.waiting_jobs() if job.tasks and not job.is_ready]
+    lacking = [job for job in ssn.waiting_jobs() if job.tasks and not job.is_ready]
     yield extension_points.Gauge("unschedule_job_count", len(lacking))
     for job in lacking:
         yield extension_points.Gauge(
@@ -90,17 +93,17 @@ def _is_broken(job: entities.Job) -> bool:
     return not is_whole and job.count(*entities.ALLOCATED) > 0
 
 
-def _validity(job: entities.Job) -> extension_points.Invalid | None:
+def _validity(job: entities.Job) -> extension_points.JobInvalid | None:
     if not job.roles_valid:
-        return extension_points.Invalid(
+        return extension_points.JobInvalid(
             "NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling"
         )
     if not subjobs.are_valid(job):
-        return extension_points.Invalid(
+        return extension_points.JobInvalid(
             "NotEnoughPodsOfTask", "Not enough valid subGroups of each task for gang-scheduling"
         )
     if job.valid < job.min_available:
-        return extension_points.Invalid(
+        return extension_points.JobInvalid(
             "NotEnoughTasks",
             "Not enough valid tasks for gang-scheduling, "
             f"valid: {job.valid}, min: {job.min_available}",
@@ -108,14 +111,12 @@ def _validity(job: entities.Job) -> extension_points.Invalid | None:
     return None
 
 
-def _surplus(
-    within: session.Session, candidates: Sequence[entities.Task]
-) -> extension_points.Victims:
+def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> extension_points.Victims:
     """Of each job, as many of the candidates as it has beyond its minimum."""
     left: dict[str, int] = {}
     victims = []
     for task in candidates:
-        job = within.jobs.get(task.job)
+        job = ssn.jobs.get(task.job)
         if job is None:
             continue
         remaining = left.setdefault(job.key, job.ready)
@@ -129,17 +130,17 @@ def _lacking(job: entities.Job, task: entities.Task) -> int:
     """What the job lacks, or the task's role if its minimum binds."""
     lacking = job.min_available - job.ready - job.pending_best_effort
     if job.role_minimums:
-        lacking = max(lacking, job.role_lacks(task.role))
+        lacking = max(lacking, job.role_deficit(task.role))
     return lacking
 
 
 def _ready(job: entities.Job) -> bool:
-    return job.roles_ready and job.is_ready and subjobs.are_whole(job, subjobs.HELD)
+    return job.roles_ready and job.is_ready and subjobs.are_whole(job, subjobs.ALLOCATED_STATUSES)
 
 
 def _pipelined(job: entities.Job) -> int:
     is_enough = job.roles_pipelined and job.is_pipelined
-    is_enough = is_enough and subjobs.are_whole(job, subjobs.PROMISED)
+    is_enough = is_enough and subjobs.are_whole(job, subjobs.NOMINATED_STATUSES)
     return extension_points.PERMIT if is_enough else extension_points.REJECT
 
 

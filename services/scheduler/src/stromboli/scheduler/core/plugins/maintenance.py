@@ -40,35 +40,35 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read the nodes' windows and register if there are any. O(nodes)."""
-        self._run_times = run_times.RunTimes(within)
-        self._now = within.now
+        self._run_times = run_times.RunTimes(ssn)
+        self._now = ssn.now
         self._windows: dict[int, list[Window]] = {}
-        self._unreadable = np.zeros(len(within.nodes), np.bool_)
-        for row, node in enumerate(within.nodes.objects):
+        self._unreadable = np.zeros(len(ssn.nodes), np.bool_)
+        for row, node in enumerate(ssn.nodes.objects):
             text = node.metadata.annotation(keys.MAINTENANCE)
             if text:
-                self._read(within, row, text)
+                self._read(ssn, row, text)
         if not self._windows and not self._unreadable.any():
             return
         self._starts = sorted({each.start for found in self._windows.values() for each in found})
-        within.add_distinction(self._reach)
-        within.add_predicate(self._check, extension_points.Scope.STATIC)
-        within.add_openness(self._open)
+        ssn.add_class_key(self._reach)
+        ssn.add_predicate(self._check, extension_points.Scope.STATIC)
+        ssn.add_availability(self._open)
         ends = [window.end for found in self._windows.values() for window in found]
         if ends:
-            within.look_again(datetime.fromtimestamp(min(ends), within.now.tzinfo))
+            ssn.request_session_at(datetime.fromtimestamp(min(ends), ssn.now.tzinfo))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
-    def _read(self, within: session.Session, row: int, text: str) -> None:
+    def _read(self, ssn: session.Session, row: int, text: str) -> None:
         try:
             found = windows(text)
         except ValueError as error:
-            name = within.nodes.names[row]
-            within.complaints.append(
+            name = ssn.nodes.names[row]
+            ssn.complaints.append(
                 f"Node {name}: {keys.MAINTENANCE}: {error}; nothing is placed on it"
             )
             self._unreadable[row] = True
@@ -86,7 +86,7 @@ class Plugin:
     def _check(
         self, task: entities.Task, view: node_views.NodeView
     ) -> Sequence[extension_points.Check]:
-        undisturbed = self._undisturbed(self._now, self._run_times.of(task), view.rows)
+        undisturbed = self._is_uninterrupted(self._now, self._run_times.of(task), view.rows)
         code = extension_points.Code.UNRESOLVABLE
         return [
             extension_points.Check(REASON, code, undisturbed),
@@ -96,9 +96,9 @@ class Plugin:
     def _open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows
     ) -> extension_points.Mask:
-        return self._undisturbed(start, run_time, rows) & ~self._unreadable[rows]
+        return self._is_uninterrupted(start, run_time, rows) & ~self._unreadable[rows]
 
-    def _undisturbed(
+    def _is_uninterrupted(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows
     ) -> extension_points.Mask:
         """No window between the start and the end. O(nodes with windows)."""
@@ -125,9 +125,9 @@ def windows(text: str) -> list[Window]:
 
 def _window(text: str) -> Window:
     first, _, second = text.partition("/")
-    start = _time(first, text)
+    start = _parse_time(first, text)
     if second[:1].isdigit() and "T" in second:
-        end = _time(second, text)
+        end = _parse_time(second, text)
     else:
         try:
             end = start + durations.duration(second)
@@ -140,7 +140,7 @@ def _window(text: str) -> Window:
     return Window(start.timestamp(), end.timestamp())
 
 
-def _time(text: str, whole: str) -> datetime:
+def _parse_time(text: str, whole: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -48,30 +48,30 @@ class Plugin:
         self._most_evicted_in = arguments.integer("hypernode.gradient.evict.max-hypernodes", 8)
         self._fading = arguments.number(f"{prefix}.normal-pod.fading", 0.8)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register."""
-        within.complaints.extend(self._arguments.complaints)
-        self._session = within
+        ssn.complaints.extend(self._arguments.complaints)
+        self._session = ssn
         self._columns = {
             column: weight
             for name, weight in self._weights.items()
-            if (column := within.resources.known(name)) is not None and weight > 0
+            if (column := ssn.resources.known(name)) is not None and weight > 0
         }
-        within.nearness.most_evicted_in = max(1, self._most_evicted_in)
-        within.add_closeness()
+        ssn.topology.most_evicted_in = max(1, self._most_evicted_in)
+        ssn.add_soft_topology()
         if self._weight != 0:
-            within.add_domain_order(self._of_domains)
-            within.add_node_order(self._of_nodes, extension_points.Scope.GLOBAL)
+            ssn.add_domain_order(self._score_domains)
+            ssn.add_node_order(self._score_nodes, extension_points.Scope.GLOBAL)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     # Domains --------------------------------------------------------------------------------
 
-    def _of_domains(
+    def _score_domains(
         self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
     ) -> extension_points.Scores:
-        request = queue_usage.together(tasks, len(tasks[0].request))
+        request = queue_usage.sum_of_requests(tasks, len(tasks[0].request))
         return self._scaled(self._packed(request)[asked])
 
     def _packed(
@@ -79,7 +79,7 @@ class Plugin:
     ) -> npt.NDArray[np.float64]:
         """The weighted part of each domain that is in use with the request in it, 0 where that is
         too much: ``domains``, from 0 to 1."""
-        nodes, tree = self._session.nodes, self._session.nearness.tree
+        nodes, tree = self._session.nodes, self._session.topology.tree
         columns = [column for column in self._columns if request[column] > 0]
         if not columns:
             return np.zeros(len(tree))
@@ -95,48 +95,48 @@ class Plugin:
 
     # Nodes ----------------------------------------------------------------------------------
 
-    def _of_nodes(
+    def _score_nodes(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        nearness = self._session.nearness
-        tree = nearness.tree
+        topology = self._session.topology
+        tree = topology.tree
         if tree.is_flat:
             return None
         job = self._session.jobs.get(task.job)
-        if job is not None and nearness.wants(job):
-            return self._near(job, task, tree.homes[view.rows])
+        if job is not None and topology.wants(job):
+            return self._distance_scores(job, task, tree.homes[view.rows])
         if not self._scores_others:
             return None
-        return self._scaled(self._faded(task)[tree.homes[view.rows]])
+        return self._scaled(self._surrounding_scores(task)[tree.homes[view.rows]])
 
-    def _near(
+    def _distance_scores(
         self, job: entities.Job, task: entities.Task, homes: npt.NDArray[np.intp]
     ) -> extension_points.Scores | None:
         """Best where the group is, less with each tier up to what holds both."""
-        nearness = self._session.nearness
+        topology = self._session.topology
         subjob = job.subjobs.get(task.subjob)
-        home = nearness.home(job, subjob)
+        home = topology.home(job, subjob)
         if home < 0:
             return None
-        tree = nearness.tree
+        tree = topology.tree
         distinct, which = np.unique(homes, return_inverse=True)
         highest, lowest = int(tree.tiers[topology_domains.ROOT_INDEX]), tree.lowest_tier
         scores = np.zeros(len(distinct), np.int64)
         for at, each in enumerate(distinct.tolist()):
             tier = int(tree.tiers[tree.common((each, home))])
             raw = 1.0 if each == home else (highest - tier) / (highest - lowest)
-            there = nearness.there(job, each) / max(len(job.tasks), 1)
+            there = topology.there(job, each) / max(len(job.tasks), 1)
             scores[at] = round(raw * BEST * extension_points.SCORE_UNIT) + round(
                 there * _TIE * BEST
             )
         weighted: extension_points.Scores = scores[which] * self._weight
         return weighted
 
-    def _faded(self, task: entities.Task) -> npt.NDArray[np.float64]:
+    def _surrounding_scores(self, task: entities.Task) -> npt.NDArray[np.float64]:
         """For the nodes of each lowest domain: how full its surroundings are, tier by tier, each
         counting less than the one below. A tier in which no domain holds the node counts as full:
         what no gang that asks for nearness can use is used first."""
-        tree = self._session.nearness.tree
+        tree = self._session.topology.tree
         packed = self._packed(task.request)
         tiers = sorted(set(tree.tiers[1:].tolist()))
         weights = {tier: self._fading ** (tier - tiers[0]) for tier in tiers}

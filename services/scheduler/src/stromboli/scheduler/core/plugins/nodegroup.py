@@ -13,7 +13,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, node_views, requirements
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.scheduler.core.queue_accounts import hierarchy, shares
+from stromboli.scheduler.core.queue_quota import hierarchy, shares
 from stromboli.shared import decoding
 from stromboli.shared.api import core, scheduling
 
@@ -52,34 +52,34 @@ class Plugin:
         self._is_tree = options.is_enabled("enableHierarchy")
         self._demands = shares.Demands()
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read affinities and limits and register."""
-        self._session = within
-        within.complaints.extend(self._arguments.complaints)
-        queues = within.queues
-        codes, values = within.nodes.labelled.label_codes(GROUP_LABEL)
+        self._session = ssn
+        ssn.complaints.extend(self._arguments.complaints)
+        queues = ssn.queues
+        codes, values = ssn.nodes.labelled.label_codes(GROUP_LABEL)
         self._groups = ["", *values]
         """Group names by index; an index is the label's code and one, 0 for no label."""
         self._group_of = np.array(codes, np.int64) + 1
-        tree = hierarchy.Hierarchy(within.queues)
+        tree = hierarchy.Hierarchy(ssn.queues)
         self._affinities = {name: self._affinity(tree, queue) for name, queue in queues.items()}
         self._limits = {
             name: limits
             for name, queue in queues.items()
-            if (limits := _limits(within, queue)) is not None
+            if (limits := _limits(ssn, queue)) is not None
         }
-        for job in within.jobs.values():
+        for job in ssn.jobs.values():
             if job.queue in self._limits:
                 for task in job.with_status(*entities.ALLOCATED):
-                    self._charge(task, 1)
+                    self._add_usage(task, 1)
         is_limited = any(limits.by_group for limits in self._limits.values())
         scope = extension_points.Scope.GLOBAL if is_limited else extension_points.Scope.STATIC
-        within.add_distinction(self._queue)
-        within.add_predicate(self._check, scope)
-        within.add_node_order(self._score, extension_points.Scope.STATIC)
-        within.add_event_handler(self._take, self._give_back)
+        ssn.add_class_key(self._queue)
+        ssn.add_predicate(self._check, scope)
+        ssn.add_node_order(self._score, extension_points.Scope.STATIC)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _affinity(
@@ -151,15 +151,15 @@ class Plugin:
             )
         return total
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
-            self._charge(task, 1)
+            self._add_usage(task, 1)
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
-            self._charge(task, -1)
+            self._add_usage(task, -1)
 
-    def _charge(self, task: entities.Task, times: int) -> None:
+    def _add_usage(self, task: entities.Task, times: int) -> None:
         limits = self._limits.get(self._queue(task))
         row = self._session.nodes.rows.get(task.node)
         if limits is None or row is None:
@@ -183,7 +183,7 @@ def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
     )
 
 
-def _limits(within: session.Session, queue: entities.Queue) -> Limits | None:
+def _limits(ssn: session.Session, queue: entities.Queue) -> Limits | None:
     """The queue's limits by group; None if it states none."""
     text = queue.object.metadata.annotation(LIMITS_ANNOTATION)
     if not text:
@@ -191,16 +191,16 @@ def _limits(within: session.Session, queue: entities.Queue) -> Limits | None:
     try:
         stated = decoding.decode(_LIMITS, text)
         amounts = {
-            group: _columns(within, requirements.checked_sums(quantities, f"group {group}"))
+            group: _columns(ssn, requirements.parse_sums(quantities, f"group {group}"))
             for group, quantities in stated.items()
         }
     except (msgspec.DecodeError, ValueError) as error:
-        within.complaints.append(f"queue {queue.name}: {LIMITS_ANNOTATION}: {error}")
+        ssn.complaints.append(f"queue {queue.name}: {LIMITS_ANNOTATION}: {error}")
         return Limits({}, {}, is_readable=False)
     return Limits(amounts, {})
 
 
-def _columns(within: session.Session, named: Mapping[str, int]) -> dict[int, int]:
+def _columns(ssn: session.Session, named: Mapping[str, int]) -> dict[int, int]:
     """Amounts by column. What nobody has or asks for is never exceeded."""
-    known = {within.resources.known(name): amount for name, amount in named.items()}
+    known = {ssn.resources.known(name): amount for name, amount in named.items()}
     return {column: amount for column, amount in known.items() if column is not None}

@@ -30,28 +30,28 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register parts with a weight, those of one scope as one function."""
-        single = _Single(within)
+        single = _NodeScores(ssn)
         local = self._weighted(
             ("leastrequested.weight", 1, single.least),
             ("mostrequested.weight", 0, single.most),
             ("balancedresource.weight", 1, single.balanced),
             ("imagelocality.weight", 1, single.images),
         )
-        within.add_node_order(partial(_sum, local), extension_points.Scope.LOCAL)
-        among = _Among(within)
+        ssn.add_node_order(partial(_sum, local), extension_points.Scope.LOCAL)
+        among = _RelativeScores(ssn)
         shared = self._weighted(
             ("nodeaffinity.weight", 2, among.preferred),
             ("tainttoleration.weight", 3, among.tolerated),
             ("podaffinity.weight", 2, among.near),
             ("podtopologyspread.weight", 2, among.even),
         )
-        within.add_node_order(partial(_sum, shared), extension_points.Scope.GLOBAL)
+        ssn.add_node_order(partial(_sum, shared), extension_points.Scope.GLOBAL)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Pass on what was wrong with the arguments."""
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
 
     def _weighted(self, *parts: tuple[str, int, Part]) -> list[tuple[int, Part]]:
         weights = [(self._arguments.integer(name, usual), part) for name, usual, part in parts]
@@ -70,12 +70,12 @@ def _sum(
     return total
 
 
-class _Single:
+class _NodeScores:
     """Parts that look at one node at a time."""
 
-    def __init__(self, within: session.Session) -> None:
-        self._nodes = within.nodes
-        self._resources = within.resources
+    def __init__(self, ssn: session.Session) -> None:
+        self._nodes = ssn.nodes
+        self._resources = ssn.resources
 
     def least(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         return scoring.least(
@@ -123,19 +123,19 @@ class _Single:
         return score
 
 
-class _Among:
+class _RelativeScores:
     """Parts that compare candidates."""
 
-    def __init__(self, within: session.Session) -> None:
-        self._labelled = within.nodes.labelled
-        self._near = affinity.Affinity(within.board)
-        checks = within.nodes.checks
+    def __init__(self, ssn: session.Session) -> None:
+        self._labelled = ssn.nodes.labelled
+        self._near = affinity.Affinity(ssn.affinity_index)
+        checks = ssn.nodes.checks
 
         def passing(reason: str, task: entities.Task) -> extension_points.Mask:
             return dict(checks.of(task.task_class.shape).checks)[reason]
 
         self._even = spread.Spread(
-            within.board,
+            ssn.affinity_index,
             partial(passing, node_constraints.AFFINITY),
             partial(passing, node_constraints.TAINTED),
         )

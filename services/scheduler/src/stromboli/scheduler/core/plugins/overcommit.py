@@ -9,7 +9,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.scheduler.core.queue_accounts import shares
+from stromboli.scheduler.core.queue_quota import shares
 
 DEFAULT_FACTOR = 1.2
 
@@ -22,37 +22,37 @@ class Plugin:
         factor = self._arguments.number("overcommit-factor", DEFAULT_FACTOR)
         self._factor = factor if factor >= 1 else DEFAULT_FACTOR
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Sum up what is idle and what is to come."""
-        self._session = within
-        within.complaints.extend(self._arguments.complaints)
-        used: shares.Row = resource_vectors.total(within.nodes.used).tolist()
-        total: shares.Row = within.total.tolist()
+        self._session = ssn
+        ssn.complaints.extend(self._arguments.complaints)
+        used: shares.Row = resource_vectors.total(ssn.nodes.used).tolist()
+        total: shares.Row = ssn.total.tolist()
         self._idle = [
             whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
         ]
         self._inqueue = [0] * len(total)
-        for held in within.world.books.queues.values():
-            self._inqueue = shares.plus(self._inqueue, held.awaited.tolist())
-        within.add_job_enqueueable(self._vote)
-        within.add_job_enqueued(self._note)
+        for held in ssn.world.books.queues.values():
+            self._inqueue = shares.sum_of(self._inqueue, held.inqueue.tolist())
+        ssn.add_job_enqueueable(self._vote)
+        ssn.add_job_enqueued(self._note)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _vote(self, job: entities.Job) -> int:
         if job.min_request is None:
             return extension_points.PERMIT
         request: shares.Row = job.min_request.tolist()
-        needed = shares.plus(self._inqueue, request)
-        short = shares.short_names(self._session, needed, self._idle, shares.pairs(request))
+        needed = shares.sum_of(self._inqueue, request)
+        short = shares.exceeded_names(self._session, needed, self._idle, shares.pairs(request))
         if not short:
             return extension_points.PERMIT
         names = ", ".join(f"overused {name}" for name in short)
-        self._session.tell_user(job, f"resource in cluster is overused: {names}")
+        self._session.emit_event(job, f"resource in cluster is overused: {names}")
         return extension_points.REJECT
 
     def _note(self, job: entities.Job) -> None:
         if job.min_request is not None:
             coming = queue_usage.without_gated(job, job.min_request)
-            self._inqueue = shares.plus(self._inqueue, coming.tolist())
+            self._inqueue = shares.sum_of(self._inqueue, coming.tolist())

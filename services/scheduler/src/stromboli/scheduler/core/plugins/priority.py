@@ -14,21 +14,21 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._jobs: dict[str, entities.Job] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Order jobs, subjobs and tasks; choose victims of lower priority."""
-        self._jobs = within.jobs
-        within.add_task_order(
+        self._jobs = ssn.jobs
+        ssn.add_task_order(
             lambda left, right: right.priority - left.priority, lambda task: -task.priority
         )
-        within.add_job_order(
+        ssn.add_job_order(
             lambda left, right: right.priority - left.priority, lambda job: -job.priority
         )
-        within.add_subjob_order(lambda left, right: right.priority - left.priority)
-        within.add_preemptable(self._preemptable)
-        within.add_unified_evictable(_evictable(within))
-        within.add_job_starving(lambda job: job.ready + job.waiting < len(job.tasks))
+        ssn.add_subjob_order(lambda left, right: right.priority - left.priority)
+        ssn.add_preemptable(self._preemptable)
+        ssn.add_unified_evictable(_evictable(ssn))
+        ssn.add_job_starving(lambda job: job.ready + job.waiting < len(job.tasks))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _preemptable(
@@ -49,7 +49,7 @@ class Plugin:
         return other is not None and other.priority < job.priority
 
 
-def _evictable(within: session.Session) -> extension_points.UnifiedChoice:
+def _evictable(ssn: session.Session) -> extension_points.UnifiedChoice:
     def choose(
         action: str, job: entities.Job, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
@@ -58,7 +58,7 @@ def _evictable(within: session.Session) -> extension_points.UnifiedChoice:
         lower = [
             task
             for task in candidates
-            if task.job in within.jobs and within.jobs[task.job].priority < job.priority
+            if task.job in ssn.jobs and ssn.jobs[task.job].priority < job.priority
         ]
         return extension_points.Victims(lower)
 

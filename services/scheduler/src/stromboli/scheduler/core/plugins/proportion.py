@@ -14,7 +14,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.scheduler.core.queue_accounts import accounts, shares
+from stromboli.scheduler.core.queue_quota import quotas, shares
 
 EXACT = 2**45
 """Up to here floating point tells quotients apart by less than ``NEGLIGIBLE``."""
@@ -28,32 +28,32 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._demands = shares.Demands()
-        self._accounts: dict[str, accounts.Account] = {}
+        self._accounts: dict[str, quotas.QueueQuota] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Open the accounts of all queues with jobs and register."""
-        self._session = within
-        free = accounts.unguaranteed(within)
+        self._session = ssn
+        free = quotas.unguaranteed(ssn)
         self._accounts = {
-            name: accounts.opened(within, within.queues[name], free)
-            for name in accounts.queues_with_jobs(within)
+            name: quotas.open_quota(ssn, ssn.queues[name], free)
+            for name in quotas.queues_with_jobs(ssn)
         }
-        _fill(list(self._accounts.values()), within.total.tolist())
-        within.add_queue_order(self._compare_queues)
-        within.add_gauges(lambda: accounts.gauges(within, self._accounts))
-        within.add_standing(lambda queue: accounts.standing(self._accounts.get(queue.name)))
-        within.add_overused(self._is_overused)
-        within.add_allocatable(self._is_allocatable, self._room)
-        within.add_preemptive(self._is_preemptive)
-        within.add_reclaimable(self._choose_reclaimable)
-        within.add_reclaim_limit(
-            lambda tasks: accounts.beyond_guarantees(within, self._accounts, self._demands, tasks)
+        _fill(list(self._accounts.values()), ssn.total.tolist())
+        ssn.add_queue_order(self._compare_queues)
+        ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
+        ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
+        ssn.add_overused(self._is_overused)
+        ssn.add_allocatable(self._is_allocatable, self._room)
+        ssn.add_preemptive(self._is_preemptive)
+        ssn.add_reclaimable(self._choose_reclaimable)
+        ssn.add_reclaim_limit(
+            lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
         )
-        within.add_job_enqueueable(self._vote_enqueueable)
-        within.add_job_enqueued(self._note_enqueued)
-        within.add_event_handler(self._take, self._give_back)
+        ssn.add_job_enqueueable(self._vote_enqueueable)
+        ssn.add_job_enqueued(self._note_enqueued)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
@@ -63,21 +63,21 @@ class Plugin:
         return (first > second) - (first < second)
 
     def _share(self, queue: entities.Queue) -> float:
-        account = self._accounts.get(queue.name)
-        return account.share if account else 0.0
+        quota = self._accounts.get(queue.name)
+        return quota.share if quota else 0.0
 
     def _is_overused(self, queue: entities.Queue) -> bool:
-        account = self._accounts.get(queue.name)
-        return account is not None and shares.is_within(account.deserved, account.allocated)
+        quota = self._accounts.get(queue.name)
+        return quota is not None and shares.is_within(quota.deserved, quota.allocated)
 
     def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
         return self._deserves(queue, self._demands.of(task))
 
     def _room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
-        account = self._accounts.get(queue.name)
-        if account is None or not queue.is_open:
+        quota = self._accounts.get(queue.name)
+        if quota is None or not queue.is_open:
             return 0
-        return shares.room(account.allocated, self._demands.of(task), account.deserved, most)
+        return shares.count_fitting(quota.allocated, self._demands.of(task), quota.deserved, most)
 
     def _is_preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
         together = [0] * len(self._session.resources.names)
@@ -86,10 +86,10 @@ class Plugin:
         return self._deserves(queue, shares.pairs(together))
 
     def _deserves(self, queue: entities.Queue, demand: shares.Demand) -> bool:
-        account = self._accounts.get(queue.name)
-        if account is None or not queue.is_open:
+        quota = self._accounts.get(queue.name)
+        if quota is None or not queue.is_open:
             return False
-        return shares.fits(account.allocated, demand, account.deserved)
+        return shares.fits(quota.allocated, demand, quota.deserved)
 
     def _choose_reclaimable(
         self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
@@ -100,9 +100,9 @@ class Plugin:
             job = self._session.job_of(task)
             if job is None:
                 continue
-            account = self._accounts[job.queue]
-            allocated = left.setdefault(job.queue, list(account.allocated))
-            if not shares.is_within(allocated, account.deserved):
+            quota = self._accounts[job.queue]
+            allocated = left.setdefault(job.queue, list(quota.allocated))
+            if not shares.is_within(allocated, quota.deserved):
                 shares.add(allocated, self._demands.of(task), -1)
                 victims.append(task)
         return extension_points.Victims(victims)
@@ -110,40 +110,40 @@ class Plugin:
     def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
             return extension_points.REJECT
-        return accounts.admit(self._session, job, [self._accounts[job.queue]])
+        return quotas.vote_enqueueable(self._session, job, [self._accounts[job.queue]])
 
     def _note_enqueued(self, job: entities.Job) -> None:
-        accounts.note_admitted(job, [self._accounts[job.queue]])
+        quotas.note_enqueued(job, [self._accounts[job.queue]])
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], len(tasks))
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], len(tasks))
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], -len(tasks))
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], -len(tasks))
 
-    def _charge(self, like: entities.Task, times: int) -> None:
+    def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is not None:
-            account = self._accounts[job.queue]
-            account.take(self._demands.of(like), times)
-            account.share = shares.share(account.allocated, account.deserved)
+            quota = self._accounts[job.queue]
+            quota.take(self._demands.of(like), times)
+            quota.share = shares.dominant_share(quota.allocated, quota.deserved)
 
 
-def _fill(books: Sequence[accounts.Account], total: shares.Row) -> None:
+def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
     """Write what each queue deserves, and its share."""
-    deserved = fill(
-        [account.queue.weight for account in books],
+    deserved = fair_shares(
+        [quota.queue.weight for quota in queue_quotas],
         total,
-        [account.real_capability for account in books],
-        [account.request for account in books],
-        [account.guarantee for account in books],
+        [quota.real_capability for quota in queue_quotas],
+        [quota.request for quota in queue_quotas],
+        [quota.guarantee for quota in queue_quotas],
     )
-    for account, row in zip(books, deserved, strict=True):
-        account.deserved = row
-        account.share = shares.share(account.allocated, row)
+    for quota, row in zip(queue_quotas, deserved, strict=True):
+        quota.deserved = row
+        quota.share = shares.dominant_share(quota.allocated, row)
 
 
-def fill(
+def fair_shares(
     weights: Sequence[int],
     total: shares.Row,
     limits: Sequence[shares.Row],
@@ -164,12 +164,12 @@ def fill(
             max(min(limit[column], want[column]), least)
             for limit, want, least in zip(limits, wanted, floor, strict=True)
         ]
-        for row, part in zip(deserved, _poured(weights, amount, floor, ceiling), strict=True):
+        for row, part in zip(deserved, _water_fill(weights, amount, floor, ceiling), strict=True):
             row.append(part)
     return deserved
 
 
-def _poured(
+def _water_fill(
     weights: Sequence[int], total: int, floor: Sequence[int], ceiling: Sequence[int]
 ) -> list[float]:
     """One resource: the level to which the total fills all queues, which take ``weight x level``
@@ -179,7 +179,7 @@ def _poured(
     held: list[float] = list(floor)
     rising: set[int] = set()
     fixed, slope = sum(floor), 0
-    for _, _, is_full, at in sorted(_bends(weights, floor, ceiling)):
+    for _, _, is_full, at in sorted(_breakpoints(weights, floor, ceiling)):
         weight, amount = weights[at], ceiling[at] if is_full else floor[at]
         if slope and fixed * weight + slope * amount >= total * weight:
             break
@@ -190,12 +190,12 @@ def _poured(
             fixed, slope = fixed - amount, slope + weight
             rising.add(at)
     for at in rising:
-        part = _part(weights[at] * (total - fixed), slope)
+        part = _quotient(weights[at] * (total - fixed), slope)
         held[at] = min(max(part, floor[at]), ceiling[at])
     return held
 
 
-def _bends(
+def _breakpoints(
     weights: Sequence[int], floor: Sequence[int], ceiling: Sequence[int]
 ) -> Iterator[tuple[float, Fraction | int, bool, int]]:
     """The level, also exactly where floating point may not tell it from another, whether a queue is
@@ -206,10 +206,10 @@ def _bends(
             yield amount / weight, exact, is_full, at
 
 
-def _part(amount: int, of: int) -> float:
+def _quotient(amount: int, of: int) -> float:
     """The quotient; whole where it nearly is, or where floating point has no fractions."""
-    whole, rest = divmod(amount, of)
-    fraction = rest / of
+    whole, finish_session = divmod(amount, of)
+    fraction = finish_session / of
     if fraction > 1 - NEGLIGIBLE:
         return whole + 1
     return whole if fraction < NEGLIGIBLE or whole > EXACT else whole + fraction

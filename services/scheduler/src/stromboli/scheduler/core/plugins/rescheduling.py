@@ -53,20 +53,20 @@ class Plugin:
         self._interval = _INTERVAL
         self._strategies: list[_Limits] = []
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Offer victims if an interval has passed since the last time."""
         self._read()
-        within.complaints.extend(self._given.complaints)
+        ssn.complaints.extend(self._given.complaints)
         # A time ahead of now was remembered before the clock was set back.
-        last = min(_time(within.cluster.memory.get(NAME)) or within.now, within.now)
-        if not within.reached(last + self._interval):
-            within.remember[NAME] = last.isoformat()
+        last = min(_time(ssn.cluster.memory.get(NAME)) or ssn.now, ssn.now)
+        if not ssn.reached(last + self._interval):
+            ssn.remember[NAME] = last.isoformat()
             return
-        within.remember[NAME] = within.now.isoformat()
-        within.look_again(within.now + self._interval)
-        within.add_victim_tasks(lambda tasks: self._victims(within, tasks))
+        ssn.remember[NAME] = ssn.now.isoformat()
+        ssn.request_session_at(ssn.now + self._interval)
+        ssn.add_victim_tasks(lambda tasks: self._victims(ssn, tasks))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing more stays."""
 
     def _read(self) -> None:
@@ -98,19 +98,19 @@ class Plugin:
         return limits
 
     def _victims(
-        self, within: session.Session, tasks: Sequence[entities.Task]
+        self, ssn: session.Session, tasks: Sequence[entities.Task]
     ) -> Sequence[entities.Task]:
         found: dict[str, entities.Task] = {}
         for limits in self._strategies:
-            chosen = _choose(within, tasks, limits, self._period)
+            chosen = _choose(ssn, tasks, limits, self._period)
             found.update({task.uid: task for task in chosen})
         return list(found.values())
 
 
 def _choose(
-    within: session.Session, tasks: Sequence[entities.Task], limits: _Limits, period: str
+    ssn: session.Session, tasks: Sequence[entities.Task], limits: _Limits, period: str
 ) -> list[entities.Task]:
-    loads = _loads(within, period)
+    loads = _loads(ssn, period)
     low = [
         load
         for load in loads
@@ -126,7 +126,7 @@ def _choose(
         name: sum(
             (limits.high[name] - load.percent[name])
             / _FULL
-            * float(within.nodes.allocatable[column, load.row])
+            * float(ssn.nodes.allocatable[column, load.row])
             for load in low
         )
         for column, name in enumerate(_DIMENSIONS)
@@ -136,20 +136,18 @@ def _choose(
         on_node.setdefault(task.node, []).append(task)
     victims = []
     for load in sorted(busy, key=lambda load: (-load.sum, load.row)) if low else ():
-        for task in sorted(on_node.get(within.nodes.names[load.row], ()), key=_worth):
+        for task in sorted(on_node.get(ssn.nodes.names[load.row], ()), key=_eviction_preference):
             if min(room.values()) <= 0 or not any(
                 load.percent[of] >= limits.high[of] for of in _DIMENSIONS
             ):
                 break
-            _move(within, task, load, room)
+            _move(ssn, task, load, room)
             victims.append(task)
     return victims
 
 
-def _move(
-    within: session.Session, task: entities.Task, load: _Load, room: dict[str, float]
-) -> None:
-    capacity = _capacity(within, load.row)
+def _move(ssn: session.Session, task: entities.Task, load: _Load, room: dict[str, float]) -> None:
+    capacity = _capacity(ssn, load.row)
     for column, name in enumerate(_DIMENSIONS):
         request = float(task.request[column])
         room[name] -= request
@@ -157,28 +155,28 @@ def _move(
             load.percent[name] -= request / capacity[name] * _FULL
 
 
-def _loads(within: session.Session, period: str) -> list[_Load]:
+def _loads(ssn: session.Session, period: str) -> list[_Load]:
     loads = []
-    for row, name in enumerate(within.nodes.names):
-        measured = within.cluster.usage.get(name)
+    for row, name in enumerate(ssn.nodes.names):
+        measured = ssn.cluster.usage.get(name)
         percent = dict.fromkeys(_DIMENSIONS, 0.0)
         if measured is not None:
             percent = {
                 "cpu": measured.cpu.get(period, 0.0),
                 "memory": measured.memory.get(period, 0.0),
             }
-        loads.append(_Load(row, percent, not within.nodes.objects[row].spec.unschedulable))
+        loads.append(_Load(row, percent, not ssn.nodes.objects[row].spec.unschedulable))
     return loads
 
 
-def _capacity(within: session.Session, row: int) -> dict[str, float]:
-    given = within.nodes.objects[row].status.capacity or {}
+def _capacity(ssn: session.Session, row: int) -> dict[str, float]:
+    given = ssn.nodes.objects[row].status.capacity or {}
     return {
         name: float(units.amount(name, given[name]) if name in given else 0) for name in _DIMENSIONS
     }
 
 
-def _worth(task: entities.Task) -> tuple[float, int, str]:
+def _eviction_preference(task: entities.Task) -> tuple[float, int, str]:
     """First those without a priority, then low ones, then those that were promised least."""
     priority = task.pod.spec.priority
     return (float("-inf") if priority is None else priority, _quality(task), task.key)

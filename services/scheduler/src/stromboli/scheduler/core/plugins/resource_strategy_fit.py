@@ -61,20 +61,20 @@ class Plugin:
         weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
         self._weight = weight if weight >= 0 else DEFAULT_WEIGHT
         self._strategies = Strategies(self._configured(arguments.mapping("resources")))
-        self._rarity = Rarity(self._nested("sra"))
+        self._rarity = RareHardware(self._nested("sra"))
         self._proportion = Proportion(self._nested("proportional"))
         self._overrides: dict[str, Strategies] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register what is configured."""
-        self._names = within.resources.names
-        within.complaints.extend(self._arguments.complaints)
-        within.add_distinction(_annotations)
-        within.add_node_order(self._score)
+        self._names = ssn.resources.names
+        ssn.complaints.extend(self._arguments.complaints)
+        ssn.add_class_key(_annotations)
+        ssn.add_node_order(self._score)
         if self._proportion.is_enabled:
-            within.add_predicate(self._check)
+            ssn.add_predicate(self._check)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _nested(self, name: str) -> configuration.Arguments:
@@ -127,7 +127,7 @@ class Plugin:
             return self._strategies
         key = f"{kind}\n{text}"
         if key not in self._overrides:
-            self._overrides[key] = Strategies(_own(kind, text))
+            self._overrides[key] = Strategies(_annotation_values(kind, text))
         return self._overrides[key]
 
     def _check(
@@ -136,7 +136,7 @@ class Plugin:
         return self._proportion.checks(task, view, self._names)
 
 
-class Rarity:
+class RareHardware:
     """Points for nodes without the rare hardware that a pod does not ask for."""
 
     def __init__(self, arguments: configuration.Arguments) -> None:
@@ -206,7 +206,7 @@ def _annotations(task: entities.Task) -> tuple[str, str]:
     return metadata.annotation(TYPE_ANNOTATION) or "", metadata.annotation(WEIGHT_ANNOTATION) or ""
 
 
-def _own(kind: str, text: str) -> dict[str, Strategy]:
+def _annotation_values(kind: str, text: str) -> dict[str, Strategy]:
     """What a pod says of itself, by exact names."""
     try:
         weights = msgspec.json.decode(text, type=dict[str, int])

@@ -24,27 +24,27 @@ class Plugin:
         self._admitted: dict[str, units.Amounts] = {}
         self._unread: dict[str, str] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read quotas and register. A limit that cannot be read lets nobody in who names it, a
         quota that cannot be read nobody of its namespace."""
-        self._session = within
+        self._session = ssn
         self._unread = {
             key.partition("/")[0]: f"ResourceQuota {key} cannot be read: {why}"
-            for key, why in sorted(within.world.surroundings.unread["resource_quotas"].items())
+            for key, why in sorted(ssn.world.auxiliary.unreadable["resource_quotas"].items())
         }
-        within.complaints.extend(self._unread.values())
-        for quota in sorted(within.cluster.resource_quotas, key=lambda each: each.metadata.key):
+        ssn.complaints.extend(self._unread.values())
+        for quota in sorted(ssn.cluster.resource_quotas, key=lambda each: each.metadata.key):
             if not any(quota_scopes.of(quota.spec)):
-                self._quotas.setdefault(quota.metadata.namespace, []).append(_read(within, quota))
-        within.add_job_enqueueable(self._vote)
-        within.add_job_enqueued(self._note)
+                self._quotas.setdefault(quota.metadata.namespace, []).append(_read(ssn, quota))
+        ssn.add_job_enqueueable(self._vote)
+        ssn.add_job_enqueued(self._note)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _vote(self, job: entities.Job) -> int:
         if job.namespace in self._unread:
-            self._session.tell_user(job, self._unread[job.namespace])
+            self._session.emit_event(job, self._unread[job.namespace])
             return extension_points.REJECT
         request = self._requested(job)
         admitted = self._admitted.get(job.namespace, {})
@@ -55,7 +55,7 @@ class Plugin:
                 if used.get(name, 0) + admitted.get(name, 0) + request[name] > hard[name]
             ]
             if exceeded:
-                self._session.tell_user(
+                self._session.emit_event(
                     job,
                     "resource quota insufficient, "
                     f"requested: {_text(request, exceeded)}, "
@@ -74,18 +74,16 @@ class Plugin:
         return _readable(self._session, f"PodGroup {job.key} minResources", stated, None)
 
 
-def _read(
-    within: session.Session, quota: core.ResourceQuota
-) -> tuple[units.Amounts, units.Amounts]:
+def _read(ssn: session.Session, quota: core.ResourceQuota) -> tuple[units.Amounts, units.Amounts]:
     """What may be held and what is. A limit that cannot be read is taken for none left."""
     hard = quota.status.hard or quota.spec.hard or {}
     where = f"ResourceQuota {quota.metadata.key}"
     used = quota.status.used or {}
-    return _readable(within, where, hard, 0), _readable(within, where, used, None)
+    return _readable(ssn, where, hard, 0), _readable(ssn, where, used, None)
 
 
 def _readable(
-    within: session.Session,
+    ssn: session.Session,
     where: str,
     stated: Mapping[str, core.Quantity],
     otherwise: int | None,
@@ -95,7 +93,7 @@ def _readable(
         try:
             found[name] = units.amount(name, quantity)
         except ValueError as error:
-            within.complaints.append(f"{where}: {name}: {error}")
+            ssn.complaints.append(f"{where}: {name}: {error}")
             if otherwise is not None:
                 found[name] = otherwise
     return found

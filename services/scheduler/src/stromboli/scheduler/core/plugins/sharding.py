@@ -27,33 +27,33 @@ class Plugin:
         self._mode = self._arguments.text("sharding.mode", "none")
         self._name = self._arguments.text("sharding.name", "volcano")
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Find out which nodes are ours, and register."""
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
         if self._mode not in MODES:
-            within.complaints.append(
+            ssn.complaints.append(
                 f"plugin {NAME}: arguments.sharding.mode: {self._mode!r} is none of "
                 f"{', '.join(MODES)}; 'none' is used"
             )
             return
         if self._mode == "none":
             return
-        ours = self._nodes(within)
-        self._mask = np.array([name in ours for name in within.nodes.names], np.bool_)
+        ours = self._nodes(ssn)
+        self._mask = np.array([name in ours for name in ssn.nodes.names], np.bool_)
         if self._mode == "hard":
-            within.add_predicate(self._check, extension_points.Scope.STATIC)
+            ssn.add_predicate(self._check, extension_points.Scope.STATIC)
         else:
-            within.add_node_order(self._score, extension_points.Scope.STATIC)
+            ssn.add_node_order(self._score, extension_points.Scope.STATIC)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
-    def _nodes(self, within: session.Session) -> set[str]:
+    def _nodes(self, ssn: session.Session) -> set[str]:
         """What the shard wants, without what others still use; nothing if there is no shard."""
-        shards = {shard.metadata.name: shard for shard in within.cluster.node_shards}
+        shards = {shard.metadata.name: shard for shard in ssn.cluster.node_shards}
         own = shards.pop(self._name, None)
         if own is None:
-            within.complaints.append(f"plugin {NAME}: there is no NodeShard {self._name}")
+            ssn.complaints.append(f"plugin {NAME}: there is no NodeShard {self._name}")
             return set()
         used = {name for other in shards.values() for name in other.status.nodes_in_use}
         return set(own.spec.nodes_desired) - used

@@ -8,7 +8,7 @@ from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.scheduler.core.queue_accounts import waiting_time
+from stromboli.scheduler.core.queue_quota import deadlines
 
 
 class Plugin:
@@ -16,17 +16,17 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
-        self._text = self._arguments.text(waiting_time.WAITING_TIME, "")
+        self._text = self._arguments.text(deadlines.WAITING_TIME, "")
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register; each job's limit is read when it is asked for."""
-        within.complaints.extend(self._arguments.complaints)
-        self._deadlines = waiting_time.Deadlines(within, self._text)
-        within.add_job_order(self._deadlines.compare)
-        within.add_job_enqueueable(self._vote)
-        within.add_job_pipelined(self._vote)
+        ssn.complaints.extend(self._arguments.complaints)
+        self._deadlines = deadlines.Deadlines(ssn, self._text)
+        ssn.add_job_order(self._deadlines.compare)
+        ssn.add_job_enqueueable(self._vote)
+        ssn.add_job_pipelined(self._vote)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _vote(self, job: entities.Job) -> int:

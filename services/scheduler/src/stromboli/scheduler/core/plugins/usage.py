@@ -94,10 +94,10 @@ class Plugin:
         self._counted: dict[str, tuple[int, _Loads]] = {}
         """Task uid -> its row and what was added for it."""
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Refuse busy nodes, score idle ones, and count what is placed."""
-        within.complaints.extend(self._complaints)
-        usage = [within.cluster.usage.get(name) for name in within.nodes.names]
+        ssn.complaints.extend(self._complaints)
+        usage = [ssn.cluster.usage.get(name) for name in ssn.nodes.names]
         self._has_measured = np.array(
             [each is not None and PERIOD in each.cpu for each in usage], np.bool_
         )
@@ -107,19 +107,19 @@ class Plugin:
                 [each.memory.get(PERIOD, 0.0) if each else 0.0 for each in usage],
             ]
         )
-        self._capacity = _capacities(within)
+        self._capacity = _capacities(ssn)
         self._shadow = np.zeros_like(self._capacity)
-        for tasks in within.nodes.tasks:
+        for tasks in ssn.nodes.tasks:
             # In the order of keys: each estimate looks at the sum of those before.
             for _, task in sorted(tasks.items()):
-                if _is_unmeasured(task, within):
-                    self._count(within, task)
-        within.add_distinction(_stated_limits)
-        within.add_predicate(self._checks, extension_points.Scope.STATIC)
-        within.add_node_order(self._scores)
-        within.add_event_handler(lambda tasks: self._count_all(within, tasks), self._uncount_all)
+                if _is_unmeasured(task, ssn):
+                    self._count(ssn, task)
+        ssn.add_class_key(_stated_limits)
+        ssn.add_predicate(self._checks, extension_points.Scope.STATIC)
+        ssn.add_node_order(self._scores)
+        ssn.add_event_handler(lambda tasks: self._count_all(ssn, tasks), self._uncount_all)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _checks(
@@ -170,16 +170,16 @@ class Plugin:
         part = np.divide(shadow, capacity, out=np.zeros_like(capacity), where=capacity > 0)
         return np.clip(self._measured[:, rows] / _FULL + part, 0, 1)
 
-    def _count_all(self, within: session.Session, tasks: Sequence[entities.Task]) -> None:
+    def _count_all(self, ssn: session.Session, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
-            self._count(within, task)
+            self._count(ssn, task)
 
     def _uncount_all(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
             self._uncount(task)
 
-    def _count(self, within: session.Session, task: entities.Task) -> None:
-        row = within.nodes.rows.get(task.node)
+    def _count(self, ssn: session.Session, task: entities.Task) -> None:
+        row = ssn.nodes.rows.get(task.node)
         if row is None or task.uid in self._counted:
             return
         rows = np.array([row], np.intp)
@@ -242,10 +242,10 @@ def _amount(
         return float(units.amount(resource, default))
 
 
-def _capacities(within: session.Session) -> _Loads:
+def _capacities(ssn: session.Session) -> _Loads:
     """Capacity, not allocatable: measurements are percent of the whole machine."""
-    capacity = within.nodes.allocatable[:2].astype(np.float64)
-    for row, node in enumerate(within.nodes.objects):
+    capacity = ssn.nodes.allocatable[:2].astype(np.float64)
+    for row, node in enumerate(ssn.nodes.objects):
         for column, name in enumerate(("cpu", "memory")):
             text = (node.status.capacity or {}).get(name)
             try:
@@ -257,11 +257,11 @@ def _capacities(within: session.Session) -> _Loads:
     return capacity
 
 
-def _is_unmeasured(task: entities.Task, within: session.Session) -> bool:
+def _is_unmeasured(task: entities.Task, ssn: session.Session) -> bool:
     if task.status is not entities.Status.RUNNING:
         return task.status in entities.ALLOCATED
     started = task.pod.status.start_time
-    return started is None or (within.now - started).total_seconds() < LAG_S
+    return started is None or (ssn.now - started).total_seconds() < LAG_S
 
 
 def _stated_limits(task: entities.Task) -> Hashable:

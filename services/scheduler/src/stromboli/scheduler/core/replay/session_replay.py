@@ -1,6 +1,6 @@
 """Sessions run again: their records, the log up to the offsets in them, and the configurations.
 
-The picture is folded on from record to record, so a whole history costs its records once and its
+The cache is folded on from record to record, so a whole history costs its records once and its
 sessions once. Compacted snapshots are no history; ``cluster.changes`` is (see ``history``). What a
 session had folded and is not there is counted (``Again.missing``), and such a session may well
 decide otherwise.
@@ -20,7 +20,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.messages import scheduling as messages
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it was recorded, and as it went when it was run again.
 
     ``problem``: why it could not be run again; empty if it was. ``missing``: topic -> records that
@@ -39,14 +39,14 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problem and _encoded(self.recorded) == _encoded(self.decided)
 
 
-def run(
+def replay_sessions(
     records: Iterable[envelope.Record],
     configurations: Iterable[configuration.Configuration],
     by: policy.Policy,
     find: opening.FindPlugin = plugins.find,
     whole_from: Mapping[str, int] | None = None,
     instead: configuration.Configuration | None = None,
-) -> Iterator[Again]:
+) -> Iterator[ReplayedSession]:
     """Every recorded session of a log, run again, in the order of the log.
 
     ``configurations``: those that were in force, known by their digests. ``by``: whose pods we act
@@ -58,24 +58,24 @@ def run(
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
     for record in records:
-        if record.topic in cluster_cache.FOLDED:
+        if record.topic in cluster_cache.TOPICS:
             by_topic[record.topic.name].append(record)
     for of_topic in by_topic.values():
         of_topic.sort(key=lambda each: each.offset)
-    picture, memory = cluster_cache.ClusterCache(by.scheduler_names), session_inputs.Memory()
+    cache, memory = cluster_cache.ClusterCache(by.scheduler_names), session_inputs.RecordedInputs()
     reached: dict[str, int] = {}
     for found, recorded in _sessions(by_topic[topics.DECISIONS.name]):
-        _fold(picture, by_topic, reached, found.offsets)
+        _materialize(cache, by_topic, reached, found.offsets)
         how = instead or known.get(found.configuration)
         if how is None:
             problem = f"no configuration with the digest {found.configuration} is given"
-            yield Again(record=found, recorded=recorded, problem=problem)
+            yield ReplayedSession(record=found, recorded=recorded, problem=problem)
             continue
         missing = {
             topic.name: lacking
-            for topic in cluster_cache.FOLDED
+            for topic in cluster_cache.TOPICS
             if (
-                lacking := _lacking(
+                lacking := _count_missing(
                     by_topic[topic.name],
                     reached.get(topic.name, 0),
                     found.offsets.get(topic.name, 0),
@@ -84,29 +84,29 @@ def run(
             )
         }
         how_then = msgspec.structs.replace(by, configured=how)
-        again = _again(picture, memory, found, recorded, how_then, find)
+        again = _replay_session(cache, memory, found, recorded, how_then, find)
         yield msgspec.structs.replace(again, missing=missing)
 
 
-def _again(
-    picture: cluster_cache.ClusterCache,
-    memory: session_inputs.Memory,
+def _replay_session(
+    cache: cluster_cache.ClusterCache,
+    memory: session_inputs.RecordedInputs,
     found: messages.SessionRecorded,
     recorded: tuple[messages.StatementDecided, ...],
     by: policy.Policy,
     find: opening.FindPlugin,
-) -> Again:
-    picture.world.default_to(by.configured.default_queue)
-    picture.evicts = bool(policy.EVICTING.intersection(by.configured.actions))
+) -> ReplayedSession:
+    cache.world.set_default_queue(by.configured.default_queue)
+    cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(by.configured.actions))
     try:
-        given, troubles = memory.told(found.answers)
+        given, plugin_failures = memory.told(found.answers)
     except LookupError as error:
-        return Again(record=found, recorded=recorded, problem=str(error))
-    decided = schedule.decide(
-        picture, found.now, by, found.seed, given=given, find=find, troubles=troubles
+        return ReplayedSession(record=found, recorded=recorded, problem=str(error))
+    decided = schedule.run_session(
+        cache, found.now, by, found.seed, given=given, find=find, plugin_failures=plugin_failures
     )
-    picture.rest(is_throttled=decided.is_throttled)
-    return Again(record=found, recorded=recorded, decided=decided.decisions)
+    cache.finish_session(is_throttled=decided.is_throttled)
+    return ReplayedSession(record=found, recorded=recorded, decided=decided.decisions)
 
 
 def _sessions(
@@ -125,8 +125,8 @@ def _sessions(
             yield message, tuple(statements.pop(message.session, {}).values())
 
 
-def _fold(
-    picture: cluster_cache.ClusterCache,
+def _materialize(
+    cache: cluster_cache.ClusterCache,
     by_topic: Mapping[str, list[envelope.Record]],
     reached: dict[str, int],
     offsets: Mapping[str, int],
@@ -135,13 +135,13 @@ def _fold(
     for name, of_topic in by_topic.items():
         at = reached.get(name, 0)
         while at < len(of_topic) and of_topic[at].offset < offsets.get(name, 0):
-            picture.apply(of_topic[at])
+            cache.apply(of_topic[at])
             at += 1
         reached[name] = at
-    picture.advance(offsets)
+    cache.advance(offsets)
 
 
-def _lacking(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
+def _count_missing(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
     """How many records before ``end`` are not among the first ``folded`` that should be."""
     if end < whole_from:
         return whole_from - end

@@ -11,40 +11,40 @@ import msgspec
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.messages import cluster
 
-_TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.PICTURES}
+_TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.MATERIALIZED}
 
 
-class History(msgspec.Struct, frozen=True):
+class SnapshotHistory(msgspec.Struct, frozen=True):
     """Records as they stood on the snapshot topics. ``whole_from``: topic -> the offset from which
     on each of its records is here; of what is older, each key's last."""
 
     records: tuple[envelope.Record, ...]
-    whole_from: Mapping[str, int]
+    complete_from: Mapping[str, int]
 
 
-def read(changes: Iterable[envelope.Record]) -> History:
+def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
     """The history, from the first image that is still there as a whole; empty if none is."""
     kept = list(changes)
     first = min((record.offset for record in kept), default=0)
     marks = (mark for record in kept if (mark := _mark(record)) is not None)
-    image = next((mark for mark in marks if mark.image_from >= first), None)
+    image = next((mark for mark in marks if mark.image_offset >= first), None)
     if image is None:
-        return History((), {})
+        return SnapshotHistory((), {})
     found: dict[tuple[str, int], envelope.Record] = {}
     for record in kept:
-        if record.offset >= image.image_from:
+        if record.offset >= image.image_offset:
             for copy in _original(record):
                 found[copy.topic.name, copy.offset] = copy
     ordered = sorted(found.values(), key=lambda each: (each.topic.name, each.offset))
-    return History(tuple(ordered), image.positions)
+    return SnapshotHistory(tuple(ordered), image.positions)
 
 
-def _mark(record: envelope.Record) -> cluster.ChangesKept | None:
+def _mark(record: envelope.Record) -> cluster.HistoryCheckpointed | None:
     try:
         message = envelope.decode(record)
     except errors.UndecodableError:
         return None
-    return message if isinstance(message, cluster.ChangesKept) else None
+    return message if isinstance(message, cluster.HistoryCheckpointed) else None
 
 
 def _original(record: envelope.Record) -> Iterator[envelope.Record]:

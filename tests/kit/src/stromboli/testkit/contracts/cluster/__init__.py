@@ -17,11 +17,11 @@ is waited for has ``records.DEADLINE_S``; the garbage collector ``COLLECTED_S``.
 """
 
 from stromboli.testkit.contracts.cluster.changing import Changing
-from stromboli.testkit.contracts.cluster.going import Going
+from stromboli.testkit.contracts.cluster.deleting import Going
 from stromboli.testkit.contracts.cluster.pods import Pods
 from stromboli.testkit.contracts.cluster.quotas import Quotas
 from stromboli.testkit.contracts.cluster.reading import Reading
-from stromboli.testkit.contracts.cluster.room import COLLECTED_S, ClusterRoom
+from stromboli.testkit.contracts.cluster.scopes import COLLECTED_S, ClusterRoom
 from stromboli.testkit.contracts.cluster.watching import Watching
 
 __all__ = ["COLLECTED_S", "ClusterContract", "ClusterRoom"]

@@ -8,7 +8,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
-from stromboli.testkit.contracts.cluster.room import NODE, PODS, ClusterRoom, bound_pod
+from stromboli.testkit.contracts.cluster.scopes import NODE, PODS, ClusterRoom, bound_pod
 
 
 class Pods(ClusterRoom):

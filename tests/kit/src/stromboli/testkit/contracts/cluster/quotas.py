@@ -9,7 +9,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects, records
-from stromboli.testkit.contracts.cluster.room import PODS, ClusterRoom
+from stromboli.testkit.contracts.cluster.scopes import PODS, ClusterRoom
 
 _QUOTAS = kinds.RESOURCE_QUOTAS
 

@@ -6,7 +6,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
-from stromboli.testkit.contracts.cluster.room import (
+from stromboli.testkit.contracts.cluster.scopes import (
     CONFIG_MAPS,
     JOBS,
     POD_GROUPS,

@@ -15,7 +15,7 @@ from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, requirements
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.capacity import device_quotas, victims
-from stromboli.scheduler.core.queue_accounts import account_tree, accounts, hierarchy, shares
+from stromboli.scheduler.core.queue_quota import hierarchy, quota_tree, quotas, shares
 
 
 class Plugin:
@@ -34,62 +34,62 @@ class Plugin:
         self._demands = shares.Demands()
         self._devices: device_quotas.DeviceUsage | None = None
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Open the accounts and register."""
-        self._session = within
-        within.complaints.extend(self._arguments.complaints)
+        self._session = ssn
+        ssn.complaints.extend(self._arguments.complaints)
         if self._is_tree:
-            self._open_tree(within)
+            self._open_tree(ssn)
         else:
-            self._open_flat(within)
-        for account in self._accounts.values():
-            _update_share(account)
-        self._victims = victims.Choice(
-            within, self._accounts, self._above, self._demands, self._level
+            self._open_flat(ssn)
+        for quota in self._accounts.values():
+            _update_share(quota)
+        self._victims = victims.VictimChooser(
+            ssn, self._accounts, self._above, self._demands, self._level
         )
-        within.add_queue_order(self._compare_queues)
-        within.add_gauges(lambda: accounts.gauges(within, self._accounts))
-        within.add_standing(lambda queue: accounts.standing(self._accounts.get(queue.name)))
-        within.add_allocatable(self._is_allocatable, self._room)
-        within.add_preemptive(self._is_preemptive)
-        within.add_reclaimable(self._victims.for_task)
-        within.add_unified_evictable(self._victims.for_job)
-        within.add_reclaim_limit(
-            lambda tasks: accounts.beyond_guarantees(within, self._accounts, self._demands, tasks)
+        ssn.add_queue_order(self._compare_queues)
+        ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
+        ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
+        ssn.add_allocatable(self._is_allocatable, self._room)
+        ssn.add_preemptive(self._is_preemptive)
+        ssn.add_reclaimable(self._victims.for_task)
+        ssn.add_unified_evictable(self._victims.for_job)
+        ssn.add_reclaim_limit(
+            lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
         )
-        within.add_job_enqueueable(self._vote_enqueueable)
-        within.add_job_enqueued(self._note_enqueued)
-        within.add_event_handler(self._take, self._give_back)
-        limits = [name for queue in within.queues.values() for name in queue.capability]
-        if self._counts_devices and device_quotas.is_needed(within, limits):
+        ssn.add_job_enqueueable(self._vote_enqueueable)
+        ssn.add_job_enqueued(self._note_enqueued)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
+        limits = [name for queue in ssn.queues.values() for name in queue.capability]
+        if self._counts_devices and device_quotas.is_needed(ssn, limits):
             self._devices = device_quotas.DeviceUsage(
-                within, self._names, with_capacity=self._sums_device_capacity
+                ssn, self._names, with_capacity=self._sums_device_capacity
             )
-            within.add_event_handler(self._devices.take_all, self._devices.give_back_all)
+            ssn.add_event_handler(self._devices.on_allocate, self._devices.on_deallocate)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
-    def _open_flat(self, within: session.Session) -> None:
-        free = accounts.unguaranteed(within)
+    def _open_flat(self, ssn: session.Session) -> None:
+        free = quotas.unguaranteed(ssn)
         self._accounts = {
-            name: accounts.opened(within, within.queues[name], free)
-            for name in accounts.queues_with_jobs(within)
+            name: quotas.open_quota(ssn, ssn.queues[name], free)
+            for name in quotas.queues_with_jobs(ssn)
         }
-        for account in self._accounts.values():
+        for quota in self._accounts.values():
             bounded = [
                 min(own, top)
-                for own, top in zip(account.deserved, account.real_capability, strict=True)
+                for own, top in zip(quota.deserved, quota.real_capability, strict=True)
             ]
-            account.deserved = _highest(bounded, account.guarantee)
-        self._above: dict[str, list[accounts.Account]] = {name: [] for name in self._accounts}
+            quota.deserved = _highest(bounded, quota.guarantee)
+        self._above: dict[str, list[quotas.QueueQuota]] = {name: [] for name in self._accounts}
         self._problems: dict[str, str] = {}
 
-    def _open_tree(self, within: session.Session) -> None:
-        self._tree = hierarchy.Hierarchy(within.queues)
-        self._accounts = account_tree.opened(within, self._tree)
-        for account in self._accounts.values():
-            account.deserved = _highest(account.deserved, account.guarantee)
+    def _open_tree(self, ssn: session.Session) -> None:
+        self._tree = hierarchy.Hierarchy(ssn.queues)
+        self._accounts = quota_tree.open_quotas(ssn, self._tree)
+        for quota in self._accounts.values():
+            quota.deserved = _highest(quota.deserved, quota.guarantee)
         self._above = {
             name: [
                 self._accounts[above]
@@ -99,13 +99,13 @@ class Plugin:
             for name in self._accounts
         }
         self._problems = dict(self._tree.problems)
-        for name in accounts.queues_with_jobs(within):
+        for name in quotas.queues_with_jobs(ssn):
             if name in self._accounts and not self._tree.is_leaf(name):
                 self._problems[name] = f"queue {name} has queues below it: only leaves take jobs"
-        within.complaints.extend(
+        ssn.complaints.extend(
             f"plugin capacity: {self._problems[name]}" for name in sorted(self._problems)
         )
-        within.add_victim_queue_order(self._compare_victim_queues)
+        ssn.add_victim_queue_order(self._compare_victim_queues)
 
     # Order ----------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Plugin:
             if is_leaf != is_other_leaf:
                 return -1 if is_leaf else 1
             if is_leaf:
-                first, second = self._tree.parting(first, second)
+                first, second = self._tree.diverging_ancestors(first, second)
         return _compare(self._accounts[first], self._accounts[second])
 
     def _compare_victim_queues(
@@ -135,7 +135,7 @@ class Plugin:
 
     # Gates ----------------------------------------------------------------------------------
 
-    def _chain(self, queue: entities.Queue) -> list[accounts.Account]:
+    def _chain(self, queue: entities.Queue) -> list[quotas.QueueQuota]:
         """The queue's account and those above it; none if nothing may be decided for it."""
         if not queue.is_open or queue.name in self._problems or queue.name not in self._accounts:
             return []
@@ -143,24 +143,22 @@ class Plugin:
 
     def _names(self, queue: str) -> list[str]:
         """The queue and those above it."""
-        return [queue, *(account.queue.name for account in self._above.get(queue, ()))]
+        return [queue, *(quota.queue.name for quota in self._above.get(queue, ()))]
 
     def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
         demand = self._demands.of(task)
         chain = self._chain(queue)
         return (
             bool(chain)
-            and all(
-                shares.fits(account.allocated, demand, account.real_capability) for account in chain
-            )
+            and all(shares.fits(quota.allocated, demand, quota.real_capability) for quota in chain)
             and (self._devices is None or self._devices.fits(task, queue.name))
         )
 
     def _room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
         demand = self._demands.of(task)
         chain = self._chain(queue)
-        for account in chain:
-            most = shares.room(account.allocated, demand, account.real_capability, most)
+        for quota in chain:
+            most = shares.count_fitting(quota.allocated, demand, quota.real_capability, most)
         if self._devices is not None:
             # Equal tasks may share their claims: each is asked about by itself.
             most = min(most, int(self._devices.fits(task, queue.name)))
@@ -171,19 +169,17 @@ class Plugin:
         together = [0] * len(self._session.resources.names)
         for task in tasks:
             shares.add(together, self._demands.of(task))
-        demand = shares.asked(shares.pairs(together))
+        demand = shares.quota_relevant(shares.pairs(together))
         chain = self._chain(queue)
         if not chain or not shares.fits(chain[0].allocated, demand, chain[0].real_capability):
             return False
         asking = [chain[0]]
         asking += [
-            account
-            for account in chain[1 : 1 + self._level]
-            if account.queue.name != hierarchy.ROOT
+            quota for quota in chain[1 : 1 + self._level] if quota.queue.name != hierarchy.ROOT
         ]
         return any(
-            account.allocated[column] + amount <= account.deserved[column]
-            for account in asking
+            quota.allocated[column] + amount <= quota.deserved[column]
+            for quota in asking
             for column, amount in demand
         )
 
@@ -193,53 +189,53 @@ class Plugin:
         if not chain:
             problem = self._problems.get(queue.name)
             if problem:
-                self._session.tell_user(job, problem)
+                self._session.emit_event(job, problem)
             return extension_points.REJECT
         if self._devices is not None and not self._devices.admits(job):
-            self._session.tell_user(
+            self._session.emit_event(
                 job, f"queue resource quota insufficient: insufficient {device_quotas.EXCEEDED}"
             )
             return extension_points.REJECT
-        return accounts.admit(self._session, job, chain)
+        return quotas.vote_enqueueable(self._session, job, chain)
 
     def _note_enqueued(self, job: entities.Job) -> None:
         if job.queue in self._accounts:
-            accounts.note_admitted(job, [self._accounts[job.queue], *self._above[job.queue]])
+            quotas.note_enqueued(job, [self._accounts[job.queue], *self._above[job.queue]])
         if self._devices is not None:
             self._devices.note_enqueued(job)
 
     # Events ---------------------------------------------------------------------------------
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], len(tasks))
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], len(tasks))
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], -len(tasks))
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], -len(tasks))
 
-    def _charge(self, like: entities.Task, times: int) -> None:
+    def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is None or job.queue not in self._accounts:
             return
         demand = self._demands.of(like)
-        for account in (self._accounts[job.queue], *self._above[job.queue]):
-            account.take(demand, times)
-            _update_share(account)
+        for quota in (self._accounts[job.queue], *self._above[job.queue]):
+            quota.take(demand, times)
+            _update_share(quota)
 
 
-def _update_share(account: accounts.Account) -> None:
+def _update_share(quota: quotas.QueueQuota) -> None:
     """A queue that deserves nothing has all it deserves: a share of 1."""
-    account.share = (
-        shares.share(account.allocated, account.deserved) if _deserves_any(account) else 1.0
+    quota.share = (
+        shares.dominant_share(quota.allocated, quota.deserved) if _deserves_any(quota) else 1.0
     )
 
 
-def _deserves_any(account: accounts.Account) -> bool:
+def _deserves_any(quota: quotas.QueueQuota) -> bool:
     return any(
-        amount > 0 for column, amount in enumerate(account.deserved) if column != requirements.PODS
+        amount > 0 for column, amount in enumerate(quota.deserved) if column != requirements.PODS
     )
 
 
-def _compare(left: accounts.Account, right: accounts.Account) -> int:
+def _compare(left: quotas.QueueQuota, right: quotas.QueueQuota) -> int:
     """The smaller share first, of equals the one that deserves anything."""
     if left.share != right.share:
         return -1 if left.share < right.share else 1

@@ -22,26 +22,25 @@ class DeviceUsage:
 
     def __init__(
         self,
-        within: session.Session,
+        ssn: session.Session,
         chains: Callable[[str], Sequence[str]],
         *,
         with_capacity: bool,
     ) -> None:
         """``chains``: queue -> it and those above it."""
-        self._session = within
+        self._session = ssn
         self._chains = chains
         self._with_capacity = with_capacity
-        self._claims = device_claims.Claims(within.cluster)
+        self._claims = device_claims.ClaimIndex(ssn.cluster)
         self._demands: dict[str, units.Amounts] = {}
         self._limits = {
-            name: _limits(queue, with_capacity=with_capacity)
-            for name, queue in within.queues.items()
+            name: _limits(queue, with_capacity=with_capacity) for name, queue in ssn.queues.items()
         }
         self._held: dict[str, Counter[str]] = {}
         self._users: dict[tuple[str, str], set[str]] = {}
         self._coming: dict[str, Counter[str]] = {}
-        for job in within.jobs.values():
-            self.take_all(list(job.with_status(*entities.ALLOCATED)))
+        for job in ssn.jobs.values():
+            self.on_allocate(list(job.with_status(*entities.ALLOCATED)))
             if job.phase == "Inqueue":
                 self.note_enqueued(job)
 
@@ -88,17 +87,17 @@ class DeviceUsage:
             total = units.add(total, part)
         return total
 
-    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks were placed."""
         for task in tasks:
-            self._charge(task, 1)
+            self._add_usage(task, 1)
 
-    def give_back_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """They are not any more."""
         for task in tasks:
-            self._charge(task, -1)
+            self._add_usage(task, -1)
 
-    def _charge(self, task: entities.Task, times: int) -> None:
+    def _add_usage(self, task: entities.Task, times: int) -> None:
         job = self._session.job_of(task)
         if job is None:
             return
@@ -134,7 +133,7 @@ class DeviceUsage:
         found = self._demands.get(key)
         if found is None:
             try:
-                found = device_claims.demand(self._claims.by_key[key])
+                found = device_claims.device_request(self._claims.by_key[key])
             except ValueError as error:
                 self._session.complaints.append(f"resourceclaim {key}: {error}")
                 found = {}
@@ -172,8 +171,8 @@ def _class_of(name: str) -> str:
     return name.partition(device_claims.DEVICE_CLASS)[2]
 
 
-def is_needed(within: session.Session, names: Iterable[str]) -> bool:
+def is_needed(ssn: session.Session, names: Iterable[str]) -> bool:
     """Whether any queue limits devices and any pod claims them."""
-    return bool(within.cluster.resource_claims) and any(
+    return bool(ssn.cluster.resource_claims) and any(
         device_claims.DEVICE_CLASS in name for name in names
     )

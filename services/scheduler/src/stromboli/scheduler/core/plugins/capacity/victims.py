@@ -10,27 +10,27 @@ from collections.abc import Mapping, Sequence
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
-from stromboli.scheduler.core.queue_accounts import accounts, hierarchy, shares
+from stromboli.scheduler.core.queue_quota import hierarchy, quotas, shares
 
 
-class Choice:
+class VictimChooser:
     """Chooses among candidates. What it has chosen counts as gone for those that follow."""
 
     def __init__(
         self,
-        within: session.Session,
-        books: Mapping[str, accounts.Account],
-        above: Mapping[str, Sequence[accounts.Account]],
+        ssn: session.Session,
+        queue_quotas: Mapping[str, quotas.QueueQuota],
+        above: Mapping[str, Sequence[quotas.QueueQuota]],
         demands: shares.Demands,
         level: int,
     ) -> None:
         """``above``: queue -> the accounts above it, the parent first. ``level``: how many of
         them are looked at."""
-        self._session = within
-        self._accounts = books
+        self._session = ssn
+        self._accounts = queue_quotas
         self._demands = demands
-        self._above: dict[str, list[accounts.Account]] = {
-            name: [account for account in chain[:level] if account.queue.name != hierarchy.ROOT]
+        self._above: dict[str, list[quotas.QueueQuota]] = {
+            name: [quota for quota in chain[:level] if quota.queue.name != hierarchy.ROOT]
             for name, chain in above.items()
         }
 
@@ -42,7 +42,7 @@ class Choice:
         if own is None or own.queue not in self._accounts:
             return extension_points.Victims([], extension_points.REJECT)
         wanted = self._demands.of(reclaimer)
-        columns = {column for column, _ in shares.asked(wanted)}
+        columns = {column for column, _ in shares.quota_relevant(wanted)}
         held: dict[str, shares.Row] = {}
         victims = []
         for task in self._session.ordered_victims(candidates, reclaimer):
@@ -50,18 +50,18 @@ class Choice:
             if job is None or job.queue not in self._accounts:
                 continue
             demand = self._demands.of(task)
-            if columns.isdisjoint(column for column, _ in shares.asked(demand)):
+            if columns.isdisjoint(column for column, _ in shares.quota_relevant(demand)):
                 continue
             if self._is_sibling_without_claim(own.queue, job.queue, wanted, demand):
                 continue
             upper = self._upper(job.queue, own.queue)
-            row = _left(held, self._accounts[job.queue])
-            if accounts.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
-                _may_give(account, demand, _left(held, account))
-                for account in (self._accounts[job.queue], *upper)
+            row = _remaining(held, self._accounts[job.queue])
+            if quotas.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
+                _can_give(quota, demand, _remaining(held, quota))
+                for quota in (self._accounts[job.queue], *upper)
             ):
-                for account in (self._accounts[job.queue], *upper):
-                    shares.add(_left(held, account), demand, -1)
+                for quota in (self._accounts[job.queue], *upper):
+                    shares.add(_remaining(held, quota), demand, -1)
                 victims.append(task)
         return extension_points.Victims(victims)
 
@@ -80,21 +80,21 @@ class Choice:
             if job is None or job.queue not in self._accounts:
                 continue
             demand = self._demands.of(task)
-            account = self._accounts[job.queue]
-            row = _left(held, account)
-            is_spare = accounts.keeps_guarantee(account, row, demand)
-            if is_spare and _may_give(account, demand, row):
+            quota = self._accounts[job.queue]
+            row = _remaining(held, quota)
+            is_spare = quotas.keeps_guarantee(quota, row, demand)
+            if is_spare and _can_give(quota, demand, row):
                 shares.add(row, demand, -1)
                 victims.append(task)
         return extension_points.Victims(victims)
 
-    def _upper(self, victim: str, reclaimer: str) -> list[accounts.Account]:
+    def _upper(self, victim: str, reclaimer: str) -> list[quotas.QueueQuota]:
         """The accounts above the victim's queue that must have something to give, too."""
         chain, other = self._above[victim], self._above[reclaimer]
         return [
-            account
-            for level, account in enumerate(chain)
-            if level >= len(other) or other[level] is not account
+            quota
+            for level, quota in enumerate(chain)
+            if level >= len(other) or other[level] is not quota
         ]
 
     def _is_sibling_without_claim(
@@ -103,31 +103,31 @@ class Choice:
         """Neither queue deserves what it is about, and a queue close above is above both: they
         have no claim against each other."""
         return (
-            any(account in self._above[victim] for account in self._above[reclaimer])
+            any(quota in self._above[victim] for quota in self._above[reclaimer])
             and _is_undeserved(self._accounts[victim], demand)
             and _is_undeserved(self._accounts[reclaimer], wanted)
         )
 
 
-def _left(held: dict[str, shares.Row], account: accounts.Account) -> shares.Row:
+def _remaining(held: dict[str, shares.Row], quota: quotas.QueueQuota) -> shares.Row:
     """What the queue holds without the victims chosen so far."""
-    return held.setdefault(account.queue.name, list(account.allocated))
+    return held.setdefault(quota.queue.name, list(quota.allocated))
 
 
-def _may_give(account: accounts.Account, demand: shares.Demand, row: shares.Row) -> bool:
-    return _is_undeserved(account, demand) or _is_beyond(account, demand, row)
+def _can_give(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:
+    return _is_undeserved(quota, demand) or _is_beyond(quota, demand, row)
 
 
-def _is_undeserved(account: accounts.Account, demand: shares.Demand) -> bool:
+def _is_undeserved(quota: quotas.QueueQuota, demand: shares.Demand) -> bool:
     """The queue deserves nothing of what the task asks for; here a place among pods counts."""
-    return not any(account.deserved[column] > 0 for column, _ in demand)
+    return not any(quota.deserved[column] > 0 for column, _ in demand)
 
 
-def _is_beyond(account: accounts.Account, demand: shares.Demand, row: shares.Row) -> bool:
+def _is_beyond(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:
     """The queue holds more than it deserves of something that the task asks for and that its
     deserts speak of."""
     return any(
-        row[column] > account.deserved[column]
-        for column, _ in shares.asked(demand)
-        if account.deserved[column] > 0 or column in account.named
+        row[column] > quota.deserved[column]
+        for column, _ in shares.quota_relevant(demand)
+        if quota.deserved[column] > 0 or column in quota.named
     )

@@ -1,7 +1,7 @@
-"""The plugin ``deviceshare``: parts of GPU cards, by memory and compute (spec/topology 3).
+"""The plugin ``deviceshare``: parts of GPU GPUs, by memory and compute (spec/topology 3).
 
-Which card a pod gets is decided here and stands on the pod with its bind, where device plugins read
-it. Cards are a matter of the node alone, so answers hold until that node's tasks change.
+Which GPU a pod gets is decided here and stands on the pod with its bind, where device plugins read
+it. GPUs are a matter of the node alone, so answers hold until that node's tasks change.
 """
 
 from collections import Counter
@@ -17,20 +17,20 @@ from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.deviceshare import (
-    cards,
     fragmentation,
     gpu_annotations,
+    gpu_devices,
     interconnect,
     inventory,
     mig,
 )
 
-NOT_ENOUGH = "node(s) without cards that have enough left"
-UNREADABLE = "cards or what pods have of them cannot be read"
+NOT_ENOUGH = "node(s) without GPUs that have enough left"
+UNREADABLE = "GPUs or what pods have of them cannot be read"
 LOCKED = "a pod's devices are being set up"
 PREFIX = "deviceshare."
 FRAGMENTATION, LINKS = "fragmentation", "links"
-LOCK_HOLDS = timedelta(minutes=5)
+LOCK_TIMEOUT = timedelta(minutes=5)
 """A lock or a pod that is being set up counts for as long; what takes longer has failed."""
 
 
@@ -47,18 +47,18 @@ class Plugin:
         if shared + number + vgpu > 1:
             raise ValueError(
                 f"{PREFIX}GPUSharingEnable, GPUNumberEnable and VGPUEnable exclude each other: "
-                "they count the same cards differently; keep one"
+                "they count the same GPUs differently; keep one"
             )
         self._locks = arguments.boolean(f"{PREFIX}NodeLockEnable", default=False)
         self._weight = arguments.integer(f"{PREFIX}ScheduleWeight", 0)
         self._policy = arguments.text(f"{PREFIX}SchedulePolicy", "")
-        if self._policy not in (*cards.POLICIES, FRAGMENTATION, LINKS):
-            known = ", ".join([*filter(None, cards.POLICIES), FRAGMENTATION, LINKS])
+        if self._policy not in (*gpu_devices.POLICIES, FRAGMENTATION, LINKS):
+            known = ", ".join([*filter(None, gpu_devices.POLICIES), FRAGMENTATION, LINKS])
             self._policy = arguments.refuse(
                 f"{PREFIX}SchedulePolicy", self._policy, f"one of {known}", ""
             )
         rules, known_layouts = self._rules(), self._layouts()
-        self._dialect: gpu_annotations.Dialect | None = None
+        self._dialect: gpu_annotations.AnnotationFormat | None = None
         if vgpu:
             factor = arguments.integer(f"{PREFIX}GPUMemoryFactor", 1)
             if factor < 1:
@@ -71,7 +71,7 @@ class Plugin:
             self._policy, self._weight = "", 0
         for name in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"):
             if arguments.boolean(f"{PREFIX}{name}", default=False):
-                arguments.complaints.append(f"{PREFIX}{name}: Ascend cards are not known yet")
+                arguments.complaints.append(f"{PREFIX}{name}: Ascend GPUs are not known yet")
         if self._policy == FRAGMENTATION:
             fragmentation.compile_kernels()
 
@@ -82,7 +82,7 @@ class Plugin:
         )
         return found
 
-    def _layouts(self) -> tuple[mig.Known, ...]:
+    def _layouts(self) -> tuple[mig.ModelGeometries, ...]:
         for name in ("KnownGeometriesCMName", "KnownGeometriesCMNamespace"):
             if self._arguments.text(f"{PREFIX}{name}", ""):
                 self._arguments.complaints.append(
@@ -103,38 +103,38 @@ class Plugin:
         except msgspec.ValidationError:
             return self._arguments.refuse(name, value, wanted, default)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register, if any kind of sharing is on."""
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
         if self._dialect is None:
             return
-        own = _Open(
-            within,
+        own = _SessionState(
+            ssn,
             self._dialect,
             self._policy,
             self._weight,
             locks=self._locks,
             version=self._arguments.values,
         )
-        within.add_distinction(own.tell)
-        within.add_pre_predicate(own.missing)
-        within.add_predicate(own.checks)
-        within.add_event_handler(own.put, own.take)
-        within.add_annotation(own.annotations)
+        ssn.add_class_key(own.class_key)
+        ssn.add_pre_predicate(own.missing)
+        ssn.add_predicate(own.checks)
+        ssn.add_event_handler(own.put, own.take)
+        ssn.add_annotation(own.annotations)
         if self._weight and (self._policy or isinstance(self._dialect, gpu_annotations.Vgpu)):
-            within.add_node_order(own.scores)
+            ssn.add_node_order(own.scores)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays: what was given stands on the pods."""
 
 
-class _Open:
-    """One session's answers. Nothing is read before the first task that wants cards."""
+class _SessionState:
+    """One session's answers. Nothing is read before the first task that wants GPUs."""
 
     def __init__(
         self,
-        within: session.Session,
-        dialect: gpu_annotations.Dialect,
+        ssn: session.Session,
+        annotation_format: gpu_annotations.AnnotationFormat,
         policy: str,
         weight: int,
         *,
@@ -142,47 +142,47 @@ class _Open:
         version: object,
     ) -> None:
         self._version = version
-        self._session = within
-        self._dialect = dialect
+        self._session = ssn
+        self._dialect = annotation_format
         self._policy = policy
         self._weight = weight
         self._locks = locks
-        self._wishes: dict[str, cards.GpuRequest | None] = {}
-        self._known_stock: inventory.Stock | None = None
-        self._packing: fragmentation.Packing | None = None
+        self._wishes: dict[str, gpu_devices.GpuRequest | None] = {}
+        self._known_stock: inventory.GpuInventory | None = None
+        self._packing: fragmentation.FragmentationPolicy | None = None
         self._locked: dict[int, bool] = {}
-        self._links: dict[int, interconnect.Links] = {}
+        self._links: dict[int, interconnect.GpuLinks] = {}
 
     # What is asked --------------------------------------------------------------------------
 
-    def tell(self, task: entities.Task) -> cards.GpuRequest | None:
+    def class_key(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
         """Tasks with different wishes are not alike."""
         try:
-            return self._wish(task)
+            return self._request(task)
         except ValueError:
             return None
 
     def missing(self, task: entities.Task) -> str | None:
         """A wish that cannot be read fits nowhere."""
         try:
-            self._wish(task)
+            self._request(task)
         except ValueError as error:
-            return f"what it wants of GPU cards cannot be read: {error}"
+            return f"what it wants of GPU GPUs cannot be read: {error}"
         return None
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes whose cards have room for the task after those that the view supposes."""
-        if self._wish(task) is None:
+        """Nodes whose GPUs have room for the task after those that the view supposes."""
+        if self._request(task) is None:
             return []
-        stock = self._stock()
+        gpu_inventory = self._inventory()
         enough = np.zeros(view.size, np.bool_)
         readable = np.ones(view.size, np.bool_)
         unlocked = np.ones(view.size, np.bool_)
         for at, row, before in self._asked(view):
-            readable[at] = row not in stock.problems
-            enough[at] = stock.answer(task, row, before) is not None
+            readable[at] = row not in gpu_inventory.problems
+            enough[at] = gpu_inventory.answer(task, row, before) is not None
             if self._locks:
                 unlocked[at] = not before and not self._is_locked(row)
         found = [
@@ -198,24 +198,24 @@ class _Open:
     def scores(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """What the cards that the task would get are worth, times the weight."""
-        if self._wish(task) is None:
+        """What the GPUs that the task would get are worth, times the weight."""
+        if self._request(task) is None:
             return None
-        stock = self._stock()
+        gpu_inventory = self._inventory()
         scores = np.zeros(view.size, np.int64)
         for at, row, before in self._asked(view):
-            found = stock.answer(task, row, before)
+            found = gpu_inventory.answer(task, row, before)
             if found is not None:
-                scores[at] = round(found.worth * extension_points.SCORE_UNIT) * self._weight
+                scores[at] = round(found.link_score * extension_points.SCORE_UNIT) * self._weight
         return scores
 
     def annotations(self, task: entities.Task) -> dict[str, str]:
         """What device plugins are to read on the pod."""
-        if self._wish(task) is None:
+        if self._request(task) is None:
             return {}
-        given = self._stock().given_to(task)
+        allocation = self._inventory().allocation_of(task)
         now = self._session.cluster.now
-        return {} if given is None else self._dialect.annotations(given, task.node, now)
+        return {} if allocation is None else self._dialect.annotations(allocation, task.node, now)
 
     # What happens ---------------------------------------------------------------------------
 
@@ -224,83 +224,87 @@ class _Open:
         following = Counter(task.node for task in tasks)
         for task in tasks:
             following[task.node] -= 1
-            if self.tell(task) is not None:
-                self._stock().put(task, following[task.node])
+            if self.class_key(task) is not None:
+                self._inventory().put(task, following[task.node])
 
     def take(self, tasks: Sequence[entities.Task]) -> None:
         """They go."""
         for task in tasks:
-            if self.tell(task) is not None:
-                self._stock().take(task)
+            if self.class_key(task) is not None:
+                self._inventory().take(task)
 
     # ----------------------------------------------------------------------------------------
 
-    def _wish(self, task: entities.Task) -> cards.GpuRequest | None:
+    def _request(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
         if task.uid not in self._wishes:
-            self._wishes[task.uid] = self._dialect.wish_of(task.pod)
+            self._wishes[task.uid] = self._dialect.request_of(task.pod)
         return self._wishes[task.uid]
 
     def _asked(self, view: node_views.NodeView) -> list[tuple[int, int, int]]:
-        """Place in the answer, row and tasks supposed there before, of nodes with cards."""
+        """Place in the answer, row and tasks supposed there before, of nodes with GPUs."""
         rows = np.arange(len(self._session.nodes))[view.rows].tolist()
         added = [0] * len(rows) if view.added is None else view.added.tolist()
-        stock = self._stock()
+        gpu_inventory = self._inventory()
         return [
             (at, row, before)
             for at, (row, before) in enumerate(zip(rows, added, strict=True))
-            if row in stock.cards or row in stock.problems
+            if row in gpu_inventory.gpus or row in gpu_inventory.problems
         ]
 
-    def _stock(self) -> inventory.Stock:
+    def _inventory(self) -> inventory.GpuInventory:
         if self._known_stock is None:
             by_room = self._policy == FRAGMENTATION
-            made = inventory.Stock(
+            made = inventory.GpuInventory(
                 self._session,
                 self._dialect,
                 self._choose,
                 by_room=by_room,
-                by_place=self._policy == LINKS,
+                domain_totals=self._policy == LINKS,
                 version=self._version,
             )
             self._session.complaints.extend(made.problems_told)
             if by_room:
-                self._packing = fragmentation.Packing(self._session, made.cards, self.tell)
+                self._packing = fragmentation.FragmentationPolicy(
+                    self._session, made.gpus, self.class_key
+                )
             self._known_stock = made
         return self._known_stock
 
     def _choose(
         self,
         row: int,
-        trial: list[cards.Card],
-        wish: cards.GpuRequest,
-        owner: cards.Owner,
+        trial: list[gpu_devices.Gpu],
+        gpu_request: gpu_devices.GpuRequest,
+        owner: gpu_devices.Owner,
         before: int,
         task: entities.Task,
-    ) -> inventory.Answer | None:
+    ) -> inventory.NodeAllocation | None:
         if self._policy == LINKS:
-            found = interconnect.fit(trial, wish, owner, self._links_of(row, trial))
+            found = interconnect.allocate(trial, gpu_request, owner, self._links_of(row, trial))
         elif self._packing is not None:
-            found = self._packing.fit(row, trial, wish, owner, task, before)
+            found = self._packing.fit(row, trial, gpu_request, owner, task, before)
         elif isinstance(self._dialect, gpu_annotations.GpuShare):
-            found = cards.fit(trial, wish, owner, cards.LOWEST)
+            found = gpu_devices.allocate(trial, gpu_request, owner, gpu_devices.LOWEST)
         else:
-            found = cards.fit(trial, wish, owner, cards.POLICIES[self._policy])
-        return None if found is None else inventory.Answer(*found)
+            found = gpu_devices.allocate(
+                trial, gpu_request, owner, gpu_devices.POLICIES[self._policy]
+            )
+        return None if found is None else inventory.NodeAllocation(*found)
 
-    def _links_of(self, row: int, some: list[cards.Card]) -> interconnect.Links:
+    def _links_of(self, row: int, some: list[gpu_devices.Gpu]) -> interconnect.GpuLinks:
         if row not in self._links:
             node = self._session.nodes.objects[row]
-            around = self._session.world.surroundings
+            around = self._session.world.auxiliary
             told = around.hardware.get(node.metadata.name)
             known = None
             if told is not None:
                 known = around.machines.observe(told, node.status.allocatable)
-            self._links[row] = interconnect.of(some, known)
+            self._links[row] = interconnect.links_of(some, known)
         return self._links[row]
 
     def _is_locked(self, row: int) -> bool:
         """A pod there is being set up, or somebody else holds the node's lock."""
-        if self._stock().given_here.get(row):
+        if self._inventory().given_here.get(row):
             return True
         if row not in self._locked:
             node = self._session.nodes.objects[row].metadata.annotation(self._dialect.lock)
@@ -314,7 +318,7 @@ class _Open:
         return self._locked[row]
 
 
-def _is_young(text: str, within: session.Session) -> bool:
+def _is_young(text: str, ssn: session.Session) -> bool:
     """Whether the time, in seconds or as RFC 3339, is not long ago; what is no time counts."""
     try:
         then = (
@@ -322,6 +326,6 @@ def _is_young(text: str, within: session.Session) -> bool:
             if text.isdecimal()
             else datetime.fromisoformat(text)
         )
-        return not within.reached(durations.after(then, LOCK_HOLDS))
+        return not ssn.reached(durations.after(then, LOCK_TIMEOUT))
     except (ValueError, OverflowError, OSError, TypeError):
         return True

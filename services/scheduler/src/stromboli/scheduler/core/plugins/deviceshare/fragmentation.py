@@ -1,7 +1,7 @@
-"""The policy ``fragmentation`` of ``deviceshare``: leave cards as the usual pods can use them.
+"""The policy ``fragmentation`` of ``deviceshare``: leave GPUs as the usual pods can use them.
 
-The measures are those of ``core.packing``: a card is as free as the scarcer of its memory and its
-compute, in thousandths. The usual pods are those that are on the nodes with cards and those that
+The measures are those of ``core.packing``: a GPU is as free as the scarcer of its memory and its
+compute, in thousandths. The usual pods are those that are on the nodes with GPUs and those that
 wait. A choice counts by the growth of what such pods cannot use, then by the growth of what stays
 free when one kind of them fills the node.
 """
@@ -15,32 +15,35 @@ import numpy as np
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, requirements
 from stromboli.scheduler.core.packing import kernels, policies, trace
-from stromboli.scheduler.core.plugins.deviceshare import cards
+from stromboli.scheduler.core.plugins.deviceshare import gpu_devices
 
-Tell = Callable[[entities.Task], cards.GpuRequest | None]
+Complain = Callable[[entities.Task], gpu_devices.GpuRequest | None]
 _MIB = 2**20
 
 
 def compile_kernels() -> None:
     """Have the measures compiled before a session needs them: 2 s, once for all processes."""
-    mix = policies.mixed([{}], 0)
+    mix = policies.scale_mix([{}], 0)
     state = (0, 0, np.zeros(1, np.int64), 0, mix)
     kernels.fragmented(*state)
     kernels.stranded(*state)
-    kernels.hundredths(0)
+    kernels.sigmoid_score(0)
 
 
-class Packing:
-    """Chooses cards on any node of a session."""
+class FragmentationPolicy:
+    """Chooses GPUs on any node of a session."""
 
     def __init__(
-        self, within: session.Session, stock: Mapping[int, Sequence[cards.Card]], tell: Tell
+        self,
+        ssn: session.Session,
+        gpu_inventory: Mapping[int, Sequence[gpu_devices.Gpu]],
+        tell: Complain,
     ) -> None:
-        self._nodes = within.nodes
+        self._nodes = ssn.nodes
         self._models: dict[tuple[str, str, int], int] = {}
-        examples: list[cards.Card] = []
+        examples: list[gpu_devices.Gpu] = []
         self._model_of: dict[int, int] = {}
-        for row, owned in stock.items():
+        for row, owned in gpu_inventory.items():
             first = owned[0]
             sort = (first.kind, first.mode, first.memory_mib)
             if sort not in self._models:
@@ -48,22 +51,22 @@ class Packing:
                 examples.append(msgspec.structs.replace(first, is_healthy=True))
             self._model_of[row] = self._models[sort]
         usual = Counter(
-            (wish._replace(apart="", ids=(), not_ids=()), *_size(task))
-            for task in _tasks(within, stock)
-            if (wish := tell(task)) is not None
+            (gpu_request._replace(exclusive_job="", ids=(), not_ids=()), *_size(task))
+            for task in _tasks(ssn, gpu_inventory)
+            if (gpu_request := tell(task)) is not None
         )
         self._mix = _mix(usual, examples)
 
     def fit(
         self,
         row: int,
-        trial: list[cards.Card],
-        wish: cards.GpuRequest,
-        owner: cards.Owner,
+        trial: list[gpu_devices.Gpu],
+        gpu_request: gpu_devices.GpuRequest,
+        owner: gpu_devices.Owner,
         task: entities.Task,
         before: int,
-    ) -> tuple[cards.Given, float] | None:
-        """As ``cards.fit``; worth 0 to 100, 50 for what neither helps nor harms.
+    ) -> tuple[gpu_devices.PodAllocation, float] | None:
+        """As ``GPUs.fit``; worth 0 to 100, 50 for what neither helps nor harms.
 
         ``before``: tasks like it that are to be there first; below 0, so many are counted there
         already that come with it or after it.
@@ -76,34 +79,41 @@ class Packing:
         )
         begun = self._measures(row, room[0] + cpu, room[1] + memory, trial)
 
-        def order(left: Sequence[cards.Card], want: cards.Want) -> Iterable[cards.Card]:
+        def order(
+            left: Sequence[gpu_devices.Gpu], demand: gpu_devices.ContainerRequest
+        ) -> Iterable[gpu_devices.Gpu]:
             now = _left(trial)
-            milli = {card.uuid: _milli(card, want) for card in left}
+            milli = {gpu.uuid: _milli(gpu, demand) for gpu in left}
             return sorted(
-                left, key=lambda card: self._rank(row, room, trial, now, card, milli[card.uuid])
+                left,
+                key=lambda gpu: self._update_priorities(
+                    row, room, trial, now, gpu, milli[gpu.uuid]
+                ),
             )
 
-        found = cards.fit(trial, wish, owner, cards.Policy(order, lambda card, share: 0.0))
+        found = gpu_devices.allocate(
+            trial, gpu_request, owner, gpu_devices.Policy(order, lambda gpu, share: 0.0)
+        )
         if found is None:
             return None
         return found[0], self._worth(begun, self._measures(row, *room, trial))
 
-    def _rank(
+    def _update_priorities(
         self,
         row: int,
         room: tuple[int, int],
-        trial: Sequence[cards.Card],
+        trial: Sequence[gpu_devices.Gpu],
         now: trace.Integers,
-        card: cards.Card,
+        gpu: gpu_devices.Gpu,
         milli: int,
     ) -> tuple[int, int, int]:
         after = now.copy()
-        at = next(place for place, each in enumerate(trial) if each is card)
+        at = next(place for place, each in enumerate(trial) if each is gpu)
         after[at] = max(0, after[at] - milli)
-        return (*self._of(row, *room, after), card.place)
+        return (*self._of(row, *room, after), gpu.place)
 
     def _measures(
-        self, row: int, cpu: int, memory: int, owned: Sequence[cards.Card]
+        self, row: int, cpu: int, memory: int, owned: Sequence[gpu_devices.Gpu]
     ) -> tuple[int, int]:
         return self._of(row, cpu, memory, _left(owned))
 
@@ -115,16 +125,16 @@ class Packing:
     def _worth(self, before: tuple[int, int], after: tuple[int, int]) -> float:
         pods = max(1, self._mix.total)
         unusable, staying = (
-            int(kernels.hundredths((then - now) // pods))
+            int(kernels.sigmoid_score((then - now) // pods))
             for then, now in zip(before, after, strict=True)
         )
         return unusable + staying / 100
 
 
-def _tasks(within: session.Session, stock: Iterable[int]) -> Iterable[entities.Task]:
-    for row in stock:
-        yield from within.nodes.tasks[row].values()
-    for job in within.waiting_jobs():
+def _tasks(ssn: session.Session, gpu_inventory: Iterable[int]) -> Iterable[entities.Task]:
+    for row in gpu_inventory:
+        yield from ssn.nodes.tasks[row].values()
+    for job in ssn.waiting_jobs():
         yield from job.by_status.get(entities.Status.PENDING, {}).values()
 
 
@@ -134,33 +144,34 @@ def _size(task: entities.Task) -> tuple[int, int]:
 
 
 def _mix(
-    usual: Mapping[tuple[cards.GpuRequest, int, int], int], examples: Sequence[cards.Card]
-) -> policies.Mix:
-    """The usual pods by kind of card, one of each in ``examples``."""
+    usual: Mapping[tuple[gpu_devices.GpuRequest, int, int], int],
+    examples: Sequence[gpu_devices.Gpu],
+) -> policies.PodMix:
+    """The usual pods by kind of GPU, one of each in ``examples``."""
     found: list[dict[tuple[int, ...], int]] = []
-    for card in examples:
+    for gpu in examples:
         kinds: dict[tuple[int, ...], int] = {}
-        for (wish, cpu, memory), pods in usual.items():
-            if wish.allows(card):
-                wants = [want for want in wish.containers if want.number]
-                milli = max(_milli(card, want) for want in wants)
-                kind = (cpu, memory, sum(want.number for want in wants), milli)
+        for (gpu_request, cpu, memory), pods in usual.items():
+            if gpu_request.allows(gpu):
+                wants = [demand for demand in gpu_request.containers if demand.number]
+                milli = max(_milli(gpu, demand) for demand in wants)
+                kind = (cpu, memory, sum(demand.number for demand in wants), milli)
                 kinds[kind] = kinds.get(kind, 0) + pods
         found.append(kinds)
-    return policies.mixed(found, sum(usual.values()))
+    return policies.scale_mix(found, sum(usual.values()))
 
 
-def _milli(card: cards.Card, want: cards.Want) -> int:
-    """Thousandths of the card that a want takes, at least one."""
-    memory = -(-want.memory_on(card) * 1000 // card.memory_mib) if card.memory_mib else 0
-    return max(1, memory, want.cores * 10)
+def _milli(gpu: gpu_devices.Gpu, demand: gpu_devices.ContainerRequest) -> int:
+    """Thousandths of the GPU that a want takes, at least one."""
+    memory = -(-demand.memory_on(gpu) * 1000 // gpu.memory_mib) if gpu.memory_mib else 0
+    return max(1, memory, demand.cores * 10)
 
 
-def _left(owned: Sequence[cards.Card]) -> trace.Integers:
-    """Thousandths of each card that are free, none where no further user may come."""
+def _left(owned: Sequence[gpu_devices.Gpu]) -> trace.Integers:
+    """Thousandths of each GPU that are free, none where no further user may come."""
     free = []
-    for card in owned:
-        memory = card.used_mib * 1000 // card.memory_mib if card.memory_mib else 0
-        is_open = card.is_healthy and len(card.users) < card.most_users
-        free.append(max(0, 1000 - max(memory, card.used_cores * 10)) if is_open else 0)
+    for gpu in owned:
+        memory = gpu.used_mib * 1000 // gpu.memory_mib if gpu.memory_mib else 0
+        is_open = gpu.is_healthy and len(gpu.users) < gpu.max_users
+        free.append(max(0, 1000 - max(memory, gpu.used_cores * 10)) if is_open else 0)
     return np.array(free, np.int64)

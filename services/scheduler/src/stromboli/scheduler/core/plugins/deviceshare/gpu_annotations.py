@@ -1,4 +1,4 @@
-"""How nodes say which cards they have, pods what they want, and binds what they are given.
+"""How nodes say which GPUs they have, pods what they want, and binds what they are given.
 
 Two dialects: ``volcano.sh/gpu-memory`` and ``gpu-number`` of the GPU share plugin, and
 ``volcano.sh/vgpu-*`` of the vGPU plugin, whose device plugins read the annotations (spec/topology
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from stromboli.scheduler.core.plugins.deviceshare import cards, mig
+from stromboli.scheduler.core.plugins.deviceshare import gpu_devices, mig
 from stromboli.shared.api import core
 from stromboli.shared.formats import units
 
@@ -33,28 +33,30 @@ VENDOR = "NVIDIA"
 _INSTANCE = re.compile(r"(?P<uuid>[^\[\]]+)\[(?P<instance>[^\[\]]+-\d+)\]")
 
 
-class Dialect(Protocol):
+class AnnotationFormat(Protocol):
     """One way of saying it all. What cannot be read raises ValueError."""
 
     lock: str
     """Annotation of a node while a device plugin sets up a pod, where others put it."""
 
-    def cards_of(self, node: core.Node) -> list[cards.Card]:
-        """The node's cards; none if it has none of this dialect."""
+    def gpus_of(self, node: core.Node) -> list[gpu_devices.Gpu]:
+        """The node's GPUs; none if it has none of this dialect."""
 
-    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+    def request_of(self, pod: core.Pod) -> gpu_devices.GpuRequest | None:
         """What the pod wants; None if nothing."""
 
-    def given_to(self, pod: core.Pod) -> cards.Given | None:
+    def allocation_of(self, pod: core.Pod) -> gpu_devices.PodAllocation | None:
         """What the pod has, as its annotations say; None if they say nothing."""
 
-    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
+    def annotations(
+        self, allocation: gpu_devices.PodAllocation, node: str, now: datetime
+    ) -> dict[str, str]:
         """What is to stand on the pod."""
 
 
 class GpuShare:
-    """A part of one card's memory, or whole cards by number, as ``with_memory`` and ``with_number``
-    allow. Cards are known by their index."""
+    """A part of one GPU's memory, or whole GPUs by number, as ``with_memory`` and ``with_number``
+    allow. GPUs are known by their index."""
 
     lock = "gpu"
 
@@ -62,45 +64,50 @@ class GpuShare:
         self._with_memory = with_memory
         self._with_number = with_number
 
-    def cards_of(self, node: core.Node) -> list[cards.Card]:
+    def gpus_of(self, node: core.Node) -> list[gpu_devices.Gpu]:
         capacity = node.status.capacity or {}
         total, number = _amount(capacity, GPU_MEMORY), _amount(capacity, GPU_NUMBER)
         if number <= 0:
             return []
         unhealthy = _listed(node.metadata.annotation(UNHEALTHY))
         return [
-            cards.Card(
+            gpu_devices.Gpu(
                 str(place),
                 place,
-                cards.UNLIMITED,
+                gpu_devices.UNLIMITED,
                 total // number,
                 is_healthy=str(place) not in unhealthy,
             )
             for place in range(number)
         ]
 
-    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+    def request_of(self, pod: core.Pod) -> gpu_devices.GpuRequest | None:
         memory = _most(pod.spec, GPU_MEMORY) if self._with_memory else 0
         number = _most(pod.spec, GPU_NUMBER) if self._with_number else 0
         if memory:
-            return cards.GpuRequest((cards.Want(1, memory_mib=memory),))
+            return gpu_devices.GpuRequest((gpu_devices.ContainerRequest(1, memory_mib=memory),))
         if number:
-            return cards.GpuRequest((cards.Want(number, cores=cards.ALL_CORES),))
+            return gpu_devices.GpuRequest(
+                (gpu_devices.ContainerRequest(number, cores=gpu_devices.ALL_CORES),)
+            )
         return None
 
-    def given_to(self, pod: core.Pod) -> cards.Given | None:
-        text, wish = pod.metadata.annotation(GPU_INDEX), self.wish_of(pod)
-        if not text or wish is None:
+    def allocation_of(self, pod: core.Pod) -> gpu_devices.PodAllocation | None:
+        text, gpu_request = pod.metadata.annotation(GPU_INDEX), self.request_of(pod)
+        if not text or gpu_request is None:
             return None
-        want = wish.containers[0]
+        demand = gpu_request.containers[0]
         return (
             tuple(
-                cards.Share(place, want.memory_mib, want.cores) for place in sorted(_listed(text))
+                gpu_devices.GpuAllocation(place, demand.memory_mib, demand.cores)
+                for place in sorted(_listed(text))
             ),
         )
 
-    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
-        places = sorted(int(share.uuid) for shares in given for share in shares)
+    def annotations(
+        self, allocation: gpu_devices.PodAllocation, node: str, now: datetime
+    ) -> dict[str, str]:
+        places = sorted(int(share.uuid) for shares in allocation for share in shares)
         return {
             GPU_INDEX: ",".join(map(str, places)),
             "volcano.sh/predicate-time": f"{int(now.timestamp())}000000000",
@@ -108,15 +115,15 @@ class GpuShare:
 
 
 class Vgpu:
-    """Memory and compute of cards, container by container. ``known``: layouts of cards that are
-    divided. ``rules``: labels of pods that share no card with others of the same rule.
+    """Memory and compute of GPUs, container by container. ``known``: layouts of GPUs that are
+    divided. ``rules``: labels of pods that share no GPU with others of the same rule.
     ``memory_factor``: MiB in each unit of memory that pods ask for."""
 
     lock = "hamivgpu"
 
     def __init__(
         self,
-        known: Sequence[mig.Known] = (),
+        known: Sequence[mig.ModelGeometries] = (),
         rules: Sequence[Mapping[str, str]] = (),
         memory_factor: int = 1,
     ) -> None:
@@ -124,7 +131,7 @@ class Vgpu:
         self._memory_factor = memory_factor
         self._rules = rules
 
-    def cards_of(self, node: core.Node) -> list[cards.Card]:
+    def gpus_of(self, node: core.Node) -> list[gpu_devices.Gpu]:
         text = node.metadata.annotation(REGISTER)
         has = node.status.allocatable or {}
         if not text or not all(
@@ -135,39 +142,41 @@ class Vgpu:
             self._card(place, part) for place, part in enumerate(text.removesuffix(":").split(":"))
         ]
 
-    def _card(self, place: int, text: str) -> cards.Card:
+    def _card(self, place: int, text: str) -> gpu_devices.Gpu:
         fields = text.split(",")
         if len(fields) < 6:
             raise ValueError(f"{REGISTER}: {text!r} has {len(fields)} fields, not 6")
         uuid, users, memory, kind, health, mode = (field.strip() for field in fields[:6])
         if not (users.isdecimal() and memory.isdecimal()):
             raise ValueError(f"{REGISTER}: {text!r}: its second and third field are numbers")
-        return cards.Card(
+        return gpu_devices.Gpu(
             uuid,
             place,
             int(users),
             int(memory),
             kind,
-            cards.MIG if mode == cards.MIG else "hami-core",
+            gpu_devices.MIG if mode == gpu_devices.MIG else "hami-core",
             is_healthy=health.lower() != "false",
-            layouts=mig.layouts(self._known, kind) if mode == cards.MIG else (),
+            layouts=mig.layouts(self._known, kind) if mode == gpu_devices.MIG else (),
         )
 
-    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+    def request_of(self, pod: core.Pod) -> gpu_devices.GpuRequest | None:
         wants = tuple(_want(each, self._memory_factor) for each in pod.spec.containers)
-        if not any(want.number for want in wants):
+        if not any(demand.number for demand in wants):
             return None
         told = pod.metadata.annotations or {}
         labels = pod.metadata.labels or {}
-        apart = told.get("volcano.sh/vgpu-podgroup-policy") == "spread"
-        return cards.GpuRequest(
+        exclusive_job = told.get("volcano.sh/vgpu-podgroup-policy") == "spread"
+        return gpu_devices.GpuRequest(
             wants,
             told.get("volcano.sh/vgpu-mode", ""),
             _words(told.get("nvidia.com/use-gputype", "").upper()),
             _words(told.get("nvidia.com/nouse-gputype", "").upper()),
             _words(told.get("volcano.sh/vgpu-use-gpuuuid", "")),
             _words(told.get("volcano.sh/vgpu-nouse-gpuuuid", "")),
-            apart=f"{pod.metadata.namespace}/{_group(pod)}" if apart and _group(pod) else "",
+            exclusive_job=f"{pod.metadata.namespace}/{_group(pod)}"
+            if exclusive_job and _group(pod)
+            else "",
             rules=frozenset(
                 number
                 for number, rule in enumerate(self._rules)
@@ -175,7 +184,7 @@ class Vgpu:
             ),
         )
 
-    def given_to(self, pod: core.Pod) -> cards.Given | None:
+    def allocation_of(self, pod: core.Pod) -> gpu_devices.PodAllocation | None:
         text = pod.metadata.annotation(IDS)
         if text is None:
             return None
@@ -184,8 +193,10 @@ class Vgpu:
             for container in text.split(";")
         )
 
-    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
-        text = ";".join("".join(_written(share) for share in shares) for shares in given)
+    def annotations(
+        self, allocation: gpu_devices.PodAllocation, node: str, now: datetime
+    ) -> dict[str, str]:
+        text = ";".join("".join(_written(share) for share in shares) for shares in allocation)
         seconds = str(int(now.timestamp()))
         return {
             IDS: text,
@@ -201,16 +212,18 @@ def _group(pod: core.Pod) -> str:
     return pod.metadata.annotation("scheduling.k8s.io/group-name") or ""
 
 
-def _want(container: core.Container, memory_factor: int) -> cards.Want:
+def _want(container: core.Container, memory_factor: int) -> gpu_devices.ContainerRequest:
     number = _of(container, VGPU_NUMBER)
     memory, percent = _of(container, VGPU_MEMORY), _of(container, VGPU_PERCENT)
     if not number:
         number = 1 if memory or percent else 0
     if not number:
-        return cards.Want(0)
+        return gpu_devices.ContainerRequest(0)
     if not percent and not memory:
         percent = 100
-    return cards.Want(number, memory * memory_factor, min(percent, 100), _of(container, VGPU_CORES))
+    return gpu_devices.ContainerRequest(
+        number, memory * memory_factor, min(percent, 100), _of(container, VGPU_CORES)
+    )
 
 
 def _of(container: core.Container, name: str) -> int:
@@ -232,7 +245,7 @@ def _listed(text: str | None) -> set[str]:
     found = {part.strip() for part in (text or "").split(",") if part.strip()}
     wrong = sorted(part for part in found if not part.isdecimal())
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is no index of a card")
+        raise ValueError(f"{wrong[0]!r} is no index of a GPU")
     return found
 
 
@@ -240,15 +253,15 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
 
 
-def _share(text: str) -> cards.Share:
+def _share(text: str) -> gpu_devices.GpuAllocation:
     fields = text.split(",")
     if len(fields) != 4 or not (fields[2].isdecimal() and fields[3].isdecimal()):
         raise ValueError(f"{IDS}: {text!r} is not id,type,memory,cores")
     found = _INSTANCE.fullmatch(fields[0])
     uuid, instance = (found["uuid"], found["instance"]) if found else (fields[0], "")
-    return cards.Share(uuid, int(fields[2]), int(fields[3]), instance)
+    return gpu_devices.GpuAllocation(uuid, int(fields[2]), int(fields[3]), instance)
 
 
-def _written(share: cards.Share) -> str:
+def _written(share: gpu_devices.GpuAllocation) -> str:
     place = f"{share.uuid}[{share.instance}]" if share.instance else share.uuid
     return f"{place},{VENDOR},{share.memory_mib},{share.cores}:"

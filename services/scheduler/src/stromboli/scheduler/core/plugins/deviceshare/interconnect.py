@@ -1,9 +1,9 @@
-"""The policy ``links`` of ``deviceshare``: cards of one container are linked well.
+"""The policy ``links`` of ``deviceshare``: GPUs of one container are linked well.
 
-A share of a card comes from one that others use already, the fullest first, so that whole cards
-stay. Several cards, and the first share of a whole one, are chosen as ``core.gpu_links`` does: the
+A share of a GPU comes from one that others use already, the fullest first, so that whole GPUs
+stay. Several GPUs, and the first share of a whole one, are chosen as ``core.gpu_links`` does: the
 best linked set, of equals the one that leaves the best linked rest, on the fewest NUMA nodes. What
-a choice is worth is how near it comes to the best that these cards could ever give.
+a choice is worth is how near it comes to the best that these GPUs could ever give.
 """
 
 from collections.abc import Sequence
@@ -12,64 +12,72 @@ from typing import NamedTuple
 import numpy as np
 
 from stromboli.scheduler.core.numa import gpu_interconnect, nodes, reports
-from stromboli.scheduler.core.plugins.deviceshare import cards
+from stromboli.scheduler.core.plugins.deviceshare import gpu_devices
 
 BEST = 100.0
 
 
-class Links(NamedTuple):
-    """How a node's cards are linked: ``pairs`` by their places, and each one's NUMA node."""
+class GpuLinks(NamedTuple):
+    """How a node's GPUs are linked: ``pairs`` by their places, and each one's NUMA node."""
 
     pairs: gpu_interconnect.Scores
-    cells: tuple[int, ...]
+    numa_nodes: tuple[int, ...]
 
 
-def of(some: Sequence[cards.Card], told: nodes.Known | None) -> Links:
-    """The links of these cards as the node's agent tells them; none of those it does not know."""
+def links_of(some: Sequence[gpu_devices.Gpu], told: nodes.KnownHardware | None) -> GpuLinks:
+    """The links of these GPUs as the node's agent tells them; none of those it does not know."""
     pairs = np.zeros((len(some), len(some)), np.int64)
-    cells = [-1] * len(some)
+    numa_nodes = [-1] * len(some)
     if isinstance(told, nodes.NodeHardware) and reports.GPU in told.ids:
         pool = told.hardware.pools[reports.GPU]
         places = {name: place for place, name in enumerate(told.ids[reports.GPU])}
-        known = [(at, places[card.uuid]) for at, card in enumerate(some) if card.uuid in places]
+        known = [(at, places[gpu.uuid]) for at, gpu in enumerate(some) if gpu.uuid in places]
         for at, place in known:
-            cells[at] = pool.cells[place]
+            numa_nodes[at] = pool.numa_nodes[place]
             for other, there in known if pool.pairs else ():
                 pairs[at, other] = pool.pairs[place][there]
-    return Links(pairs, tuple(cells))
+    return GpuLinks(pairs, tuple(numa_nodes))
 
 
-def fit(
-    some: Sequence[cards.Card], wish: cards.GpuRequest, owner: cards.Owner, links: Links
-) -> tuple[cards.Given, float] | None:
-    """As ``cards.fit``, with the cards in the order of their places."""
-    given: list[tuple[cards.Share, ...]] = []
-    worth: list[float] = []
-    for want in wish.containers:
+def allocate(
+    some: Sequence[gpu_devices.Gpu],
+    gpu_request: gpu_devices.GpuRequest,
+    owner: gpu_devices.Owner,
+    links: GpuLinks,
+) -> tuple[gpu_devices.PodAllocation, float] | None:
+    """As ``GPUs.fit``, with the GPUs in the order of their places."""
+    allocation: list[tuple[gpu_devices.GpuAllocation, ...]] = []
+    score: list[float] = []
+    for demand in gpu_request.containers:
         can = {
             at: share
-            for at, card in enumerate(some)
-            if want.number and wish.allows(card) and (share := card.share(want, wish, owner))
+            for at, gpu in enumerate(some)
+            if demand.number
+            and gpu_request.allows(gpu)
+            and (share := gpu.share(demand, gpu_request, owner))
         }
         begun = [at for at in can if some[at].users]
         chosen: tuple[int, ...] | None
-        if want.number == 1 and begun:
+        if demand.number == 1 and begun:
             chosen = (max(begun, key=lambda at: (some[at].used_mib, -at)),)
         else:
-            chosen = gpu_interconnect.best(links.pairs, can, want.number, links.cells)
+            chosen = gpu_interconnect.best_gpus(links.pairs, can, demand.number, links.numa_nodes)
         if chosen is None:
             return None
         for at in chosen:
             some[at].put(owner, can[at])
-        given.append(tuple(can[at] for at in chosen))
-        if want.number:
-            worth.append(_worth(some, links, chosen))
-    return tuple(given), sum(worth) / len(worth)
+        allocation.append(tuple(can[at] for at in chosen))
+        if demand.number:
+            score.append(_worth(some, links, chosen))
+    return tuple(allocation), sum(score) / len(score)
 
 
-def _worth(some: Sequence[cards.Card], links: Links, chosen: tuple[int, ...]) -> float:
+def _worth(some: Sequence[gpu_devices.Gpu], links: GpuLinks, chosen: tuple[int, ...]) -> float:
     if len(chosen) == 1:
         return BEST if len(some[chosen[0]].users) > 1 else 0.0
-    ideal = gpu_interconnect.best(links.pairs, range(len(some)), len(chosen), links.cells) or chosen
+    ideal = (
+        gpu_interconnect.best_gpus(links.pairs, range(len(some)), len(chosen), links.numa_nodes)
+        or chosen
+    )
     most = int(links.pairs[np.ix_(ideal, ideal)].sum())
     return BEST * int(links.pairs[np.ix_(chosen, chosen)].sum()) / most if most else 0.0

@@ -1,7 +1,7 @@
-"""Cards divided into instances of fixed sizes (MIG): which layout, and which instance of it.
+"""GPUs divided into instances of fixed sizes (MIG): which layout, and which instance of it.
 
-A layout is a group of kinds of instances with their memory and number; a card in use has one group,
-an unused card any that is known for its model. Instances of a group are counted through: the
+A layout is a group of kinds of instances with their memory and number; a GPU in use has one group,
+an unused GPU any that is known for its model. Instances of a group are counted through: the
 position of one is the number of all of earlier kinds and of its own kind before it.
 """
 
@@ -12,13 +12,13 @@ import msgspec
 
 
 class Instance(NamedTuple):
-    """One instance of a divided card; ``name`` is ``group-position``."""
+    """One instance of a divided GPU; ``name`` is ``group-position``."""
 
     name: str
     memory_mib: int
 
 
-class Kind(msgspec.Struct, frozen=True):
+class InstanceProfile(msgspec.Struct, frozen=True):
     """Instances of one size. ``memory`` in MiB."""
 
     name: str
@@ -26,11 +26,11 @@ class Kind(msgspec.Struct, frozen=True):
     count: int
 
 
-class Group(msgspec.Struct, frozen=True):
-    """A layout of a card."""
+class Geometry(msgspec.Struct, frozen=True):
+    """A layout of a GPU."""
 
     group: str
-    geometries: tuple[Kind, ...]
+    geometries: tuple[InstanceProfile, ...]
 
     def instances(self) -> list[Instance]:
         """All instances in the order of their positions."""
@@ -38,16 +38,16 @@ class Group(msgspec.Struct, frozen=True):
         return [Instance(f"{self.group}-{at}", memory) for at, memory in enumerate(sizes)]
 
 
-class Known(msgspec.Struct, frozen=True, rename="camel"):
-    """Layouts of some models of cards."""
+class ModelGeometries(msgspec.Struct, frozen=True, rename="camel"):
+    """Layouts of some models of GPUs."""
 
     models: tuple[str, ...]
-    allowed_geometries: tuple[Group, ...]
+    allowed_geometries: tuple[Geometry, ...]
 
 
-def read(document: Sequence[Mapping[str, Any]]) -> tuple[Known, ...]:
+def read(document: Sequence[Mapping[str, Any]]) -> tuple[ModelGeometries, ...]:
     """Layouts as an argument has them. Raises ValueError that says where what is wrong."""
-    known = msgspec.convert(list(document), tuple[Known, ...])
+    known = msgspec.convert(list(document), tuple[ModelGeometries, ...])
     for each in known:
         for group in each.allowed_geometries:
             if "-" in group.group:
@@ -57,15 +57,17 @@ def read(document: Sequence[Mapping[str, Any]]) -> tuple[Known, ...]:
     return known
 
 
-def layouts(known: Iterable[Known], card_type: str) -> tuple[Group, ...]:
-    """The groups of the first model whose name is part of the card's type; none if unknown."""
+def layouts(known: Iterable[ModelGeometries], card_type: str) -> tuple[Geometry, ...]:
+    """The groups of the first model whose name is part of the GPU's type; none if unknown."""
     for each in known:
         if any(model in card_type for model in each.models):
             return each.allowed_geometries
     return ()
 
 
-def smallest(groups: Sequence[Group], taken: Sequence[str], memory_mib: int) -> Instance | None:
+def smallest_free_instance(
+    groups: Sequence[Geometry], taken: Sequence[str], memory_mib: int
+) -> Instance | None:
     """The smallest free instance with enough memory, of the group in use or the first with one."""
     used = {name.rpartition("-")[0] for name in taken}
     for group in groups:

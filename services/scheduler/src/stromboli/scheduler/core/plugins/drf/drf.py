@@ -13,7 +13,7 @@ from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.drf import hierarchical
-from stromboli.scheduler.core.queue_accounts import shares
+from stromboli.scheduler.core.queue_quota import shares
 
 EQUAL = 1e-6
 """Shares that differ by no more are equal: a victim may be taken from an equal."""
@@ -28,20 +28,20 @@ class Plugin:
         self._allocated: dict[str, shares.Row] = {}
         self._shares: dict[str, float] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register; what a job holds is looked at when it is asked about."""
-        self._session = within
-        self._total: shares.Row = within.total.tolist()
-        within.add_job_order(self._compare_jobs, self._share)
-        within.add_preemptable(self._choose_preemptable)
-        within.add_gauges(self._gauges)
-        within.add_event_handler(self._take, self._give_back)
+        self._session = ssn
+        self._total: shares.Row = ssn.total.tolist()
+        ssn.add_job_order(self._compare_jobs, self._share)
+        ssn.add_preemptable(self._choose_preemptable)
+        ssn.add_gauges(self._gauges)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         if self._is_hierarchical:
-            self._tree = hierarchical.Tree(within)
-            within.add_queue_order(self._tree.compare)
-            within.add_reclaimable(self._choose_reclaimable)
+            self._tree = hierarchical.Tree(ssn)
+            ssn.add_queue_order(self._tree.compare)
+            ssn.add_reclaimable(self._choose_reclaimable)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _gauges(self) -> Iterator[extension_points.Gauge]:
@@ -59,7 +59,7 @@ class Plugin:
     def _share(self, job: entities.Job) -> float:
         found = self._shares.get(job.key)
         if found is None:
-            found = self._shares[job.key] = shares.share(self._held(job), self._total)
+            found = self._shares[job.key] = shares.dominant_share(self._held(job), self._total)
         return found
 
     def _held(self, job: entities.Job) -> shares.Row:
@@ -78,7 +78,7 @@ class Plugin:
             return extension_points.Victims([])
         grown = list(self._held(own_job))
         shares.add(grown, self._demands.of(preemptor))
-        own = shares.share(grown, self._total)
+        own = shares.dominant_share(grown, self._total)
         left: dict[str, shares.Row] = {}
         victims = []
         for task in candidates:
@@ -87,7 +87,7 @@ class Plugin:
                 continue
             row = left.setdefault(task.job, list(self._held(job)))
             shares.add(row, self._demands.of(task), -1)
-            theirs = shares.share(row, self._total)
+            theirs = shares.dominant_share(row, self._total)
             if own < theirs or abs(own - theirs) <= EQUAL:
                 victims.append(task)
         return extension_points.Victims(victims)
@@ -101,29 +101,29 @@ class Plugin:
         known = [task for task in candidates if self._session.job_of(task) is not None]
         with self._tree.charged(job, self._demands.of(reclaimer)):
             return extension_points.Victims(
-                [task for task in known if self._goes_before(job, task)]
+                [task for task in known if self._is_served_before(job, task)]
             )
 
-    def _goes_before(self, reclaimer: entities.Job, victim: entities.Task) -> bool:
+    def _is_served_before(self, reclaimer: entities.Job, victim: entities.Task) -> bool:
         """Whether the reclaimer's queue comes first even once the victim is gone."""
         job = self._session.jobs[victim.job]
         with self._tree.charged(job, self._demands.of(victim), -1):
             queues = self._session.queues
             return self._tree.compare(queues[reclaimer.queue], queues[job.queue]) < 0
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], len(tasks))
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], len(tasks))
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], -len(tasks))
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], -len(tasks))
 
-    def _charge(self, like: entities.Task, times: int) -> None:
+    def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is None:
             return
         demand = self._demands.of(like)
         allocated = self._held(job)
         shares.add(allocated, demand, times)
-        self._shares[job.key] = shares.share(allocated, self._total)
+        self._shares[job.key] = shares.dominant_share(allocated, self._total)
         if self._is_hierarchical:
             self._tree.charge(job, demand, times)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
-from stromboli.scheduler.core.queue_accounts import shares
+from stromboli.scheduler.core.queue_quota import shares
 
 
 class Branch:
@@ -38,19 +38,19 @@ class Tree:
     A change costs O(path) later, or O(tree) where a resource runs out or becomes free again.
     """
 
-    def __init__(self, within: session.Session) -> None:
-        self._total: shares.Row = within.total.tolist()
+    def __init__(self, ssn: session.Session) -> None:
+        self._total: shares.Row = ssn.total.tolist()
         self._root = Branch(None, 1.0, len(self._total))
         self._leaves: dict[str, Branch] = {}
         self._taken = [0] * len(self._total)
         # In the order of keys: shares of branches are sums of fractions, which depend on it.
-        for _, job in sorted(within.jobs.items()):
-            leaf = self._leaf(job, within.queue_of(job))
+        for _, job in sorted(ssn.jobs.items()):
+            leaf = self._leaf(job, ssn.queue_of(job))
             allocated: shares.Row = job.allocated.tolist()
             leaf.allocated = allocated
             leaf.request = job.total_request.tolist()
             self._leaves[job.key] = leaf
-            self._taken = shares.plus(self._taken, allocated)
+            self._taken = shares.sum_of(self._taken, allocated)
         self._is_demanding: list[bool] = []
         self._dirty: dict[Branch, None] = {}
 
@@ -76,7 +76,7 @@ class Tree:
         """Negative if left goes first: at the first level where they differ, what is not saturated
         before what is, then the smaller share by weight. One without a path equals all others."""
         self._refresh()
-        for first, second in zip(self._way(left), self._way(right), strict=False):
+        for first, second in zip(self._branches_of(left), self._branches_of(right), strict=False):
             if first.is_saturated != second.is_saturated:
                 return 1 if first.is_saturated else -1
             own, other = first.share / first.weight, second.share / second.weight
@@ -84,7 +84,7 @@ class Tree:
                 return -1 if own < other else 1
         return 0
 
-    def _way(self, queue: entities.Queue) -> Iterator[Branch]:
+    def _branches_of(self, queue: entities.Queue) -> Iterator[Branch]:
         """The branches on the queue's path, as far as any job has made them."""
         branch: Branch | None = self._root
         for component in [*_path(queue), ""]:
@@ -116,16 +116,16 @@ class Tree:
             for leaf in self._dirty:
                 branch: Branch | None = leaf
                 while branch is not None:
-                    self._settle(branch)
+                    self._update_branch(branch)
                     branch = branch.parent
         self._dirty.clear()
 
     def _refresh_below(self, branch: Branch) -> None:
         for child in branch.children.values():
             self._refresh_below(child)
-        self._settle(branch)
+        self._update_branch(branch)
 
-    def _settle(self, branch: Branch) -> None:
+    def _update_branch(self, branch: Branch) -> None:
         """What the branch holds and whether it is saturated, its children being settled."""
         if branch.request:
             branch.share = _share(branch.allocated, self._total)

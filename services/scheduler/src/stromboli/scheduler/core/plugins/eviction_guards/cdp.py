@@ -15,24 +15,24 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Take protected pods out of the lists of preempt and reclaim."""
 
         def unprotected(
             evictor: entities.Task, candidates: Sequence[entities.Task]
         ) -> extension_points.Victims:
             return extension_points.Victims(
-                [task for task in candidates if not _is_protected(task, within)]
+                [task for task in candidates if not _is_protected(task, ssn)]
             )
 
-        within.add_preemptable(unprotected)
-        within.add_reclaimable(unprotected)
+        ssn.add_preemptable(unprotected)
+        ssn.add_reclaimable(unprotected)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
 
-def _is_protected(task: entities.Task, within: session.Session) -> bool:
+def _is_protected(task: entities.Task, ssn: session.Session) -> bool:
     metadata = task.pod.metadata
     text = metadata.label(keys.COOLDOWN_TIME) or metadata.annotation(keys.COOLDOWN_TIME)
     if text is None or task.pod.status.phase != "Running":
@@ -45,13 +45,13 @@ def _is_protected(task: entities.Task, within: session.Session) -> bool:
         condition.type == "PodScheduled"
         and condition.status == "True"
         and condition.last_transition_time is not None
-        and not _has_passed(condition.last_transition_time, cooldown, within)
+        and not _has_passed(condition.last_transition_time, cooldown, ssn)
         for condition in task.pod.status.conditions
     )
 
 
-def _has_passed(since: datetime, cooldown: timedelta, within: session.Session) -> bool:
+def _has_passed(since: datetime, cooldown: timedelta, ssn: session.Session) -> bool:
     try:
-        return within.reached(since + cooldown)
+        return ssn.reached(since + cooldown)
     except OverflowError:
         return False

@@ -16,13 +16,13 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Take critical pods out of every list of victims."""
-        within.add_preemptable(lambda preemptor, candidates: _spared(candidates))
-        within.add_reclaimable(lambda reclaimer, candidates: _spared(candidates))
-        within.add_unified_evictable(lambda action, job, candidates: _spared(candidates))
+        ssn.add_preemptable(lambda preemptor, candidates: _spared(candidates))
+        ssn.add_reclaimable(lambda reclaimer, candidates: _spared(candidates))
+        ssn.add_unified_evictable(lambda action, job, candidates: _spared(candidates))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
 

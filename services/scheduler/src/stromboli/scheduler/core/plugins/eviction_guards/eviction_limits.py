@@ -29,7 +29,7 @@ NAME = "eviction-limits"
 WINDOW = "10m"
 
 
-class Edge(msgspec.Struct, frozen=True, array_like=True):
+class EvictionRecord(msgspec.Struct, frozen=True, array_like=True):
     """A job had another's tasks evicted: when last, and in how many sessions. Jobs by uid."""
 
     evictor: str
@@ -44,41 +44,41 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read the arguments and what was remembered. O(evictions in the window)."""
-        self._session = within
-        self._run_time = _Limit(
-            within,
+        self._session = ssn
+        self._run_time = _DurationLimit(
+            ssn,
             keys.MINIMUM_RUN_TIME,
             keys.MINIMUM_RUN_TIME_LIMIT,
             self._duration("minimum-run-time", "0"),
         )
-        self._notice = _Limit(
-            within,
+        self._notice = _DurationLimit(
+            ssn,
             keys.EVICTION_NOTICE,
             keys.EVICTION_NOTICE_LIMIT,
             self._duration("eviction-notice", "0"),
         )
         self._window = self._duration("cycle-window", WINDOW)
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
         self._edges = {
             (edge.evictor, edge.victim): edge
-            for edge in _recall(within.cluster.memory.get(NAME, ""), within.now)
-            if edge.at + self._window > within.now
+            for edge in _decode_state(ssn.cluster.memory.get(NAME, ""), ssn.now)
+            if edge.at + self._window > ssn.now
         }
         self._seen = 0
         self._above: dict[str, frozenset[str]] = {}
-        within.add_evictable(self._may_go)
-        within.add_eviction_notice(lambda task: self._notice.of(within.job_of(task)))
+        ssn.add_evictable(self._is_evictable)
+        ssn.add_eviction_notice(lambda task: self._notice.of(ssn.job_of(task)))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Remember who was evicted for whom."""
         self._learn()
         if self._edges:
             edges = [edge for _, edge in sorted(self._edges.items())]
-            within.remember[NAME] = msgspec.json.encode(edges).decode()
+            ssn.remember[NAME] = msgspec.json.encode(edges).decode()
 
-    def _may_go(self, job: entities.Job | None, task: entities.Task) -> bool:
+    def _is_evictable(self, job: entities.Job | None, task: entities.Task) -> bool:
         now = self._session.now
         protected = self._run_time.of(self._session.job_of(task))
         if protected > timedelta(0):
@@ -89,13 +89,13 @@ class Plugin:
         if job is None or victim is None or job is victim or not self._window:
             return True
         self._learn()
-        if victim.uid in self._evictors_of(job.uid) or self._is_in_vain(job, victim.uid):
+        if victim.uid in self._evictors_of(job.uid) or self._is_futile(job, victim.uid):
             oldest = min(edge.at for edge in self._edges.values())
-            self._session.look_again(oldest + self._window)
+            self._session.request_session_at(oldest + self._window)
             return False
         return True
 
-    def _is_in_vain(self, job: entities.Job, victim: str) -> bool:
+    def _is_futile(self, job: entities.Job, victim: str) -> bool:
         """Whether it was evicted for the job more often than the job has tasks: each time somebody
         else must have taken the room."""
         edge = self._edges.get((job.uid, victim))
@@ -116,9 +116,9 @@ class Plugin:
 
     def _count(self, evictor: str, victim: str) -> None:
         now = self._session.now
-        before = self._edges.get((evictor, victim), Edge(evictor, victim, now, 0))
+        before = self._edges.get((evictor, victim), EvictionRecord(evictor, victim, now, 0))
         if before.at != now or not before.times:
-            self._edges[evictor, victim] = Edge(evictor, victim, now, before.times + 1)
+            self._edges[evictor, victim] = EvictionRecord(evictor, victim, now, before.times + 1)
 
     def _evictors_of(self, victim: str) -> frozenset[str]:
         """Jobs for which it was evicted, directly or through others. O(edges), once a victim."""
@@ -147,13 +147,11 @@ class Plugin:
             return durations.duration(default)
 
 
-class _Limit:
+class _DurationLimit:
     """A length of time that queues set and jobs may ask for."""
 
-    def __init__(
-        self, within: session.Session, key: str, most_key: str, default: timedelta
-    ) -> None:
-        self._session = within
+    def __init__(self, ssn: session.Session, key: str, most_key: str, default: timedelta) -> None:
+        self._session = ssn
         self._key = key
         self._most_key = most_key
         self._default = default
@@ -196,10 +194,10 @@ def _bounded(text: str) -> timedelta:
     return found
 
 
-def _recall(text: str, now: datetime) -> list[Edge]:
+def _decode_state(text: str, now: datetime) -> list[EvictionRecord]:
     """What was remembered; a time ahead of now, of a clock set back since, counts as now."""
     try:
-        found = msgspec.json.decode(text, type=list[Edge]) if text else []
+        found = msgspec.json.decode(text, type=list[EvictionRecord]) if text else []
     except msgspec.DecodeError:
         return []
     return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in found]

@@ -18,26 +18,26 @@ class Plugin:
         self._budgets: dict[str, list[_Budget]] = {}
         self._unread: set[str] = set()
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Take from every list of victims those whose budget is used up; of a namespace with a
         budget that cannot be read, all."""
-        unread = within.world.surroundings.unread["disruption_budgets"]
-        self._unread = {key.partition("/")[0] for key in unread}
-        within.complaints.extend(
+        unreadable = ssn.world.auxiliary.unreadable["disruption_budgets"]
+        self._unread = {key.partition("/")[0] for key in unreadable}
+        ssn.complaints.extend(
             f"PodDisruptionBudget {key} cannot be read: {why}; nothing of its namespace is evicted"
-            for key, why in sorted(unread.items())
+            for key, why in sorted(unreadable.items())
         )
-        for budget in sorted(within.cluster.disruption_budgets, key=lambda each: each.metadata.key):
+        for budget in sorted(ssn.cluster.disruption_budgets, key=lambda each: each.metadata.key):
             selector = pod_terms.selector(budget.spec.selector, {})
             # An empty selector would mean every pod; the field reads it as none.
             if selector is not None and selector.requirements:
                 found = self._budgets.setdefault(budget.metadata.namespace, [])
                 found.append((budget, selector))
-        within.add_preemptable(lambda preemptor, candidates: self._within_budgets(candidates))
-        within.add_reclaimable(lambda reclaimer, candidates: self._within_budgets(candidates))
-        within.add_victim_tasks(lambda tasks: self._within_budgets(tasks).tasks)
+        ssn.add_preemptable(lambda preemptor, candidates: self._within_budgets(candidates))
+        ssn.add_reclaimable(lambda reclaimer, candidates: self._within_budgets(candidates))
+        ssn.add_victim_tasks(lambda tasks: self._within_budgets(tasks).tasks)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
     def _within_budgets(self, candidates: Sequence[entities.Task]) -> extension_points.Victims:

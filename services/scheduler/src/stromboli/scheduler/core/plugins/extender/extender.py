@@ -23,11 +23,11 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.extender import wire
 from stromboli.shared import decoding
 
-USUAL_TIMEOUT = timedelta(seconds=1)
+DEFAULT_TIMEOUT = timedelta(seconds=1)
 RETRY = timedelta(seconds=10)
 """After so long an extender that refused or did not answer is asked again: what its answers depend
 on changes without a record on any topic."""
-MOST_SCORE = 10**6
+MAX_SCORE = 10**6
 """Scores beyond are cut, so that sums stay exact."""
 
 _Given = TypeVar("_Given", bound=msgspec.Struct)
@@ -69,47 +69,47 @@ class Plugin:
         self._is_over = False
         self._refused: dict[str, str] = {}
         """Job -> why a placement of it was not taken in."""
-        self._verdicts: dict[Any, _Verdicts] = {}
+        self._verdicts: dict[Any, _FilterCache] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register what a verb is named for, unless the extender must hear of the opening and does
         not."""
-        within.complaints.extend(self._complaints)
-        self._within = within
+        ssn.complaints.extend(self._complaints)
+        self._within = ssn
         if self._has("onSessionOpen"):
-            self._asked("onSessionOpen", wire.opened(within), wire.Nothing)
+            self._call("onSessionOpen", wire.opened(ssn), wire.EmptyReply)
             if self._trouble and not self._is_ignorable:
                 return
         self._register()
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Tell of the end. What is asked later, for explanations, is not sent."""
         if self._has("onSessionClose"):
-            self._asked("onSessionClose", {}, wire.Nothing)
+            self._call("onSessionClose", {}, wire.EmptyReply)
         self._is_over = True
 
     def _register(self) -> None:
-        within, has = self._within, self._has
+        ssn, has = self._within, self._has
         if has("predicate") or has("prioritize"):
-            within.add_distinction(self._kind)
+            ssn.add_class_key(self._kind)
         if has("predicate"):
-            within.add_predicate(self._checks, extension_points.Scope.GLOBAL)
+            ssn.add_predicate(self._checks, extension_points.Scope.GLOBAL)
         if has("prioritize"):
-            within.add_node_order(self._scores, extension_points.Scope.GLOBAL)
+            ssn.add_node_order(self._scores, extension_points.Scope.GLOBAL)
         if has("preemptable"):
-            within.add_preemptable(lambda by, among: self._victims("preemptable", by, among))
+            ssn.add_preemptable(lambda by, among: self._victims("preemptable", by, among))
         if has("reclaimable"):
-            within.add_reclaimable(lambda by, among: self._victims("reclaimable", by, among))
+            ssn.add_reclaimable(lambda by, among: self._victims("reclaimable", by, among))
         if has("queueOverused"):
-            within.add_overused(self._is_overused)
+            ssn.add_overused(self._is_overused)
         if has("jobEnqueueable"):
-            within.add_job_enqueueable(self._may_enter)
+            ssn.add_job_enqueueable(self._vote_enqueueable)
         if has("jobEnqueued"):
-            within.add_job_enqueued(self._has_entered)
+            ssn.add_job_enqueued(self._on_enqueued)
         if has("jobReady") or has("allocateFunc"):
-            within.add_job_ready(self._is_ready)
+            ssn.add_job_ready(self._is_ready)
         if has("allocateFunc"):
-            within.add_job_pipelined(
+            ssn.add_job_pipelined(
                 lambda job: (
                     extension_points.REJECT
                     if job.key in self._refused
@@ -117,9 +117,9 @@ class Plugin:
                 )
             )
         if has("allocateFunc") or has("deallocateFunc"):
-            within.add_event_handler(
-                self._placed if has("allocateFunc") else None,
-                self._taken_back if has("deallocateFunc") else None,
+            ssn.add_event_handler(
+                self._on_allocate if has("allocateFunc") else None,
+                self._on_deallocate if has("deallocateFunc") else None,
             )
 
     # Asking -----------------------------------------------------------------------------------
@@ -127,34 +127,36 @@ class Plugin:
     def _has(self, verb: str) -> bool:
         return bool(self._verbs[verb])
 
-    def _asked(self, verb: str, body: Any, form: type[_Given]) -> _Given | None:
+    def _call(self, verb: str, body: Any, form: type[_Given]) -> _Given | None:
         """The answer to one question, None if there is none."""
-        (answer,) = self._all_asked(verb, [body], form)
+        (answer,) = self._call_all(verb, [body], form)
         return answer
 
-    def _all_asked(
+    def _call_all(
         self, verb: str, bodies: Sequence[Any], form: type[_Given]
     ) -> list[_Given | None]:
         if self._trouble or self._is_over or not bodies:
             return [None] * len(bodies)
         url = f"{self._prefix}/{self._verbs[verb]}"
         questions = [
-            external_calls.Question(url, msgspec.json.encode(body), self._timeout_s)
+            external_calls.ExternalRequest(url, msgspec.json.encode(body), self._timeout_s)
             for body in bodies
         ]
         answers = self._within.outside.ask(questions)
         return [self._read(url, answer, form) for answer in answers]
 
-    def _read(self, url: str, answer: external_calls.Answer, form: type[_Given]) -> _Given | None:
+    def _read(
+        self, url: str, answer: external_calls.ExternalResponse, form: type[_Given]
+    ) -> _Given | None:
         problem = answer.error
-        if not problem and form is wire.Nothing:
+        if not problem and form is wire.EmptyReply:
             return form()
         if not problem:
             try:
                 return decoding.decode(msgspec.json.Decoder(form), answer.body)
             except msgspec.DecodeError as error:
                 problem = f"its answer cannot be read: {error}"
-        self._ask_again()
+        self._request_retry()
         if not self._trouble:
             self._trouble = f"{url}: {problem}"
             if self._within.outside.is_possible:
@@ -164,9 +166,9 @@ class Plugin:
                 )
         return None
 
-    def _ask_again(self) -> None:
+    def _request_retry(self) -> None:
         """Something was refused: another session asks again later."""
-        self._within.look_again(self._within.now + RETRY)
+        self._within.request_session_at(self._within.now + RETRY)
 
     def _is_managed(self, task: entities.Task) -> bool:
         if self._managed is None:
@@ -192,25 +194,25 @@ class Plugin:
         kind = (task.task_class, self._kind(task))
         if self._is_over and kind not in self._verdicts:
             return []
-        known = self._verdicts.setdefault(kind, _Verdicts(len(self._within.nodes)))
+        known = self._verdicts.setdefault(kind, _FilterCache(len(self._within.nodes)))
         if not self._is_over:
-            known.renew(self._within, task, self._judged)
+            known.renew(self._within, task, self._filter_results)
         return [
             extension_points.Check(reason, code, (known.said != number)[view.rows])
             for number, (reason, code) in enumerate(known.reasons)
         ]
 
-    def _judged(
+    def _filter_results(
         self, task: entities.Task, rows: Sequence[int]
     ) -> list[tuple[str, extension_points.Code] | None]:
         """Of each node why it does not take the task, None if it does."""
         asked = wire.task(self._within, task)
         bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
-        answers = self._all_asked("predicate", bodies, wire.Predicate)
+        answers = self._call_all("predicate", bodies, wire.Predicate)
         missing = None if self._is_ignorable else (self._failed(), extension_points.Code.ERROR)
-        found = [missing if answer is None else _judgement(answer) for answer in answers]
+        found = [missing if answer is None else _filter_status(answer) for answer in answers]
         if any(found):
-            self._ask_again()
+            self._request_retry()
         return found
 
     def _failed(self) -> str:
@@ -227,11 +229,11 @@ class Plugin:
             "task": wire.task(self._within, task),
             "nodes": [wire.node(self._within, int(row)) for row in rows],
         }
-        answer = self._asked("prioritize", body, wire.Scores)
+        answer = self._call("prioritize", body, wire.Scores)
         if answer is None or answer.error_message or not answer.node_score:
             return None
         told = [answer.node_score.get(nodes.names[row], 0.0) for row in rows]
-        cut = np.clip(np.array(told, np.float64), -MOST_SCORE, MOST_SCORE)
+        cut = np.clip(np.array(told, np.float64), -MAX_SCORE, MAX_SCORE)
         return np.rint(cut * extension_points.SCORE_UNIT).astype(np.int64)
 
     # Victims ----------------------------------------------------------------------------------
@@ -245,12 +247,12 @@ class Plugin:
             "evictor": wire.task(self._within, evictor),
             "evictees": [wire.task(self._within, each) for each in candidates],
         }
-        answer = self._asked(verb, body, wire.Choice)
+        answer = self._call(verb, body, wire.VictimSelection)
         if answer is None:
             return extension_points.Victims((), extension_points.REJECT)
         chosen = {victim.uid for victim in answer.victims or ()}
         if len(chosen) < len(candidates):
-            self._ask_again()
+            self._request_retry()
         return extension_points.Victims(
             [each for each in candidates if each.uid in chosen], _vote(answer.status)
         )
@@ -258,65 +260,65 @@ class Plugin:
     # Queues and jobs --------------------------------------------------------------------------
 
     def _is_overused(self, queue: entities.Queue) -> bool:
-        answer = self._asked("queueOverused", {"queue": wire.queue(queue)}, wire.Overused)
+        answer = self._call("queueOverused", {"queue": wire.queue(queue)}, wire.Overused)
         is_overused = not self._is_ignorable if answer is None else answer.overused
         if is_overused:
-            self._ask_again()
+            self._request_retry()
         return is_overused
 
-    def _may_enter(self, job: entities.Job) -> int:
-        answer = self._asked("jobEnqueueable", {"job": wire.job(self._within, job)}, wire.Vote)
+    def _vote_enqueueable(self, job: entities.Job) -> int:
+        answer = self._call("jobEnqueueable", {"job": wire.job(self._within, job)}, wire.Vote)
         if answer is not None:
             if _vote(answer.status) == extension_points.REJECT:
-                self._ask_again()
+                self._request_retry()
             return _vote(answer.status)
         if self._is_ignorable:
             return extension_points.PERMIT
-        self._within.tell_user(job, self._failed())
+        self._within.emit_event(job, self._failed())
         return extension_points.REJECT
 
-    def _has_entered(self, job: entities.Job) -> None:
-        self._asked("jobEnqueued", {"job": wire.job(self._within, job)}, wire.Nothing)
+    def _on_enqueued(self, job: entities.Job) -> None:
+        self._call("jobEnqueued", {"job": wire.job(self._within, job)}, wire.EmptyReply)
 
     def _is_ready(self, job: entities.Job) -> bool:
         if job.key in self._refused:
             return False
         if not self._has("jobReady"):
             return True
-        answer = self._asked("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
+        answer = self._call("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
         is_ready = self._is_ignorable if answer is None else answer.status
         if not is_ready:
-            self._ask_again()
+            self._request_retry()
         return is_ready
 
     # Placements -------------------------------------------------------------------------------
 
-    def _placed(self, tasks: Sequence[entities.Task]) -> None:
-        for task, answer in self._told("allocateFunc", tasks):
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
+        for task, answer in self._notify("allocateFunc", tasks):
             reason = self._failed() if answer is None else answer.error_message
             if reason and not self._is_ignorable:
                 self._refused[task.job] = reason
-                self._ask_again()
+                self._request_retry()
                 self._within.complaints.append(
                     f"plugin extender: {task.key} on {task.node} is not taken in: {reason}"
                 )
 
-    def _taken_back(self, tasks: Sequence[entities.Task]) -> None:
-        for task, answer in self._told("deallocateFunc", tasks):
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
+        for task, answer in self._notify("deallocateFunc", tasks):
             if answer is not None and answer.error_message:
                 self._within.complaints.append(
                     f"plugin extender: {task.key} is not taken back: {answer.error_message}"
                 )
 
-    def _told(
+    def _notify(
         self, verb: str, tasks: Sequence[entities.Task]
-    ) -> list[tuple[entities.Task, wire.Taken | None]]:
+    ) -> list[tuple[entities.Task, wire.EventStatus | None]]:
         managed = [task for task in tasks if self._is_managed(task)]
         bodies = [{"task": wire.task(self._within, task)} for task in managed]
-        return list(zip(managed, self._all_asked(verb, bodies, wire.Taken), strict=True))
+        return list(zip(managed, self._call_all(verb, bodies, wire.EventStatus), strict=True))
 
 
-class _Verdicts:
+class _FilterCache:
     """What was said of nodes for one kind of tasks: ``said`` has a number per row, of ``reasons``
     or -1 for nothing against it."""
 
@@ -327,14 +329,14 @@ class _Verdicts:
 
     def renew(
         self,
-        within: session.Session,
+        ssn: session.Session,
         task: entities.Task,
         judge: Callable[
             [entities.Task, Sequence[int]], list[tuple[str, extension_points.Code] | None]
         ],
     ) -> None:
         """Ask about nodes that changed since, of those that could ever take the task."""
-        nodes = within.nodes
+        nodes = ssn.nodes
         is_due = np.ones(len(nodes), np.bool_)
         if self._position >= 0:
             is_due[:] = False
@@ -342,13 +344,13 @@ class _Verdicts:
         self._position = len(nodes.touched)
         could = np.all(task.request[:, np.newaxis] <= nodes.allocatable, axis=0)
         rows = np.flatnonzero(is_due & could & nodes.labelled.usable).tolist()
-        for row, verdict in zip(rows, judge(task, rows), strict=True):
-            if verdict is not None and verdict not in self.reasons:
-                self.reasons.append(verdict)
-            self.said[row] = -1 if verdict is None else self.reasons.index(verdict)
+        for row, filter_result in zip(rows, judge(task, rows), strict=True):
+            if filter_result is not None and filter_result not in self.reasons:
+                self.reasons.append(filter_result)
+            self.said[row] = -1 if filter_result is None else self.reasons.index(filter_result)
 
 
-def _judgement(answer: wire.Predicate) -> tuple[str, extension_points.Code] | None:
+def _filter_status(answer: wire.Predicate) -> tuple[str, extension_points.Code] | None:
     if not answer.status:
         return None
     codes = {code.value: code for code in extension_points.Code}
@@ -374,7 +376,7 @@ def _timeout(given: configuration.Arguments) -> timedelta:
     if found > timedelta():
         return found
     given.refuse("extender.httpTimeout", text, "a time to wait such as 500ms", "1s")
-    return USUAL_TIMEOUT
+    return DEFAULT_TIMEOUT
 
 
 def _managed(given: configuration.Arguments) -> frozenset[str] | None:

@@ -34,10 +34,10 @@ STATUSES: Mapping[entities.Status, int] = {
 
 
 def resource(
-    within: session.Session, values: resource_vectors.Vector | resource_vectors.Sum
+    ssn: session.Session, values: resource_vectors.Vector | resource_vectors.Sum
 ) -> dict[str, Any]:
     """Amounts; our units are the field's."""
-    named = resource_vectors.named(within.resources, resource_vectors.bounded(values))
+    named = resource_vectors.named(ssn.resources, resource_vectors.bounded(values))
     cpu, memory = named.pop("cpu", 0), named.pop("memory", 0)
     return {
         "MilliCPU": cpu,
@@ -47,9 +47,9 @@ def resource(
     }
 
 
-def task(within: session.Session, told: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
+def task(ssn: session.Session, told: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
     """A task."""
-    request = resource(within, told.request)
+    request = resource(ssn, told.request)
     found: dict[str, Any] = {
         "UID": told.uid,
         "Job": told.job,
@@ -69,25 +69,24 @@ def task(within: session.Session, told: entities.Task, *, with_pod: bool = True)
     return {**found, "Pod": told.pod} if with_pod else found
 
 
-def node(within: session.Session, row: int) -> dict[str, Any]:
+def node(ssn: session.Session, row: int) -> dict[str, Any]:
     """A node as it is now in the session."""
-    table = within.nodes
+    table = ssn.nodes
     return {
         "Name": table.names[row],
         "Node": table.objects[row],
-        "Allocatable": resource(within, table.allocatable[:, row]),
-        "Idle": resource(within, table.idle[:, row]),
-        "Used": resource(within, table.used[:, row]),
-        "Releasing": resource(within, table.releasing[:, row]),
-        "Pipelined": resource(within, table.pipelined[:, row]),
+        "Allocatable": resource(ssn, table.allocatable[:, row]),
+        "Idle": resource(ssn, table.idle[:, row]),
+        "Used": resource(ssn, table.used[:, row]),
+        "Releasing": resource(ssn, table.releasing[:, row]),
+        "Pipelined": resource(ssn, table.pipelined[:, row]),
         "Tasks": {
-            key: task(within, lies, with_pod=False)
-            for key, lies in sorted(table.tasks[row].items())
+            key: task(ssn, lies, with_pod=False) for key, lies in sorted(table.tasks[row].items())
         },
     }
 
 
-def job(within: session.Session, told: entities.Job) -> dict[str, Any]:
+def job(ssn: session.Session, told: entities.Job) -> dict[str, Any]:
     """A job with its tasks."""
     return {
         "UID": told.key,
@@ -98,13 +97,13 @@ def job(within: session.Session, told: entities.Job) -> dict[str, Any]:
         "Priority": told.priority,
         "MinAvailable": told.min_available,
         "TaskMinAvailable": dict(told.task_min_available),
-        "Allocated": resource(within, told.allocated),
-        "TotalRequest": resource(within, told.total_request),
+        "Allocated": resource(ssn, told.allocated),
+        "TotalRequest": resource(ssn, told.total_request),
         "CreationTimestamp": told.created,
         "Preemptable": told.preemptable,
         "RevocableZone": told.revocable_zone,
         "Tasks": {
-            uid: task(within, told.tasks[uid])
+            uid: task(ssn, told.tasks[uid])
             for uid in sorted(told.tasks, key=lambda uid: (told.tasks[uid].key, uid))
         },
         "PodGroup": told.pod_group,
@@ -123,20 +122,20 @@ def queue(told: entities.Queue) -> dict[str, Any]:
     }
 
 
-def opened(within: session.Session) -> dict[str, Any]:
+def opened(ssn: session.Session) -> dict[str, Any]:
     """All that a session opens on."""
-    rows = {name: node(within, row) for row, name in enumerate(within.nodes.names)}
+    rows = {name: node(ssn, row) for row, name in enumerate(ssn.nodes.names)}
     return {
-        "Jobs": {key: job(within, within.jobs[key]) for key in sorted(within.jobs)},
+        "Jobs": {key: job(ssn, ssn.jobs[key]) for key in sorted(ssn.jobs)},
         "Nodes": rows,
-        "Queues": {name: queue(within.queues[name]) for name in sorted(within.queues)},
-        "NamespaceInfo": {name: {"Name": name} for name in sorted(within.cluster.namespace_labels)},
+        "Queues": {name: queue(ssn.queues[name]) for name in sorted(ssn.queues)},
+        "NamespaceInfo": {name: {"Name": name} for name in sorted(ssn.cluster.namespace_labels)},
         "RevocableNodes": {
             name: told
             for name, told in rows.items()
-            if within.nodes.objects[within.nodes.rows[name]].metadata.label(keys.REVOCABLE_ZONE)
+            if ssn.nodes.objects[ssn.nodes.rows[name]].metadata.label(keys.REVOCABLE_ZONE)
         },
-        "NodeList": list(within.nodes.names),
+        "NodeList": list(ssn.nodes.names),
     }
 
 
@@ -163,7 +162,7 @@ class Victim(msgspec.Struct):
     uid: str = msgspec.field(default="", name="UID")
 
 
-class Choice(msgspec.Struct):
+class VictimSelection(msgspec.Struct):
     """A vote, and who may go."""
 
     status: int = 0
@@ -188,11 +187,11 @@ class Overused(msgspec.Struct):
     overused: bool = False
 
 
-class Taken(msgspec.Struct, rename="camel"):
+class EventStatus(msgspec.Struct, rename="camel"):
     """Why a placement is not taken in, empty if it is."""
 
     error_message: str = ""
 
 
-class Nothing(msgspec.Struct):
+class EmptyReply(msgspec.Struct):
     """An answer of which nothing is read."""

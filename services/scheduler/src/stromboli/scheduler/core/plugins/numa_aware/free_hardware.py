@@ -14,7 +14,7 @@ import msgspec
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.numa import alignment, cpus, nodes, requests
-from stromboli.scheduler.core.numa.hardware import Room, Share
+from stromboli.scheduler.core.numa.hardware import AvailableHardware, Share
 from stromboli.shared import decoding, keys
 from stromboli.shared.api import core
 from stromboli.shared.formats import cpu_lists, units
@@ -23,24 +23,24 @@ _CPUS = msgspec.json.Decoder(dict[str, str])
 _DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
 
 
-class _Decided(msgspec.Struct, frozen=True):
+class _DecidedAllocation(msgspec.Struct, frozen=True):
     numa: dict[str, dict[str, Any]] = {}
 
 
-_DECIDED = msgspec.json.Decoder(_Decided)
+_DECIDED = msgspec.json.Decoder(_DecidedAllocation)
 _NEWLY_PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 
 
-class _Read(msgspec.Struct, frozen=True, eq=False):
+class _NodeHardware(msgspec.Struct, frozen=True, eq=False):
     """What is free on a node as these say, and of which resources that is not known."""
 
     report: nodes.NodeHardware
     pods: list[core.Pod]
-    room: Room
+    room: AvailableHardware
     uncertain: frozenset[str]
 
 
-Kept = dict[str, _Read]
+CachedHardware = dict[str, _NodeHardware]
 """Node -> what was read of it; it holds as long as the report and the pods there are the same."""
 
 
@@ -50,46 +50,46 @@ class FreeHardware:
 
     def __init__(
         self,
-        within: session.Session,
+        ssn: session.Session,
         reports: Mapping[int, nodes.NodeHardware],
-        kept: Kept | None = None,
+        kept: CachedHardware | None = None,
     ) -> None:
-        self._session = within
-        self._kept: Kept = {} if kept is None else kept
+        self._session = ssn
+        self._kept: CachedHardware = {} if kept is None else kept
         self.reports = reports
-        self._rooms: dict[int, Room] = {}
+        self._rooms: dict[int, AvailableHardware] = {}
         self._uncertain: dict[int, frozenset[str]] = {}
-        self._chosen: dict[str, tuple[int, alignment.Placed]] = {}
+        self._chosen: dict[str, tuple[int, alignment.PodShares]] = {}
         """Task -> where this session placed it, and its shares."""
         self._freed: dict[str, tuple[int, Share]] = {}
         """Task that was there and is to go -> what it has."""
         self.changed: list[int] = []
         """Rows, in the order in which what is free there changed."""
 
-    def room(self, row: int) -> Room:
+    def room(self, row: int) -> AvailableHardware:
         """What is free on a node, reserved CPUs included."""
         if row not in self._rooms:
             self._read(row)
         return self._rooms[row]
 
-    def asked(self, row: int, wanted: requests.Wants) -> alignment.Asked:
+    def asked(self, row: int, wanted: requests.HardwareRequest) -> alignment.PodRequest:
         """What of the wants the node keeps books of."""
         report, unknown = self.reports[row], self.uncertain(row)
 
-        def kept(need: alignment.Need) -> alignment.Need:
-            return alignment.Need(
+        def kept(need: alignment.ContainerRequest) -> alignment.ContainerRequest:
+            return alignment.ContainerRequest(
                 need.cpus if report.is_static else 0,
                 tuple(it for it in need.devices if it[0] in report.ids and it[0] not in unknown),
                 need.memory if report.hardware.memory else 0,
             )
 
-        return alignment.Asked(
+        return alignment.PodRequest(
             tuple(map(kept, wanted.asked.containers)),
             tuple(map(kept, wanted.asked.before)),
             report.by_pod,
         )
 
-    def put(self, task: entities.Task, row: int, found: alignment.Placed | None) -> None:
+    def put(self, task: entities.Task, row: int, found: alignment.PodShares | None) -> None:
         """The task was placed or promised this; or, being there already, it stays after all."""
         freed = self._freed.pop(task.uid, None)
         if freed is not None:
@@ -119,7 +119,7 @@ class FreeHardware:
             self._freed[task.uid] = (at, share)
             self._put(at, room.plus(share, self.reports[at].hardware))
 
-    def chosen(self, task: entities.Task) -> tuple[int, alignment.Placed] | None:
+    def chosen(self, task: entities.Task) -> tuple[int, alignment.PodShares] | None:
         """What this session chose for the task, and on which row."""
         return self._chosen.get(task.uid)
 
@@ -127,7 +127,7 @@ class FreeHardware:
         """It is placed now; else it was to be evicted and stays."""
         return task.status in _NEWLY_PLACED and task.uid not in self._freed
 
-    def _put(self, row: int, room: Room) -> None:
+    def _put(self, row: int, room: AvailableHardware) -> None:
         self._rooms[row] = room
         self.changed.append(row)
 
@@ -148,17 +148,17 @@ class FreeHardware:
             or len(known.pods) != len(pods)
             or not all(map(operator.is_, known.pods, pods))
         ):
-            known = self._kept[name] = _Read(report, pods, *self._left(report, tasks))
+            known = self._kept[name] = _NodeHardware(report, pods, *self._left(report, tasks))
         self._rooms[row], self._uncertain[row] = known.room, known.uncertain
 
     def _left(
         self, report: nodes.NodeHardware, tasks: Sequence[entities.Task]
-    ) -> tuple[Room, frozenset[str]]:
+    ) -> tuple[AvailableHardware, frozenset[str]]:
         room, unknown = report.free, set[str]()
         for task in tasks:
             if self._held(report, task) is not None:
                 continue
-            share = _meant(task.pod, report)
+            share = _decided_for(task.pod, report)
             if share:
                 room = room.less(share, report.hardware)
             told = {name for name, _ in share.devices}
@@ -173,14 +173,14 @@ class FreeHardware:
     def _share(self, row: int, task: entities.Task) -> Share:
         report = self.reports[row]
         held = self._held(report, task)
-        return _meant(task.pod, report) if held is None else held
+        return _decided_for(task.pod, report) if held is None else held
 
     def _held(self, report: nodes.NodeHardware, task: entities.Task) -> Share | None:
         found = report.held.get(task.pod.metadata.uid)
         return report.held.get(task.key) if found is None else found
 
 
-def _meant(pod: core.Pod, report: nodes.NodeHardware) -> Share:
+def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
     """What a bind of ours meant for a pod; of what cannot be read, nothing."""
     note = pod.metadata.annotation
     own: cpus.Cpus = cpus.NOTHING
@@ -196,8 +196,8 @@ def _meant(pod: core.Pod, report: nodes.NodeHardware) -> Share:
                 found = {places[name] for name in ids if name in places}
                 devices.setdefault(resource, set()).update(found)
         decided = decoding.decode(_DECIDED, note(keys.TOPOLOGY_DECISION) or "{}")
-        for cell, amounts in decided.numa.items() if report.hardware.memory else ():
-            memory[int(cell)] = units.amounts(amounts).get("memory", 0)
+        for numa_node, amounts in decided.numa.items() if report.hardware.memory else ():
+            memory[int(numa_node)] = units.amounts(amounts).get("memory", 0)
     except (ValueError, msgspec.DecodeError):
         pass
     return Share(
@@ -208,7 +208,7 @@ def _meant(pod: core.Pod, report: nodes.NodeHardware) -> Share:
 
 
 def annotations(
-    names: Sequence[str], found: alignment.Placed, report: nodes.NodeHardware
+    names: Sequence[str], found: alignment.PodShares, report: nodes.NodeHardware
 ) -> dict[str, str]:
     """What is to stand on a pod of these containers: their CPUs, their devices, and how much of all
     that on which NUMA node."""
@@ -230,25 +230,25 @@ def annotations(
     }
 
 
-def _by_cell(found: alignment.Placed, report: nodes.NodeHardware) -> dict[str, dict[str, str]]:
+def _by_cell(found: alignment.PodShares, report: nodes.NodeHardware) -> dict[str, dict[str, str]]:
     amounts: dict[int, dict[str, int]] = {}
 
-    def add(cell: int, resource: str, amount: int) -> None:
-        if amount and cell >= 0:
-            at = amounts.setdefault(cell, {})
+    def add(numa_node: int, resource: str, amount: int) -> None:
+        if amount and numa_node >= 0:
+            at = amounts.setdefault(numa_node, {})
             at[resource] = at.get(resource, 0) + amount
 
     for share in found.of_containers:
-        for cell, own in report.hardware.machine.cells.items():
-            add(cell, "cpu", len(own & share.cpus))
+        for numa_node, own in report.hardware.machine.numa_nodes.items():
+            add(numa_node, "cpu", len(own & share.cpus))
         for resource, places in share.devices:
             for place in places:
-                add(report.hardware.pools[resource].cells[place], resource, 1)
-        for cell, size in share.memory:
-            add(cell, "memory", size)
+                add(report.hardware.pools[resource].numa_nodes[place], resource, 1)
+        for numa_node, size in share.memory:
+            add(numa_node, "memory", size)
     return {
-        str(cell): {name: str(amount) for name, amount in sorted(given.items())}
-        for cell, given in sorted(amounts.items())
+        str(numa_node): {name: str(amount) for name, amount in sorted(given.items())}
+        for numa_node, given in sorted(amounts.items())
     }
 
 

@@ -20,7 +20,7 @@ from stromboli.scheduler.core.plugins.numa_aware import free_hardware
 
 NAME = "numa-aware"
 BEST = 100
-MOST_KNOWN = 100_000
+MAX_CACHED = 100_000
 """Answers kept from session to session, all kinds of wants together."""
 NO_REPORT = "node(s) had no report of their CPUs"
 NOT_STATIC = "node(s) had another CPU manager policy than static"
@@ -48,40 +48,40 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
         self._weight = self._arguments.integer("weight", 1)
-        self._wants: dict[str, requests.Wants | None] = {}
+        self._wants: dict[str, requests.HardwareRequest | None] = {}
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read what nodes report, and register."""
-        within.complaints.extend(self._arguments.complaints)
-        self._session = within
-        around = within.world.surroundings
-        reports_ = self._read(within)
-        kept: free_hardware.Kept = around.remembered(f"{NAME}: nodes", (), dict)
-        self._books = free_hardware.FreeHardware(within, reports_, kept)
-        for name in set(kept) - {within.nodes.names[row] for row in reports_}:
+        ssn.complaints.extend(self._arguments.complaints)
+        self._session = ssn
+        around = ssn.world.auxiliary
+        reports_ = self._read(ssn)
+        kept: free_hardware.CachedHardware = around.remembered(f"{NAME}: nodes", (), dict)
+        self._books = free_hardware.FreeHardware(ssn, reports_, kept)
+        for name in set(kept) - {ssn.nodes.names[row] for row in reports_}:
             del kept[name]
         self._known: _Known = around.remembered(f"{NAME}: answers", (), dict)
-        if sum(map(len, self._known.values())) > MOST_KNOWN:
+        if sum(map(len, self._known.values())) > MAX_CACHED:
             self._known.clear()
         self._resources = {name for it in self._books.reports.values() for name in it.ids}
-        self._answers: dict[requests.Wants, _Answers] = {}
-        within.add_distinction(self._of)
-        within.add_predicate(self._check, extension_points.Scope.GLOBAL)
+        self._answers: dict[requests.HardwareRequest, _Alignments] = {}
+        ssn.add_class_key(self._of)
+        ssn.add_predicate(self._check, extension_points.Scope.GLOBAL)
         if self._weight != 0:
-            within.add_node_order(self._score, extension_points.Scope.GLOBAL)
-        within.add_event_handler(self._put, self._take)
-        within.add_annotation(self._annotations)
+            ssn.add_node_order(self._score, extension_points.Scope.GLOBAL)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
+        ssn.add_annotation(self._annotations)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays: what was chosen stands on pods."""
 
-    def _read(self, within: session.Session) -> dict[int, nodes.NodeHardware]:
+    def _read(self, ssn: session.Session) -> dict[int, nodes.NodeHardware]:
         """By row; an agent's word counts before a Numatopology."""
         found: dict[int, nodes.NodeHardware] = {}
-        around, table = within.world.surroundings, within.nodes
-        told: list[tuple[str, nodes.Known]] = [
+        around, table = ssn.world.auxiliary, ssn.nodes
+        told: list[tuple[str, nodes.KnownHardware]] = [
             (each.metadata.name, around.machines.read(each))
-            for each in within.cluster.numa_topologies
+            for each in ssn.cluster.numa_topologies
             if each.metadata.name not in around.hardware
         ]
         for name, observed in sorted(around.hardware.items()):
@@ -92,7 +92,7 @@ class Plugin:
         for name, known in told:
             row = table.rows.get(name)
             if isinstance(known, str):
-                within.complaints.append(known)
+                ssn.complaints.append(known)
             elif row is not None:
                 found[row] = known
         around.machines.forget(but={*around.numa_topologies, *around.hardware})
@@ -100,21 +100,21 @@ class Plugin:
 
     # Asking ---------------------------------------------------------------------------------
 
-    def _of(self, task: entities.Task) -> requests.Wants | None:
+    def _of(self, task: entities.Task) -> requests.HardwareRequest | None:
         """What the task wants, if that makes a difference on any node."""
         if task.uid not in self._wants:
-            found = requests.of(task.pod)
+            found = requests.hardware_request(task.pod)
             self._wants[task.uid] = found if found is not None and self._matters(found) else None
         return self._wants[task.uid]
 
-    def _matters(self, wanted: requests.Wants) -> bool:
+    def _matters(self, wanted: requests.HardwareRequest) -> bool:
         return (
             bool(wanted.policy)
             or (wanted.has_cpus and bool(self._books.reports))
             or not self._resources.isdisjoint(wanted.devices)
         )
 
-    def _counts(self, wanted: requests.Wants, report: nodes.NodeHardware) -> bool:
+    def _counts(self, wanted: requests.HardwareRequest, report: nodes.NodeHardware) -> bool:
         """Whether the node has to be asked: its kubelet aligns, or there are devices to choose."""
         return _enforces(report) or not wanted.devices.isdisjoint(report.ids)
 
@@ -145,7 +145,7 @@ class Plugin:
         answers = None
         if wanted.policy:
             answers = self._refreshed(wanted, len(self._session.nodes))
-            counts = answers.cells[view.rows]
+            counts = answers.numa_nodes[view.rows]
             most = int(counts.max(initial=0))
             parts += BEST - (BEST * counts // most if most else np.zeros_like(counts))
         if reports.GPU in wanted.devices and reports.GPU in self._resources:
@@ -156,11 +156,11 @@ class Plugin:
         scores: extension_points.Scores = parts * self._weight * extension_points.SCORE_UNIT
         return scores
 
-    def _refreshed(self, wanted: requests.Wants, size: int) -> "_Answers":
+    def _refreshed(self, wanted: requests.HardwareRequest, size: int) -> "_Alignments":
         answers = self._answers.get(wanted)
         changed = self._books.changed
         if answers is None:
-            answers = self._answers[wanted] = _Answers(size)
+            answers = self._answers[wanted] = _Alignments(size)
             answers.position = len(changed)
             for row in range(size):
                 self._answer(answers, wanted, row)
@@ -169,7 +169,7 @@ class Plugin:
         answers.position = len(changed)
         return answers
 
-    def _answer(self, answers: "_Answers", wanted: requests.Wants, row: int) -> None:
+    def _answer(self, answers: "_Alignments", wanted: requests.HardwareRequest, row: int) -> None:
         report = self._books.reports.get(row)
         refused = _refusal(wanted, report)
         answers.put(row, (refused, 0, 0, 0))
@@ -187,41 +187,41 @@ class Plugin:
         )
         known = self._known.setdefault(wanted, {})
         if key not in known:
-            known[key] = self._worked_out(wanted, row)
+            known[key] = self._compute_alignment(wanted, row)
         answers.put(row, known[key])
 
-    def _worked_out(self, wanted: requests.Wants, row: int) -> "_Answer":
+    def _compute_alignment(self, wanted: requests.HardwareRequest, row: int) -> "_AlignmentResult":
         report = self._books.reports[row]
         found = self._placed(wanted, row)
         if isinstance(found, str):
             return _NUMBERS[found], 0, 0, 0
-        cells = report.hardware.machine.cells_of(found.all_cpus)
+        numa_nodes = report.hardware.machine.cells_of(found.all_cpus)
         some = {
             place for it in found.of_containers for place in dict(it.devices).get(reports.GPU, ())
         }
         if not some:
-            return 0, cells, 0, 0
+            return 0, numa_nodes, 0, 0
         free = self._books.room(row).places(reports.GPU)
-        worth = report.hardware.worth
+        worth = report.hardware.link_score
         links = worth(reports.GPU, some)
         harm = worth(reports.GPU, free) - worth(reports.GPU, free - some) - links
-        return 0, cells, links, harm
+        return 0, numa_nodes, links, harm
 
-    def _placed(self, wanted: requests.Wants, row: int) -> alignment.Placed | str:
+    def _placed(self, wanted: requests.HardwareRequest, row: int) -> alignment.PodShares | str:
         """What the task would get, or why nothing."""
         report, room = self._books.reports[row], self._books.room(row)
         asked = self._books.asked(row, wanted)
         free = room._replace(cpus=room.cpus - report.reserved)
         if wanted.policy and not free.cpus:
             return MISFIT
-        found = alignment.placed(report.hardware, free, asked, report.policy)
+        found = alignment.place_pod(report.hardware, free, asked, report.policy)
         if found is not None:
             return found
         return TOO_FEW if alignment.lacks_devices(report.hardware, free, asked) else MISFIT
 
     # Keeping --------------------------------------------------------------------------------
 
-    def _put(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """What tasks were placed or promised a place with is theirs."""
         for task in tasks:
             row = self._session.nodes.rows.get(task.node)
@@ -229,13 +229,13 @@ class Plugin:
             if row is None or report is None:
                 continue
             wanted = self._of(task)
-            found: alignment.Placed | None = None
+            found: alignment.PodShares | None = None
             if self._books.is_new(task) and wanted is not None and self._counts(wanted, report):
                 placed = self._placed(wanted, row)
                 found = None if isinstance(placed, str) else placed
             self._books.put(task, row, found)
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """They go."""
         for task in tasks:
             self._books.take(task)
@@ -245,15 +245,17 @@ class Plugin:
         if kept is None:
             return {}
         row, found = kept
-        return free_hardware.annotations(requests.names(task.pod), found, self._books.reports[row])
+        return free_hardware.annotations(
+            requests.container_names(task.pod), found, self._books.reports[row]
+        )
 
 
-_Answer = tuple[int, int, int, int]
+_AlignmentResult = tuple[int, int, int, int]
 """Number of the refusal, NUMA nodes of the CPUs, links of the GPUs, what the others lose."""
-_Known = dict[requests.Wants, dict[object, _Answer]]
+_Known = dict[requests.HardwareRequest, dict[object, _AlignmentResult]]
 
 
-class _Answers:
+class _Alignments:
     """For one kind of wants, by row: 0 or the number of the refusal; of what would be chosen, the
     NUMA nodes of its CPUs, how well its GPUs are linked, and how much the others would lose; true
     up to a position in the list of changed rows."""
@@ -261,13 +263,13 @@ class _Answers:
     def __init__(self, size: int) -> None:
         self.position = 0
         self.refused = np.zeros(size, np.int8)
-        self.cells = np.zeros(size, np.int64)
+        self.numa_nodes = np.zeros(size, np.int64)
         self.links = np.zeros(size, np.int64)
         self.harm = np.zeros(size, np.int64)
 
-    def put(self, row: int, answer: "_Answer") -> None:
+    def put(self, row: int, answer: "_AlignmentResult") -> None:
         """What is true of a row now."""
-        self.refused[row], self.cells[row], self.links[row], self.harm[row] = answer
+        self.refused[row], self.numa_nodes[row], self.links[row], self.harm[row] = answer
 
     def linked(self) -> extension_points.Scores:
         """0 to ``BEST`` by row."""
@@ -284,7 +286,7 @@ def _enforces(report: nodes.NodeHardware) -> bool:
     return report.policy != alignment.NONE and (report.is_static or bool(report.ids))
 
 
-def _refusal(wanted: requests.Wants, report: nodes.NodeHardware | None) -> int:
+def _refusal(wanted: requests.HardwareRequest, report: nodes.NodeHardware | None) -> int:
     """What of the kubelet's settings keeps a pod off that insists; 0 for nothing."""
     if not wanted.policy:
         return 0

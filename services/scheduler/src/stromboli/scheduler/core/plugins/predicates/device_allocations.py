@@ -7,7 +7,7 @@ from stromboli.shared.api import core, resource
 
 
 def allocation(
-    given: device_inventory.Given,
+    given: device_inventory.AllocatedDevices,
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
     node: str,
@@ -31,12 +31,12 @@ def allocation(
     )
 
 
-def _request(want: device_inventory.Want) -> str:
+def _request(want: device_inventory.DeviceSpec) -> str:
     return f"{want.name}/{want.alternative}" if want.alternative else want.name
 
 
 def _configurations(
-    given: device_inventory.Given,
+    given: device_inventory.AllocatedDevices,
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
 ) -> Iterator[resource.AllocatedConfiguration]:
@@ -55,7 +55,7 @@ def _configurations(
             )
 
 
-def _selector(given: device_inventory.Given, node: str) -> core.NodeSelector | None:
+def _selector(given: device_inventory.AllocatedDevices, node: str) -> core.NodeSelector | None:
     """Nodes that reach all the devices: one device of a node ties the claim to it."""
     wide = [device.place for _, device in given]
     if any(place is None for place in wide):

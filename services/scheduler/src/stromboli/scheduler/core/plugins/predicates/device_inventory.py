@@ -31,7 +31,7 @@ class Device(msgspec.Struct, frozen=True, eq=False):
     place: core.NodeSelector | None
 
 
-class Want(msgspec.Struct, frozen=True):
+class DeviceSpec(msgspec.Struct, frozen=True):
     """Devices under one name. ``count`` None: all that match and are on the node."""
 
     name: str
@@ -47,11 +47,11 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     """What one claim asks for: of each request the first alternative that can be had, with equal
     values of an attribute over some of them."""
 
-    requests: tuple[tuple[Want, ...], ...]
+    requests: tuple[tuple[DeviceSpec, ...], ...]
     constraints: tuple[resource.DeviceConstraint, ...] = ()
 
 
-Given: TypeAlias = tuple[tuple[Want, Device], ...]
+AllocatedDevices: TypeAlias = tuple[tuple[DeviceSpec, Device], ...]
 """What a node gives for one wish."""
 
 
@@ -94,7 +94,7 @@ class Inventory:
                 mask &= np.arange(len(mask)) == rows[device.number]
         return mask
 
-    def match(self, wishes: Sequence[DeviceRequest], row: int) -> list[Given] | None:
+    def match(self, wishes: Sequence[DeviceRequest], row: int) -> list[AllocatedDevices] | None:
         """Devices of a node for each of the wishes; None if it cannot give them all.
 
         Raises selectors.UnclearError where a selector cannot be told of one of the node's devices.
@@ -105,15 +105,17 @@ class Inventory:
             for accepted in self._restrictions(wishes, wants, there):
                 given = self._assign(wants, accepted, there)
                 if given is not None:
-                    rest = iter(given)
+                    finish_session = iter(given)
                     return [
-                        tuple(itertools.chain(*itertools.islice(rest, len(wish.requests))))
+                        tuple(
+                            itertools.chain(*itertools.islice(finish_session, len(wish.requests)))
+                        )
                         for wish in wishes
                     ]
         return None
 
     def _restrictions(
-        self, wishes: Sequence[DeviceRequest], wants: Sequence[Want], there: Sequence[Device]
+        self, wishes: Sequence[DeviceRequest], wants: Sequence[DeviceSpec], there: Sequence[Device]
     ) -> Iterator[list[set[int]]]:
         """For each way of fixing the attributes that must agree: which devices each want takes."""
         accepted = [self._matching(want, there) for want in wants]
@@ -136,14 +138,14 @@ class Inventory:
                     narrowed[place] &= numbers
             yield narrowed
 
-    def _matching(self, want: Want, there: Iterable[Device]) -> set[int]:
+    def _matching(self, want: DeviceSpec, there: Iterable[Device]) -> set[int]:
         matching, unclear = self._accepted_by(want)
         for device in there:
             if device.number in unclear:
-                raise device_selectors.UnclearError(unclear[device.number])
+                raise device_selectors.SelectorError(unclear[device.number])
         return matching
 
-    def _accepted_by(self, want: Want) -> tuple[set[int], dict[int, str]]:
+    def _accepted_by(self, want: DeviceSpec) -> tuple[set[int], dict[int, str]]:
         key = (want.class_name, want.expressions)
         known = self._accepted.get(key)
         if known is None:
@@ -154,15 +156,15 @@ class Inventory:
                 try:
                     if self._selectors.select(device.driver, device.facts, expressions):
                         known[0].add(device.number)
-                except device_selectors.UnclearError as error:
+                except device_selectors.SelectorError as error:
                     known[1][device.number] = str(error)
         return known
 
     def _assign(
-        self, wants: Sequence[Want], accepted: Sequence[set[int]], there: Sequence[Device]
-    ) -> list[list[tuple[Want, Device]]] | None:
+        self, wants: Sequence[DeviceSpec], accepted: Sequence[set[int]], there: Sequence[Device]
+    ) -> list[list[tuple[DeviceSpec, Device]]] | None:
         """Devices for each of the wants."""
-        given: list[list[tuple[Want, Device]]] = [[] for _ in wants]
+        given: list[list[tuple[DeviceSpec, Device]]] = [[] for _ in wants]
         places: list[int] = []
         free: list[list[int]] = []
         for place, (want, numbers) in enumerate(zip(wants, accepted, strict=True)):
@@ -207,7 +209,7 @@ class Inventory:
             self._wide.append((device, selected(self._table, place.node_selector)))
 
 
-def wish(claim: resource.ResourceClaim) -> DeviceRequest:
+def device_request(claim: resource.ResourceClaim) -> DeviceRequest:
     """What a claim asks for. Raises ValueError for what we cannot give."""
     devices = claim.spec.devices
     for constraint in devices.constraints:
@@ -217,22 +219,24 @@ def wish(claim: resource.ResourceClaim) -> DeviceRequest:
     for request in devices.requests:
         exactly = request.exactly
         if exactly is not None:
-            wants: tuple[Want, ...] = (_want(request.name, exactly, is_admin=exactly.admin_access),)
+            wants: tuple[DeviceSpec, ...] = (
+                _device_spec(request.name, exactly, is_admin=exactly.admin_access),
+            )
         else:
-            wants = tuple(_want(request.name, each) for each in request.first_available)
+            wants = tuple(_device_spec(request.name, each) for each in request.first_available)
         if not wants:
             raise ValueError(f"request {request.name} asks for no device")
         requests.append(wants)
     return DeviceRequest(tuple(requests), devices.constraints)
 
 
-def _want(
+def _device_spec(
     name: str, asked: resource.ExactRequest | resource.SubRequest, *, is_admin: bool = False
-) -> Want:
+) -> DeviceSpec:
     if asked.count < 0:
         raise ValueError(f"request {name}: a count of {asked.count}")
     takes_all = asked.allocation_mode == "All"
-    return Want(
+    return DeviceSpec(
         name,
         asked.device_class_name,
         cel_texts(asked.selectors),

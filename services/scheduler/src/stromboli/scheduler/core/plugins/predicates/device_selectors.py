@@ -18,7 +18,7 @@ _LITERAL = re.compile(r"""["']([A-Za-z0-9._/-]+)["']""")
 _ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-class UnclearError(ValueError):
+class SelectorError(ValueError):
     """A selector says neither yes nor no of a device."""
 
 
@@ -39,9 +39,11 @@ class Selectors:
                 program = self._programs[expression] = cel.compile(expression)
             answer = program.execute(_context(driver, device, expression))
         except _ERRORS as error:
-            raise UnclearError(f"selector {expression!r}: {error}") from None
+            raise SelectorError(f"selector {expression!r}: {error}") from None
         if not isinstance(answer, bool):
-            raise UnclearError(f"selector {expression!r}: it is {answer!r}, neither true nor false")
+            raise SelectorError(
+                f"selector {expression!r}: it is {answer!r}, neither true nor false"
+            )
         return answer
 
 

@@ -27,7 +27,7 @@ NOT_ENOUGH = "cannot allocate all claims"
 ELSEWHERE = "resourceclaim not available on the node"
 
 
-class _Held(msgspec.Struct, eq=False):
+class _ClaimState(msgspec.Struct, eq=False):
     """A claim with devices. ``users``: tasks that lie or are to lie on a node with it, of which
     ``first`` did when the session opened."""
 
@@ -35,21 +35,21 @@ class _Held(msgspec.Struct, eq=False):
     reached: extension_points.Mask
     users: set[str]
     first: frozenset[str] = frozenset()
-    given: device_inventory.Given | None = None
+    given: device_inventory.AllocatedDevices | None = None
     """What this session gave it."""
 
 
 class Devices:
     """Devices and claims of a session."""
 
-    def __init__(self, within: session.Session) -> None:
-        self._session = within
-        given = within.cluster
+    def __init__(self, ssn: session.Session) -> None:
+        self._session = ssn
+        given = ssn.cluster
         self._classes = {each.metadata.name: each for each in given.device_classes}
-        self._claims = device_claims.Claims(given)
-        self._unread = within.world.surroundings.unread["resource_claims"]
-        table = within.nodes
-        self._stock = within.world.surroundings.remembered(
+        self._claims = device_claims.ClaimIndex(given)
+        self._unread = ssn.world.auxiliary.unreadable["resource_claims"]
+        table = ssn.nodes
+        self._stock = ssn.world.auxiliary.remembered(
             "devices",
             (
                 given.resource_slices,
@@ -60,11 +60,11 @@ class Devices:
             lambda: device_inventory.Inventory(given.resource_slices, self._classes, table),
         )
         self._stock.taken = set()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _ClaimState] = {}
         for key, claim in sorted(self._claims.by_key.items()):
             if claim.status.allocation is not None:
                 self._held[key] = self._allocated(claim.status.allocation)
-        for task in within.world.census.claimants.values():
+        for task in ssn.world.pod_index.claimants.values():
             for claim in self._claims.of(task).claims:
                 if claim.metadata.key in self._held:
                     self._held[claim.metadata.key].users.add(task.uid)
@@ -96,7 +96,7 @@ class Devices:
                     return f"request {want.name}: device class {want.class_name} does not exist"
         return None
 
-    def tell(self, task: entities.Task) -> Hashable:
+    def class_key(self, task: entities.Task) -> Hashable:
         """What the answers hang on besides the task's class: its claims, as they are now."""
         if not task.pod.spec.resource_claims:
             return None
@@ -136,7 +136,7 @@ class Devices:
             before = 0 if view.added is None else int(view.added[at])
             try:
                 enough[at] = self._stock.match(wishes * (before + 1), row) is not None
-            except device_selectors.UnclearError as error:
+            except device_selectors.SelectorError as error:
                 unclear[at] = str(error)
         certain = np.ones(view.size, np.bool_)
         certain[list(unclear)] = False
@@ -147,17 +147,17 @@ class Devices:
             extension_points.Check(NOT_ENOUGH, extension_points.Code.UNSCHEDULABLE, enough),
         ]
 
-    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks were placed, or stay after all."""
         for task in tasks:
-            self.put(task)
+            self.allocate(task)
 
-    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks go."""
         for task in tasks:
-            self.take(task)
+            self.deallocate(task)
 
-    def put(self, task: entities.Task) -> None:
+    def allocate(self, task: entities.Task) -> None:
         """The task was placed, or stays after all: its claims have what they need there."""
         found = self._claims.of(task).claims
         if not found:
@@ -170,7 +170,7 @@ class Devices:
                     self._stock.taken.update(held.identities)
                 held.users.add(task.uid)
 
-    def take(self, task: entities.Task) -> None:
+    def deallocate(self, task: entities.Task) -> None:
         """The task goes: claims that nobody uses any more leave their devices to others."""
         for claim in self._claims.of(task).claims:
             held = self._held.get(claim.metadata.key)
@@ -203,7 +203,7 @@ class Devices:
     def _wish(self, claim: resource.ResourceClaim) -> device_inventory.DeviceRequest:
         found = self._wishes.get(claim.metadata.key)
         if found is None:
-            found = self._wishes[claim.metadata.key] = device_inventory.wish(claim)
+            found = self._wishes[claim.metadata.key] = device_inventory.device_request(claim)
         return found
 
     def _lacking(
@@ -223,11 +223,11 @@ class Devices:
         for claim, each in zip(lacking, given or (), strict=False):
             devices = [device for _, device in each]
             identities = tuple(device.identity for want, device in each if not want.is_admin)
-            self._held[claim.metadata.key] = _Held(
+            self._held[claim.metadata.key] = _ClaimState(
                 identities, self._stock.reached(devices), set(), given=each
             )
 
-    def _allocated(self, allocation: resource.Allocation) -> _Held:
+    def _allocated(self, allocation: resource.Allocation) -> _ClaimState:
         identities = tuple(
             (each.driver, each.pool, each.device)
             for each in allocation.devices.results
@@ -238,4 +238,4 @@ class Devices:
         table = self._session.nodes
         everywhere = np.ones(len(table), np.bool_)
         reached = everywhere if selector is None else device_inventory.selected(table, selector)
-        return _Held(identities, reached, set())
+        return _ClaimState(identities, reached, set())

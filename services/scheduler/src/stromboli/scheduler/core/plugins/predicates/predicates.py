@@ -29,53 +29,53 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register the checks that are on."""
-        static = _Static(within, self._is_on)
-        within.add_predicate(static.checks, extension_points.Scope.STATIC)
-        local = _Local(within, self._is_on("predicate.NodePortsEnable"))
-        within.add_predicate(local.checks, extension_points.Scope.LOCAL)
-        within.add_event_handler(local.put, local.take)
+        static = _Static(ssn, self._is_on)
+        ssn.add_predicate(static.checks, extension_points.Scope.STATIC)
+        local = _Local(ssn, self._is_on("predicate.NodePortsEnable"))
+        ssn.add_predicate(local.checks, extension_points.Scope.LOCAL)
+        ssn.add_event_handler(local.on_allocate, local.on_deallocate)
         if self._is_on("predicate.PodAffinityEnable"):
-            near = affinity.Affinity(within.board)
-            within.add_predicate(near.checks, extension_points.Scope.GLOBAL)
+            near = affinity.Affinity(ssn.affinity_index)
+            ssn.add_predicate(near.checks, extension_points.Scope.GLOBAL)
         if self._is_on("predicate.PodTopologySpreadEnable"):
-            even = spread.Spread(within.board, static.selected, static.tolerated)
-            within.add_predicate(even.checks, extension_points.Scope.GLOBAL)
+            even = spread.Spread(ssn.affinity_index, static.selected, static.tolerated)
+            ssn.add_predicate(even.checks, extension_points.Scope.GLOBAL)
         if self._is_on("predicate.VolumeBindingEnable"):
-            self._open_volumes(within)
-        if self._is_on("predicate.NodeVolumeLimitsEnable") and within.cluster.csi_nodes:
-            limits = volume_limits.Limits(within)
-            within.add_predicate(limits.checks, extension_points.Scope.GLOBAL)
-            within.add_event_handler(limits.put_all, limits.take_all)
-        if within.cluster.resource_claims or within.world.surroundings.unread["resource_claims"]:
-            self._open_devices(within)
+            self._open_volumes(ssn)
+        if self._is_on("predicate.NodeVolumeLimitsEnable") and ssn.cluster.csi_nodes:
+            limits = volume_limits.VolumeLimits(ssn)
+            ssn.add_predicate(limits.checks, extension_points.Scope.GLOBAL)
+            ssn.add_event_handler(limits.on_allocate, limits.on_deallocate)
+        if ssn.cluster.resource_claims or ssn.world.auxiliary.unreadable["resource_claims"]:
+            self._open_devices(ssn)
         else:
-            known = device_claims.Claims(within.cluster)
-            within.add_pre_predicate(lambda task: known.of(task).problem or None)
+            known = device_claims.ClaimIndex(ssn.cluster)
+            ssn.add_pre_predicate(lambda task: known.of(task).problem or None)
 
-    def _open_volumes(self, within: session.Session) -> None:
-        owned = volumes.Claims(within, with_zones=self._is_on("predicate.VolumeZoneEnable"))
-        within.add_pre_predicate(owned.missing)
-        if within.cluster.claims:
-            within.add_distinction(owned.tell)
-            within.add_predicate(owned.reachable, extension_points.Scope.STATIC)
-            within.add_predicate(owned.obtainable, extension_points.Scope.GLOBAL)
-            within.add_event_handler(owned.put_all, owned.take_all)
-            within.add_preparation(lambda task: list(owned.preparations(task)))
+    def _open_volumes(self, ssn: session.Session) -> None:
+        owned = volumes.Claims(ssn, with_zones=self._is_on("predicate.VolumeZoneEnable"))
+        ssn.add_pre_predicate(owned.missing)
+        if ssn.cluster.claims:
+            ssn.add_class_key(owned.class_key)
+            ssn.add_predicate(owned.reachable, extension_points.Scope.STATIC)
+            ssn.add_predicate(owned.obtainable, extension_points.Scope.GLOBAL)
+            ssn.add_event_handler(owned.on_allocate, owned.on_deallocate)
+            ssn.add_preparation(lambda task: list(owned.preparations(task)))
 
-    def _open_devices(self, within: session.Session) -> None:
+    def _open_devices(self, ssn: session.Session) -> None:
         """No argument turns it off: Volcano declares one and never reads it."""
-        owned = devices.Devices(within)
-        within.add_distinction(owned.tell)
-        within.add_pre_predicate(owned.missing)
-        within.add_predicate(owned.checks, owned.scope)
-        within.add_event_handler(owned.put_all, owned.take_all)
-        within.add_preparation(lambda task: list(owned.preparations(task)))
+        owned = devices.Devices(ssn)
+        ssn.add_class_key(owned.class_key)
+        ssn.add_pre_predicate(owned.missing)
+        ssn.add_predicate(owned.checks, owned.scope)
+        ssn.add_event_handler(owned.on_allocate, owned.on_deallocate)
+        ssn.add_preparation(lambda task: list(owned.preparations(task)))
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Pass on what was wrong with the arguments."""
-        within.complaints.extend(self._arguments.complaints)
+        ssn.complaints.extend(self._arguments.complaints)
 
     def _is_on(self, name: str) -> bool:
         return self._arguments.boolean(name, default=True)
@@ -84,8 +84,8 @@ class Plugin:
 class _Static:
     """Unschedulable, selector and affinity, taints."""
 
-    def __init__(self, within: session.Session, is_on: Callable[[str], bool]) -> None:
-        self._checks = within.nodes.checks
+    def __init__(self, ssn: session.Session, is_on: Callable[[str], bool]) -> None:
+        self._checks = ssn.nodes.checks
         self._off = {reason for reason, name in _SWITCHED.items() if not is_on(name)}
 
     def checks(
@@ -112,11 +112,11 @@ class _Static:
 class _Local:
     """Pod count and host ports. A task that the session evicts leaves at once."""
 
-    def __init__(self, within: session.Session, with_ports: bool) -> None:
-        self._nodes = within.nodes
-        self._pods = within.nodes.pods.copy()
-        known = within.world.census.ports
-        self._ports = ports.Ports(known, len(within.nodes)) if with_ports else None
+    def __init__(self, ssn: session.Session, with_ports: bool) -> None:
+        self._nodes = ssn.nodes
+        self._pods = ssn.nodes.pods.copy()
+        known = ssn.world.pod_index.ports
+        self._ports = ports.Ports(known, len(ssn.nodes)) if with_ports else None
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView
@@ -136,10 +136,10 @@ class _Local:
         if self._ports is not None:
             yield from self._ports.checks(task.task_class, view)
 
-    def put(self, tasks: Sequence[entities.Task]) -> None:
+    def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         self._count(tasks, 1)
 
-    def take(self, tasks: Sequence[entities.Task]) -> None:
+    def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         self._count(tasks, -1)
 
     def _count(self, tasks: Sequence[entities.Task], change: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import cluster_resources
+from stromboli.scheduler.core.cluster import auxiliary_objects
 from stromboli.scheduler.core.model import nodes, pod_terms
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
@@ -19,21 +19,21 @@ from stromboli.shared.formats import units
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _AVAILABLE = ("", "Available")
-MORE_THAN_ANY = 2**80
+UNREADABLE_SIZE = 2**80
 """What a claim asks for that nobody can read."""
 
 
-class Places(NamedTuple):
+class ClaimNodes(NamedTuple):
     """Nodes where claims can be had. ``roomy``: and where what must be made would find the room."""
 
     found: extension_points.Mask
-    roomy: extension_points.Mask
+    with_capacity: extension_points.Mask
 
 
-class Stock:
+class VolumeInventory:
     """What a session knows of volumes. ``taken``: those that it gave to claims."""
 
-    def __init__(self, around: cluster_resources.ClusterResources, table: nodes.Nodes) -> None:
+    def __init__(self, around: auxiliary_objects.AuxiliaryObjects, table: nodes.Nodes) -> None:
         self._around = around
         self._table = table
         self._by_class: dict[str, list[storage.PersistentVolume]] | None = None
@@ -48,10 +48,10 @@ class Stock:
         """Nodes of a volume; one that is gone is reached from nowhere."""
         return self._around.reach(volume, self._table)
 
-    def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> Places:
+    def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> ClaimNodes:
         """Nodes where each of the claims can be had at once. O(claims x volumes)."""
         found = np.ones(len(self._table), np.bool_)
-        roomy = found.copy()
+        with_capacity = found.copy()
         used: dict[str, extension_points.Mask] = {}
         for claim in _by_size(claims):
             open_ = np.ones(len(self._table), np.bool_)
@@ -65,10 +65,10 @@ class Stock:
                 open_ &= ~chosen
                 if not open_.any():
                     break
-            made = self._makeable(claim)
+            made = self._provisionable(claim)
             found &= ~open_ | made
-            roomy &= ~open_ | self._has_room(claim)
-        return Places(found, roomy)
+            with_capacity &= ~open_ | self._has_room(claim)
+        return ClaimNodes(found, with_capacity)
 
     def choose(
         self, claims: Sequence[storage.PersistentVolumeClaim], row: int
@@ -99,7 +99,7 @@ class Stock:
         ]
         yield from sorted(will_do, key=lambda each: each.spec.claim_ref is None)
 
-    def _makeable(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
+    def _provisionable(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
         """Nodes for which the claim's class makes volumes."""
         of = self._class(claim)
         if of is None or of.provisioner in ("", NO_PROVISIONER) or claim.spec.selector is not None:
@@ -125,7 +125,7 @@ class Stock:
         chosen = claim.metadata.annotation(keys.SELECTED_NODE)
         if of is None or driver is None or not driver.spec.storage_capacity or chosen:
             return np.ones(len(self._table), np.bool_)
-        size, roomy = _wanted(claim), np.zeros(len(self._table), np.bool_)
+        size, with_capacity = _wanted(claim), np.zeros(len(self._table), np.bool_)
         for left in self._around.listed("storage_capacities"):
             largest = (
                 left.capacity if left.maximum_volume_size is None else left.maximum_volume_size
@@ -134,8 +134,10 @@ class Stock:
                 meant = pod_terms.selector(left.node_topology, {})
                 if meant is not None:
                     labels = (each.metadata.labels or {} for each in self._table.objects)
-                    roomy |= np.fromiter(map(meant.matches, labels), np.bool_, len(roomy))
-        return roomy
+                    with_capacity |= np.fromiter(
+                        map(meant.matches, labels), np.bool_, len(with_capacity)
+                    )
+        return with_capacity
 
     def _one_of(self, names: Collection[str]) -> extension_points.Mask:
         return np.isin(np.array(self._table.names), list(names))
@@ -176,7 +178,7 @@ def _by_capacity(volume: storage.PersistentVolume) -> tuple[int, str]:
 
 
 def _wanted(claim: storage.PersistentVolumeClaim) -> int:
-    return _bytes((claim.spec.resources.requests or {}).get("storage"), unclear=MORE_THAN_ANY)
+    return _bytes((claim.spec.resources.requests or {}).get("storage"), unclear=UNREADABLE_SIZE)
 
 
 def _bytes(quantity: str | int | float | None, unclear: int = 0) -> int:

@@ -22,31 +22,31 @@ Attached = tuple[str, str]
 """Driver, volume."""
 
 
-class Limits:
+class VolumeLimits:
     """Volumes by node, as the session sees them."""
 
-    def __init__(self, within: session.Session) -> None:
-        around = within.world.surroundings
-        self._table = within.nodes
+    def __init__(self, ssn: session.Session) -> None:
+        around = ssn.world.auxiliary
+        self._table = ssn.nodes
         self._claims = around.claims
         self._volumes = around.volumes
         self._classes = around.storage_classes
         self._limits: dict[str, npt.NDArray[np.int64]] = {}
         for node in around.csi_nodes.values():
             for driver in node.spec.drivers:
-                row = within.nodes.rows.get(node.metadata.name)
+                row = ssn.nodes.rows.get(node.metadata.name)
                 if row is not None and driver.allocatable.count is not None:
                     self._of_driver(driver.name)[row] = driver.allocatable.count
-        unread = [
-            within.nodes.rows[each]
-            for each in around.unread["csi_nodes"]
-            if each in within.nodes.rows
+        unreadable = [
+            ssn.nodes.rows[each]
+            for each in around.unreadable["csi_nodes"]
+            if each in ssn.nodes.rows
         ]
         for limits in self._limits.values():
-            limits[unread] = 0  # Nobody knows.
+            limits[unreadable] = 0  # Nobody knows.
         self._users: dict[Attached, Counter[int]] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
-        self.put_all(tuple(within.world.census.claimants.values()) if self._limits else ())
+        self.on_allocate(tuple(ssn.world.pod_index.claimants.values()) if self._limits else ())
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView
@@ -68,12 +68,12 @@ class Limits:
             extension_points.Check(EXCEEDED, extension_points.Code.UNSCHEDULABLE, passed[view.rows])
         ]
 
-    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks were placed."""
         for task in tasks:
             self._count(task, 1)
 
-    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks go."""
         for task in tasks:
             self._count(task, -1)

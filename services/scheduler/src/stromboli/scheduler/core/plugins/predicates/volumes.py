@@ -29,7 +29,7 @@ _ZONES = (
 """Labels of volumes that nodes must have alike, each with its older name."""
 
 
-class _Chosen(msgspec.Struct, eq=False):
+class _ChosenVolume(msgspec.Struct, eq=False):
     """What a claim is to get: a volume, or one to be made for the node. ``users``: tasks."""
 
     volume: str
@@ -40,16 +40,16 @@ class _Chosen(msgspec.Struct, eq=False):
 class Claims:
     """The claims of a session's pods. ``with_zones``: volumes' zones count, too."""
 
-    def __init__(self, within: session.Session, *, with_zones: bool = True) -> None:
-        self._table = within.nodes
-        around = within.world.surroundings
+    def __init__(self, ssn: session.Session, *, with_zones: bool = True) -> None:
+        self._table = ssn.nodes
+        around = ssn.world.auxiliary
         self._claims = around.claims
-        self._unread = around.unread["claims"]
+        self._unread = around.unreadable["claims"]
         self._volumes = around.volumes
-        self._stock = volume_inventory.Stock(around, within.nodes)
+        self._stock = volume_inventory.VolumeInventory(around, ssn.nodes)
         self._zones = _ZONES if with_zones else ()
-        self._chosen: dict[str, _Chosen] = {}
-        self.put_all([task for _, task in sorted(within.world.census.claimants.items())])
+        self._chosen: dict[str, _ChosenVolume] = {}
+        self.on_allocate([task for _, task in sorted(ssn.world.pod_index.claimants.items())])
 
     def missing(self, task: entities.Task) -> str | None:
         """Why no node can help: a claim is not there, or should be bound by now."""
@@ -66,7 +66,7 @@ class Claims:
                 return "pod has unbound immediate PersistentVolumeClaims"
         return None
 
-    def tell(self, task: entities.Task) -> Hashable:
+    def class_key(self, task: entities.Task) -> Hashable:
         """What answers hang on besides the task's class: claims made for it alone."""
         return task.uid if task.task_class.has_own_claims else None
 
@@ -112,16 +112,16 @@ class Claims:
         return [
             extension_points.Check(NONE_FREE, extension_points.Code.UNRESOLVABLE, found[view.rows]),
             extension_points.Check(
-                NO_ROOM, extension_points.Code.UNRESOLVABLE, places.roomy[view.rows]
+                NO_ROOM, extension_points.Code.UNRESOLVABLE, places.with_capacity[view.rows]
             ),
         ]
 
-    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks were placed, or stay after all: their claims have what they need there."""
         for task in tasks:
-            self._follow(task)
+            self._refresh_claim(task)
 
-    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+    def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks go: what was chosen for claims that nobody uses any more is free again."""
         for task in tasks:
             for key in device_claims.volume_keys(task.pod):
@@ -145,7 +145,7 @@ class Claims:
         found = (self._claims.get(key) for key in device_claims.volume_keys(task.pod))
         return [claim for claim in found if claim is not None]
 
-    def _follow(self, task: entities.Task) -> None:
+    def _refresh_claim(self, task: entities.Task) -> None:
         row = self._table.rows.get(task.node)
         open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
         if row is None or not open_:
@@ -154,7 +154,7 @@ class Claims:
         for claim, volume in self._stock.choose(lacking, row):
             self._stock.taken.add(volume)
             reached = self._stock.reach(volume) if volume else np.arange(len(self._table)) == row
-            self._chosen[claim.metadata.key] = _Chosen(volume, reached, set())
+            self._chosen[claim.metadata.key] = _ChosenVolume(volume, reached, set())
         for claim in open_:
             self._chosen[claim.metadata.key].users.add(task.uid)
 

@@ -22,13 +22,13 @@ from stromboli.scheduler.core.config import configuration, durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins.queue_policy import fair_shares
-from stromboli.scheduler.core.queue_accounts import shares, waiting_time
+from stromboli.scheduler.core.queue_quota import deadlines, shares
 from stromboli.shared import keys
 
 NAME = "queue-policy"
 FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
 POLICIES = (FIFO, PRIORITY, FAIR_SHARE, SLA)
-PATIENCE = timedelta(minutes=1)
+MAX_STRICT_WAIT = timedelta(minutes=1)
 """How long a queue waits for the pods of its head to be made: seconds as a rule, and never for one
 whose pods cannot be made."""
 
@@ -38,20 +38,20 @@ DECAY_STEPS = 64
 T = TypeVar("T")
 
 
-class Rules(msgspec.Struct, frozen=True):
+class QueueRules(msgspec.Struct, frozen=True):
     """What holds in a queue. ``policy`` empty: what other plugins say."""
 
     policy: str = ""
-    terms: fair_shares.Terms = fair_shares.Terms()
+    fair_share: fair_shares.FairShareSettings = fair_shares.FairShareSettings()
     is_strict: bool = False
 
 
-class Memory(msgspec.Struct):
+class PluginState(msgspec.Struct):
     """For the next session. ``awaited``: queue -> uid of the head without its pods, and
     since when."""
 
-    used: fair_shares.Memory | None = None
-    awaited: dict[str, tuple[str, datetime]] = {}
+    used: fair_shares.UsageHistory | None = None
+    heads_without_pods: dict[str, tuple[str, datetime]] = {}
 
 
 class Plugin:
@@ -60,40 +60,42 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._options = options
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Read the queues' rules and register what they need. O(queues + jobs of queues with
         ``fair-share``)."""
-        self._session = within
-        self._memory = _recall(within.cluster.memory.get(NAME, ""))
+        self._session = ssn
+        self._memory = _decode_state(ssn.cluster.memory.get(NAME, ""))
         self._awaited: dict[str, tuple[str, datetime]] = {}
         self._first_awaited: dict[str, entities.Job] = {}
         self._demands = shares.Demands()
         self._levels: dict[str, float] = {}
-        default = _rules(_said_by(self._options.arguments), Rules(), f"plugin {NAME}", within)
+        default = _rules(
+            _default_annotations(self._options.arguments), QueueRules(), f"plugin {NAME}", ssn
+        )
         self._rules = {}
-        for name, queue in within.queues.items():
-            said = _said_by_queue(queue)
-            rules = _rules(said, default, f"Queue {name}", within) if said else default
+        for name, queue in ssn.queues.items():
+            said = _queue_annotations(queue)
+            rules = _rules(said, default, f"Queue {name}", ssn) if said else default
             strict = queue.object.spec.dequeue_strategy == FIFO
             if rules.policy or strict:
                 self._rules[name] = msgspec.structs.replace(rules, is_strict=strict)
-        self._books = self._opened_books()
+        self._owner_shares = self._open_owner_shares()
         if any(rules.policy for rules in self._rules.values()):
-            self._deadlines = waiting_time.Deadlines.configured(within)
-            within.add_job_order(self._compare)
-        if self._books:
-            within.add_job_moved(self._has_moved)
-            within.add_event_handler(self._take, self._give_back)
+            self._deadlines = deadlines.Deadlines.configured(ssn)
+            ssn.add_job_order(self._compare)
+        if self._owner_shares:
+            ssn.add_job_moved(self._share_has_changed)
+            ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         if any(rules.is_strict for rules in self._rules.values()):
-            within.add_job_blocked(self._keep_others)
+            ssn.add_job_blocked(self._hold_back_others)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Remember what owners used, and heads whose pods are still to be made."""
-        pages = {name: page for name, book in self._books.items() if (page := book.closed())}
-        used = fair_shares.Memory(within.now, pages) if pages else None
+        pages = {name: page for name, book in self._owner_shares.items() if (page := book.closed())}
+        used = fair_shares.UsageHistory(ssn.now, pages) if pages else None
         if used or self._awaited:
-            memory = msgspec.json.encode(Memory(used, self._awaited), order="deterministic")
-            within.remember[NAME] = memory.decode()
+            memory = msgspec.json.encode(PluginState(used, self._awaited), order="deterministic")
+            ssn.remember[NAME] = memory.decode()
 
     # Order ----------------------------------------------------------------------------------
 
@@ -119,12 +121,12 @@ class Plugin:
 
     # Fair share -----------------------------------------------------------------------------
 
-    def _opened_books(self) -> dict[str, fair_shares.Book]:
+    def _open_owner_shares(self) -> dict[str, fair_shares.OwnerShares]:
         used = self._memory.used
         pages = used.queues if used else {}
         passed = max(self._session.now - used.at, timedelta()) if used else timedelta()
         books = {
-            name: fair_shares.Book(self._session, rules.terms, pages.get(name), passed)
+            name: fair_shares.OwnerShares(self._session, rules.fair_share, pages.get(name), passed)
             for name, rules in self._rules.items()
             if rules.policy == FAIR_SHARE
         }
@@ -138,82 +140,84 @@ class Plugin:
         """As it was when last looked at: what keeps jobs in order must not change under it."""
         level = self._levels.get(job.key)
         if level is None:
-            level = self._levels[job.key] = self._books[job.queue].level(job)
+            level = self._levels[job.key] = self._owner_shares[job.queue].level(job)
         return level
 
-    def _has_moved(self, job: entities.Job) -> bool:
-        if job.queue not in self._books:
+    def _share_has_changed(self, job: entities.Job) -> bool:
+        if job.queue not in self._owner_shares:
             return False
         before = self._levels.get(job.key)
-        level = self._levels[job.key] = self._books[job.queue].level(job)
+        level = self._levels[job.key] = self._owner_shares[job.queue].level(job)
         return before is not None and level > before
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], len(tasks))
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], len(tasks))
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
-        self._charge(tasks[0], -len(tasks))
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
+        self._add_usage(tasks[0], -len(tasks))
 
-    def _charge(self, like: entities.Task, times: int) -> None:
+    def _add_usage(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
-        if job is not None and job.queue in self._books:
-            self._books[job.queue].charge(job, self._demands.of(like), times)
+        if job is not None and job.queue in self._owner_shares:
+            self._owner_shares[job.queue].charge(job, self._demands.of(like), times)
 
     # Strict queues --------------------------------------------------------------------------
 
-    def _keep_others(self, job: entities.Job) -> str:
+    def _hold_back_others(self, job: entities.Job) -> str:
         rules = self._rules.get(job.queue)
         if rules is None or not rules.is_strict:
             return ""
         is_short = not job.is_pending and self._session.job_valid(job) is not None
-        if is_short and not self._is_awaited(job):
+        if is_short and not self._pods_are_being_created(job):
             return ""
-        if rules.policy == FAIR_SHARE and rules.terms.remembers:
+        if rules.policy == FAIR_SHARE and rules.fair_share.uses_history:
             # What owners used decays, so that another may come to the front without an event.
-            step = max(rules.terms.half_life / DECAY_STEPS, timedelta(seconds=1))
-            self._session.look_again(self._session.now + step)
+            step = max(rules.fair_share.half_life / DECAY_STEPS, timedelta(seconds=1))
+            self._session.request_session_at(self._session.now + step)
         return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"
 
-    def _is_awaited(self, job: entities.Job) -> bool:
+    def _pods_are_being_created(self, job: entities.Job) -> bool:
         """Whether the pods of a job that has just passed the door are still being made."""
         if job.phase != "Inqueue":
             return False
-        before = self._memory.awaited.get(job.queue, ("", self._session.now))
+        before = self._memory.heads_without_pods.get(job.queue, ("", self._session.now))
         since = before[1] if before[0] == job.uid else self._session.now
         since = min(since, self._session.now)  # the clock may have been set back
         first = self._first_awaited.get(job.queue)
         if first is None or self._session.compare_jobs(job, first) < 0:
             self._first_awaited[job.queue] = job
             self._awaited[job.queue] = (job.uid, since)
-        return not self._session.reached(since + PATIENCE)
+        return not self._session.reached(since + MAX_STRICT_WAIT)
 
 
 def _compared(left: Any, right: Any) -> int:
     return int(left > right) - int(left < right)
 
 
-def _recall(text: str) -> Memory:
+def _decode_state(text: str) -> PluginState:
     try:
-        return msgspec.json.decode(text, type=Memory) if text else Memory()
+        return msgspec.json.decode(text, type=PluginState) if text else PluginState()
     except msgspec.DecodeError:
-        return Memory()
+        return PluginState()
 
 
 # Reading ------------------------------------------------------------------------------------
 
 
-def _said_by_queue(queue: entities.Queue) -> Mapping[str, str]:
+def _queue_annotations(queue: entities.Queue) -> Mapping[str, str]:
     wanted = (keys.QUEUE_POLICY, keys.SHARE_BY, keys.SHARE_WEIGHTS, keys.SHARE_HALF_LIFE)
     annotations = queue.object.metadata.annotations or {}
     return {key: annotations[key] for key in wanted if key in annotations}
 
 
-def _said_by(arguments: Mapping[str, Any]) -> Mapping[str, str]:
+def _default_annotations(arguments: Mapping[str, Any]) -> Mapping[str, str]:
     """The arguments as the annotations they are the defaults of."""
     return {f"{keys.PREFIX}{name}": str(value) for name, value in arguments.items()}
 
 
-def _rules(said: Mapping[str, str], default: Rules, where: str, within: session.Session) -> Rules:
+def _rules(
+    said: Mapping[str, str], default: QueueRules, where: str, ssn: session.Session
+) -> QueueRules:
     """The rules; what cannot be read is complained of, and the default holds instead."""
 
     def read(key: str, reader: Callable[[str], T], otherwise: T) -> T:
@@ -222,15 +226,15 @@ def _rules(said: Mapping[str, str], default: Rules, where: str, within: session.
         try:
             return reader(said[key])
         except ValueError as error:
-            within.complaints.append(f"{where}: {key}: {error}; the default is used")
+            ssn.complaints.append(f"{where}: {key}: {error}; the default is used")
             return otherwise
 
-    terms = fair_shares.Terms(
-        read(keys.SHARE_BY, _one_of(fair_shares.OWNERS), default.terms.by),
-        read(keys.SHARE_WEIGHTS, weights, default.terms.weights),
-        read(keys.SHARE_HALF_LIFE, durations.duration, default.terms.half_life),
+    fair_share = fair_shares.FairShareSettings(
+        read(keys.SHARE_BY, _one_of(fair_shares.OWNERS), default.fair_share.by),
+        read(keys.SHARE_WEIGHTS, weights, default.fair_share.weights),
+        read(keys.SHARE_HALF_LIFE, durations.duration, default.fair_share.half_life),
     )
-    return Rules(read(keys.QUEUE_POLICY, _one_of(POLICIES), default.policy), terms)
+    return QueueRules(read(keys.QUEUE_POLICY, _one_of(POLICIES), default.policy), fair_share)
 
 
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:

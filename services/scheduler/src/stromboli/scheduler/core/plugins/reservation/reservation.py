@@ -27,15 +27,15 @@ from stromboli.scheduler.core.framework import run_times, session
 from stromboli.scheduler.core.model import entities, node_views, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.plugins.reservation import start_estimate
-from stromboli.scheduler.core.queue_accounts import waiting_time
+from stromboli.scheduler.core.queue_quota import deadlines
 
 NAME = "reservation"
-MOST = 16
-PATIENCE = timedelta(minutes=1)
+MAX_RESERVATIONS = 16
+RESERVE_AFTER = timedelta(minutes=1)
 """How long room is kept for a job that may start but whose pods are still being made."""
 
 
-class Kept(msgspec.Struct):
+class ReservationRecord(msgspec.Struct):
     """What the next session is to know of a reservation. ``rows``: node -> amounts by name.
 
     ``uid``: of the PodGroup; another one of the same name has no part in it.
@@ -52,52 +52,52 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
-        self._most = self._arguments.integer("most", MOST)
+        self._most = self._arguments.integer("most", MAX_RESERVATIONS)
         self._holds = self._arguments.boolean("hold-without-start", default=False)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Register; plans are made when the first question comes."""
-        self._session = within
-        within.complaints.extend(self._arguments.complaints)
-        self._deadlines = waiting_time.Deadlines.configured(within)
-        self._run_times = run_times.RunTimes(within)
-        self._remembered = _recall(within.cluster.memory.get(NAME, ""))
-        self._plans: dict[str, start_estimate.Plan] = {}
+        self._session = ssn
+        ssn.complaints.extend(self._arguments.complaints)
+        self._deadlines = deadlines.Deadlines.configured(ssn)
+        self._run_times = run_times.RunTimes(ssn)
+        self._remembered = _decode_state(ssn.cluster.memory.get(NAME, ""))
+        self._plans: dict[str, start_estimate.Reservation] = {}
         self._heads: dict[str, entities.Job] = {}
         self._is_open = False
-        self._timetable: start_estimate.Timetable | None = None
+        self._timetable: start_estimate.EndTimes | None = None
         self._ended: dict[str, resource_vectors.Table] = {}
         self._changes = 0
         self._asked: dict[Hashable, tuple[Any, ...]] = {}
-        within.add_job_blocked(self._note_blocked)
-        within.add_job_enqueueable(self._vote)
-        within.add_distinction(self._kept_off)
-        within.add_predicate(self._check, extension_points.Scope.LOCAL)
-        within.add_event_handler(self._take, self._give_back)
+        ssn.add_job_blocked(self._note_blocked)
+        ssn.add_job_enqueueable(self._vote)
+        ssn.add_class_key(self._conflicting_reservations)
+        ssn.add_predicate(self._check, extension_points.Scope.LOCAL)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Tell owners when they start, and the next session who they are."""
-        self._reopen()
+        self._restore_reservations()
         kept = []
         for plan in self._plans.values():
-            job = within.jobs[plan.job]
-            if within.job_ready(job):
+            job = ssn.jobs[plan.job]
+            if ssn.job_ready(job):
                 continue
-            job.prospect = _prospect(plan)
+            job.start_estimate_text = _start_forecast(plan)
             if plan.start is not None:
-                within.look_again(plan.start)
-            names, resources = within.nodes.names, within.resources
+                ssn.request_session_at(plan.start)
+            names, resources = ssn.nodes.names, ssn.resources
             rows = {
                 names[row]: resource_vectors.named(resources, held)
                 for row, held in plan.rows.items()
             }
-            kept.append(Kept(plan.job, job.uid, plan.start, rows))
+            kept.append(ReservationRecord(plan.job, job.uid, plan.start, rows))
         if kept:
-            within.remember[NAME] = msgspec.json.encode(kept, order="deterministic").decode()
+            ssn.remember[NAME] = msgspec.json.encode(kept, order="deterministic").decode()
 
     # Owners ---------------------------------------------------------------------------------
 
-    def _reopen(self) -> None:
+    def _restore_reservations(self) -> None:
         """Plan anew for those who had reservations before: nobody gains by what another was told
         first, so all stand again before any is made better."""
         if self._is_open:
@@ -110,26 +110,26 @@ class Plugin:
             if job is not None and is_there and self._still_waits(job, kept):
                 waiting.append(job)
                 plan = self._restored(kept)
-                if plan is not None and self._holds_still(plan, self._demands(job)):
-                    self._put(plan)
+                if plan is not None and self._is_still_valid(plan, self._demands(job)):
+                    self._add_reservation(plan)
         for job in waiting:
-            better = self._kept_or_better(job, self._plans.pop(job.key, None))
+            better = self._earliest_reservation(job, self._plans.pop(job.key, None))
             if better is not None:
-                self._put(better)
+                self._add_reservation(better)
 
-    def _still_waits(self, job: entities.Job, kept: Kept) -> bool:
+    def _still_waits(self, job: entities.Job, kept: ReservationRecord) -> bool:
         if self._session.job_ready(job):
             return False
         if job.is_pending:
             return self._session.queues[job.queue].is_open
         if self._session.job_valid(job) is None:
             return True
-        is_late = kept.start is None or self._session.reached(kept.start + PATIENCE)
+        is_late = kept.start is None or self._session.reached(kept.start + RESERVE_AFTER)
         return job.phase == "Inqueue" and not is_late
 
     def _note_blocked(self, job: entities.Job) -> str:
         """A job in front cannot start: see whether it owns a reservation from now on."""
-        self._reopen()
+        self._restore_reservations()
         if not job.is_pending and self._session.job_valid(job) is not None:
             return ""
         is_head = self._is_head(job)
@@ -137,10 +137,10 @@ class Plugin:
             return ""
         before = self._plans.pop(job.key, None)
         self._note_change()
-        plan = None if job.is_refused_by_queue else self._kept_or_better(job, before)
+        plan = None if job.is_refused_by_queue else self._earliest_reservation(job, before)
         # What is idle now and yet was no use: the job waits for something else than nodes.
         if plan is not None and (plan.start != self._session.now or job.waiting):
-            self._put(plan)
+            self._add_reservation(plan)
         return ""
 
     def _is_head(self, job: entities.Job) -> bool:
@@ -159,7 +159,7 @@ class Plugin:
                 self._note_change()
         return True
 
-    def _put(self, plan: start_estimate.Plan) -> None:
+    def _add_reservation(self, plan: start_estimate.Reservation) -> None:
         if len(self._plans) < self._most and plan.rows:
             self._plans[plan.job] = plan
             self._note_change()
@@ -171,22 +171,22 @@ class Plugin:
 
     def _vote(self, job: entities.Job) -> int:
         """Room that is kept for a job lets it in, whatever waits inside for the same room."""
-        self._reopen()
+        self._restore_reservations()
         plan = self._plans.get(job.key)
         is_due = plan is not None and plan.start is not None and self._session.reached(plan.start)
         return extension_points.PERMIT if is_due else extension_points.ABSTAIN
 
     # Planning -------------------------------------------------------------------------------
 
-    def _kept_or_better(
-        self, job: entities.Job, before: start_estimate.Plan | None
-    ) -> start_estimate.Plan | None:
+    def _earliest_reservation(
+        self, job: entities.Job, before: start_estimate.Reservation | None
+    ) -> start_estimate.Reservation | None:
         """A plan as early as any; the one before if it still holds and none is earlier."""
         demands = self._demands(job)
         if not demands:
             return None
         found = self._plan(job, demands)
-        if before is None or not self._holds_still(before, demands):
+        if before is None or not self._is_still_valid(before, demands):
             return found
         if found is None or found.start is None or before.start is None:
             return found
@@ -194,7 +194,7 @@ class Plugin:
 
     def _plan(
         self, job: entities.Job, demands: Sequence[start_estimate.Demand]
-    ) -> start_estimate.Plan | None:
+    ) -> start_estimate.Reservation | None:
         table = self._times()
         now = self._session.now.timestamp()
         run_time, size = self._run_times.of_job(job), len(self._session.nodes)
@@ -206,38 +206,40 @@ class Plugin:
                 start_estimate.Demand(each.request, each.count, each.mask & mask)
                 for each in demands
             ]
-            return start_estimate.packed(self._room(job, time), usable, self._busiest_first())
+            return start_estimate.pack(
+                self._available_from(job, time), usable, self._busiest_first()
+            )
 
         times = [now, *(time for time in table.times() if time > now)]
         start = start_estimate.earliest(times, lambda time: places(time) is not None)
         if start is None:
-            return self._without_start(job, demands)
+            return self._reservation_without_start(job, demands)
         rows = places(start)
         assert rows is not None
-        return start_estimate.Plan(job.key, datetime.fromtimestamp(start, UTC), rows)
+        return start_estimate.Reservation(job.key, datetime.fromtimestamp(start, UTC), rows)
 
-    def _without_start(
+    def _reservation_without_start(
         self, job: entities.Job, demands: Sequence[start_estimate.Demand]
-    ) -> start_estimate.Plan | None:
+    ) -> start_estimate.Reservation | None:
         """Nodes where the job would fit if all that runs there ended, the emptiest first."""
         if not self._holds and not self._deadlines.is_over(job):
             return None
         table = self._session.nodes
         room = table.allocatable - self._reserved(job.key)
-        rows = start_estimate.packed(room, demands, self._busiest_first()[::-1])
-        return None if rows is None else start_estimate.Plan(job.key, None, rows)
+        rows = start_estimate.pack(room, demands, self._busiest_first()[::-1])
+        return None if rows is None else start_estimate.Reservation(job.key, None, rows)
 
-    def _holds_still(
-        self, plan: start_estimate.Plan, demands: Sequence[start_estimate.Demand]
+    def _is_still_valid(
+        self, plan: start_estimate.Reservation, demands: Sequence[start_estimate.Demand]
     ) -> bool:
-        parts = [resource_vectors.times(each.request, each.count) for each in demands]
-        needed = resource_vectors.summed(parts, len(self._session.nodes.idle))
+        parts = [resource_vectors.multiplied(each.request, each.count) for each in demands]
+        needed = resource_vectors.sum_of(parts, len(self._session.nodes.idle))
         if plan.start is None or not np.array_equal(plan.need, needed):
             return False
-        room = self._room(self._session.jobs[plan.job], plan.start.timestamp())
+        room = self._available_from(self._session.jobs[plan.job], plan.start.timestamp())
         return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
 
-    def _room(self, job: entities.Job, time: float) -> resource_vectors.Table:
+    def _available_from(self, job: entities.Job, time: float) -> resource_vectors.Table:
         """What the job may count on from a time on, and never grows less: its own promises are its
         own, and others that start later find theirs then. O(reservations x nodes)."""
         others = [plan for plan in self._plans.values() if plan.job != job.key]
@@ -273,7 +275,7 @@ class Plugin:
     def _demands(self, job: entities.Job) -> list[start_estimate.Demand]:
         """What the job lacks of its minimum, equal tasks together."""
         if not job.tasks:
-            return self._demands_at_the_door(job)
+            return self._demands_of_pending_phase(job)
         lacking = job.min_available - job.ready
         wanting = job.with_status(entities.Status.PIPELINED, entities.Status.PENDING)
         tasks = [task for task in wanting if not task.is_gated and not task.is_best_effort]
@@ -282,12 +284,12 @@ class Plugin:
             counts.setdefault(task.task_class, []).append(task)
         return [
             start_estimate.Demand(
-                same[0].request, len(same), self._session.finder.verdict(same[0]).resolvable
+                same[0].request, len(same), self._session.finder.filter_result(same[0]).resolvable
             )
             for same in counts.values()
         ]
 
-    def _demands_at_the_door(self, job: entities.Job) -> list[start_estimate.Demand]:
+    def _demands_of_pending_phase(self, job: entities.Job) -> list[start_estimate.Demand]:
         """Pods that are still to be made are taken to be equal parts of ``minResources``."""
         if job.min_request is None or job.min_available < 1:
             return []
@@ -300,10 +302,10 @@ class Plugin:
 
     # Keeping others off -------------------------------------------------------------------------
 
-    def _kept_off(self, task: entities.Task) -> tuple[Any, ...]:
+    def _conflicting_reservations(self, task: entities.Task) -> tuple[Any, ...]:
         """The reservations that the task would outlast, and all as they are now: two tasks with
         equal ones find the same nodes open."""
-        self._reopen()
+        self._restore_reservations()
         if not self._plans:
             return ()
         # A job that has begun keeps nobody off any more.
@@ -318,13 +320,13 @@ class Plugin:
     def _has_begun(self, key: str) -> bool:
         return self._session.job_ready(self._session.jobs[key])
 
-    def _binds(self, plan: start_estimate.Plan, task: entities.Task) -> bool:
-        if task.job == plan.job or self._goes_before(task.job, plan.job):
+    def _binds(self, plan: start_estimate.Reservation, task: entities.Task) -> bool:
+        if task.job == plan.job or self._is_ordered_before(task.job, plan.job):
             return False
         run_time = self._run_times.of(task)
         return run_time is None or plan.start is None or self._session.now + run_time > plan.start
 
-    def _goes_before(self, key: str, owner: str) -> bool:
+    def _is_ordered_before(self, key: str, owner: str) -> bool:
         """Whether the job stands in front of the owner in the owner's queue."""
         left, right = self._session.jobs.get(key), self._session.jobs[owner]
         return (
@@ -336,27 +338,29 @@ class Plugin:
     def _check(
         self, task: entities.Task, view: node_views.NodeView
     ) -> Sequence[extension_points.Check]:
-        kept_off = self._kept_off(task)
+        kept_off = self._conflicting_reservations(task)
         checks = []
         for key in kept_off[2] if kept_off else ():
             plan = self._plans[key]
             passed = self._leaves_enough(task, plan, view)
-            reason = f"kept for {key}, which {_prospect(plan)}"
+            reason = f"kept for {key}, which {_start_forecast(plan)}"
             checks.append(
                 extension_points.Check(reason, extension_points.Code.UNSCHEDULABLE, passed)
             )
         return checks
 
     def _leaves_enough(
-        self, task: entities.Task, plan: start_estimate.Plan, view: node_views.NodeView
+        self, task: entities.Task, plan: start_estimate.Reservation, view: node_views.NodeView
     ) -> extension_points.Mask:
         """Nodes that hold the task and, when the plan starts, what is reserved by then."""
-        held = self._held_at(plan, task.job)[:, view.rows]
+        held = self._reserved_at(plan, task.job)[:, view.rows]
         room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
         is_free: extension_points.Mask = ~np.any(held > 0, axis=0)
-        return resource_vectors.covered(task.request, room) | is_free
+        return resource_vectors.fits(task.request, room) | is_free
 
-    def _held_at(self, plan: start_estimate.Plan, besides: str) -> resource_vectors.Table:
+    def _reserved_at(
+        self, plan: start_estimate.Reservation, besides: str
+    ) -> resource_vectors.Table:
         """What is reserved by the time the plan starts."""
         total = np.zeros_like(self._session.nodes.idle)
         for other in self._plans.values():
@@ -366,56 +370,56 @@ class Plugin:
                     total[:, row] += held
         return total
 
-    def _ended_at(self, plan: start_estimate.Plan) -> resource_vectors.Table:
+    def _ended_at(self, plan: start_estimate.Reservation) -> resource_vectors.Table:
         if plan.start is None:
             return np.zeros_like(self._session.nodes.idle)
         if plan.job not in self._ended:
             self._ended[plan.job] = self._times().ended_by(plan.start.timestamp())
         return self._ended[plan.job]
 
-    def _times(self) -> start_estimate.Timetable:
+    def _times(self) -> start_estimate.EndTimes:
         if self._timetable is None:
-            self._timetable = start_estimate.Timetable(self._session, self._run_times)
+            self._timetable = start_estimate.EndTimes(self._session, self._run_times)
         return self._timetable
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         if self._timetable is not None:
             self._timetable.add(tasks)
             self._ended.clear()
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         if self._timetable is not None:
             self._timetable.remove(tasks)
             self._ended.clear()
 
     # Memory -----------------------------------------------------------------------------------
 
-    def _restored(self, kept: Kept) -> start_estimate.Plan | None:
+    def _restored(self, kept: ReservationRecord) -> start_estimate.Reservation | None:
         """The plan, if all its nodes and resources are still there."""
         rows, known = self._session.nodes.rows, self._session.resources
         if not kept.rows.keys() <= rows.keys():
             return None
         if any(known.known(name) is None for held in kept.rows.values() for name in held):
             return None
-        return start_estimate.Plan(
+        return start_estimate.Reservation(
             kept.job,
             kept.start,
             {rows[name]: resource_vectors.vector(known, held) for name, held in kept.rows.items()},
         )
 
 
-def _by_start(kept: Kept) -> tuple[bool, datetime]:
+def _by_start(kept: ReservationRecord) -> tuple[bool, datetime]:
     return kept.start is None, kept.start or datetime.max.replace(tzinfo=UTC)
 
 
-def _recall(text: str) -> Sequence[Kept]:
+def _decode_state(text: str) -> Sequence[ReservationRecord]:
     try:
-        return msgspec.json.decode(text, type=list[Kept]) if text else []
+        return msgspec.json.decode(text, type=list[ReservationRecord]) if text else []
     except msgspec.DecodeError:
         return []
 
 
-def _prospect(plan: start_estimate.Plan) -> str:
+def _start_forecast(plan: start_estimate.Reservation) -> str:
     if plan.start is None:
         return "starts once its nodes are free"
     return f"starts by {plan.start.astimezone(UTC).isoformat(timespec='seconds')}"
@@ -427,11 +431,11 @@ def _needed_first(job: entities.Job, tasks: Sequence[entities.Task]) -> list[ent
         role: least - sum(t.role == role and t.status in entities.READY for t in job.tasks.values())
         for role, least in job.task_min_available.items()
     }
-    first, rest = [], []
+    first, finish_session = [], []
     for task in tasks:
         if left.get(task.role, 0) > 0:
             left[task.role] -= 1
             first.append(task)
         else:
-            rest.append(task)
-    return [*first, *rest]
+            finish_session.append(task)
+    return [*first, *finish_session]

@@ -24,7 +24,7 @@ class Demand(msgspec.Struct, frozen=True, eq=False):
     mask: extension_points.Mask
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class Reservation(msgspec.Struct, frozen=True, eq=False):
     """A gang's place in time. ``start`` None: nobody knows. ``rows``: what it will use, by node."""
 
     job: str
@@ -35,19 +35,19 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     def need(self) -> resource_vectors.Sum:
         """All that it will use; there is at least one row."""
         held = list(self.rows.values())
-        return resource_vectors.summed(held, len(held[0]))
+        return resource_vectors.sum_of(held, len(held[0]))
 
 
-class Timetable:
+class EndTimes:
     """When placed tasks of which that is known will end. O(those tasks) to make and to ask after a
     change; follow placements with ``add`` and ``remove``."""
 
-    def __init__(self, within: session.Session, known: run_times.RunTimes) -> None:
-        self._session = within
+    def __init__(self, ssn: session.Session, known: run_times.RunTimes) -> None:
+        self._session = ssn
         self._run_times = known
         self._ends: dict[str, tuple[float, int, resource_vectors.Vector]] = {}
         self._sorted: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        for job in within.jobs.values():
+        for job in ssn.jobs.values():
             if known.is_known(job):
                 self.add(job.with_status(*entities.ALLOCATED, entities.Status.PIPELINED))
 
@@ -91,7 +91,7 @@ class Timetable:
         return self._sorted
 
 
-def packed(
+def pack(
     room: resource_vectors.Table, demands: Sequence[Demand], order: Sequence[int]
 ) -> dict[int, resource_vectors.Vector] | None:
     """Places for all demands in the room (resources x nodes), nodes tried in this order; None if

@@ -21,7 +21,7 @@ _SELF_ANTI, _AFFINE, _SELF_AFFINE, _ANTI = 4, 3, 2, 1
 """What constrains a task how much: it counts by the most of it."""
 
 
-class WishesError(ValueError):
+class AffinityError(ValueError):
     """What a job says of its tasks makes no sense; the message says what."""
 
 
@@ -29,37 +29,42 @@ class TaskAffinity(msgspec.Struct, frozen=True):
     """``near`` and ``away``: task -> tasks; itself among them for its own replicas. ``priority``:
     task -> how much it is constrained. ``rank``: task -> the higher, the sooner."""
 
-    near: Mapping[str, frozenset[str]]
-    away: Mapping[str, frozenset[str]]
+    affine: Mapping[str, frozenset[str]]
+    anti_affine: Mapping[str, frozenset[str]]
     priority: Mapping[str, int]
     rank: Mapping[str, int]
 
     def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
         """How many of the others the task likes to be with, less those it shuns."""
-        near = () if only_away else self.near.get(task, ())
-        away = self.away.get(task, ())
-        return sum(others.get(name, 0) for name in near) - sum(others.get(name, 0) for name in away)
+        affine = () if only_away else self.affine.get(task, ())
+        anti_affine = self.anti_affine.get(task, ())
+        return sum(others.get(name, 0) for name in affine) - sum(
+            others.get(name, 0) for name in anti_affine
+        )
 
 
-def wishes(annotations: Mapping[str, str], known: Iterable[str]) -> TaskAffinity | None:
+def task_affinity(annotations: Mapping[str, str], known: Iterable[str]) -> TaskAffinity | None:
     """What a PodGroup says of its tasks, None for nothing. ``known``: the names of its tasks.
 
     Raises WishesError for a name that is not known or stands twice in one list.
     """
     names = frozenset(known)
-    near = _groups(annotations, AFFINITY, names)
-    away = _groups(annotations, ANTI_AFFINITY, names)
+    affine = _groups(annotations, AFFINITY, names)
+    anti_affine = _groups(annotations, ANTI_AFFINITY, names)
     order = _names(annotations.get(ORDER, ""), ORDER, names)
-    if not (near or away or order):
+    if not (affine or anti_affine or order):
         return None
     priority: dict[str, int] = {}
-    for groups, alone, together in ((near, _SELF_AFFINE, _AFFINE), (away, _SELF_ANTI, _ANTI)):
+    for groups, alone, together in (
+        (affine, _SELF_AFFINE, _AFFINE),
+        (anti_affine, _SELF_ANTI, _ANTI),
+    ):
         for group in groups:
             for name in group:
                 most = alone if len(group) == 1 else together
                 priority[name] = max(priority.get(name, 0), most)
     rank = {name: len(order) - at for at, name in enumerate(order)}
-    return TaskAffinity(_related(near), _related(away), priority, rank)
+    return TaskAffinity(_related(affine), _related(anti_affine), priority, rank)
 
 
 def _groups(annotations: Mapping[str, str], key: str, known: frozenset[str]) -> list[list[str]]:
@@ -71,9 +76,9 @@ def _names(text: str, key: str, known: frozenset[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name, count in Counter(names).items():
         if name not in known:
-            raise WishesError(f"{key}: it has no task {name!r} ({', '.join(sorted(known))})")
+            raise AffinityError(f"{key}: it has no task {name!r} ({', '.join(sorted(known))})")
         if count > 1:
-            raise WishesError(f"{key}: {name!r} stands twice in one list")
+            raise AffinityError(f"{key}: {name!r} stands twice in one list")
     return names
 
 
@@ -96,20 +101,20 @@ class Bucket(msgspec.Struct, eq=False):
     bound: Counter[str] = msgspec.field(default_factory=Counter)
     names: Counter[str] = msgspec.field(default_factory=Counter)
 
-    def leave(self, task: entities.Task, node: str) -> None:
+    def place(self, task: entities.Task, node: str) -> None:
         """The task has its place."""
         del self.waiting[task.uid]
         self.request = self.request - task.request
         self.bound[node] += 1
 
-    def enter(self, task: entities.Task, node: str) -> None:
+    def unplace(self, task: entities.Task, node: str) -> None:
         """It has lost it."""
         self.waiting[task.uid] = task
         self.request = self.request + task.request
         self.bound[node] -= 1
 
 
-class Arrangement:
+class JobBuckets:
     """A job's tasks in buckets. ``of``: task uid -> bucket. ``largest``: tasks in the largest one.
     ``on``: node -> names of the job's tasks there, wherever they belong."""
 
@@ -129,13 +134,13 @@ class Arrangement:
         for task in job.with_status(*_PLACED):
             self.on.setdefault(task.node, Counter())[task.role] += 1
         for task in sorted(job.tasks.values(), key=self._order):
-            if task.role not in wanted.near and task.role not in wanted.away:
+            if task.role not in wanted.affine and task.role not in wanted.anti_affine:
                 continue
             if task.status in _PLACED:
                 bucket = by_node.get(task.node) or by_node.setdefault(task.node, self._new())
                 bucket.bound[task.node] += 1
             elif task.status is entities.Status.PENDING:
-                bucket = self._fitting(task)
+                bucket = self._best_bucket(task)
                 bucket.waiting[task.uid] = task
                 bucket.request = bucket.request + task.request
             else:
@@ -148,20 +153,20 @@ class Arrangement:
     def rank(self, task: entities.Task) -> tuple[int, int, int, int, int]:
         """Sorts the job's tasks: those of buckets first, the largest rest first."""
         bucket = self.of.get(task.uid)
-        order, priority = self._merits(task)
+        order, priority = self._sort_key(task)
         if bucket is None:
             return (1, 0, 0, -order, -priority)
         return (0, -len(bucket.waiting), bucket.index, -order, -priority)
 
     def _order(self, task: entities.Task) -> tuple[bool, str, int, int, str]:
         is_placed = task.status in _PLACED
-        order, priority = self._merits(task)
+        order, priority = self._sort_key(task)
         return (not is_placed, task.node if is_placed else "", -order, -priority, task.name)
 
-    def _merits(self, task: entities.Task) -> tuple[int, int]:
+    def _sort_key(self, task: entities.Task) -> tuple[int, int]:
         return self.wishes.rank.get(task.role, 0), self.wishes.priority.get(task.role, 0)
 
-    def _fitting(self, task: entities.Task) -> Bucket:
+    def _best_bucket(self, task: entities.Task) -> Bucket:
         """The bucket whose company the task likes best, of equals the one that asks for least; a
         new one if all have what it shuns."""
         liked = [(self.wishes.affinity(task.role, each.names), each) for each in self.buckets]

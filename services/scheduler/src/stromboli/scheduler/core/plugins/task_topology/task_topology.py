@@ -25,35 +25,35 @@ class Plugin:
         self._arguments = options.typed()
         self._weight = self._arguments.integer("task-topology.weight", 1)
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Put the tasks of jobs that wait into buckets, and register if any asks for it."""
-        within.complaints.extend(self._arguments.complaints)
-        self._session = within
-        self._jobs: dict[str, buckets.Arrangement] = {}
-        for job in within.waiting_jobs():
+        ssn.complaints.extend(self._arguments.complaints)
+        self._session = ssn
+        self._jobs: dict[str, buckets.JobBuckets] = {}
+        for job in ssn.waiting_jobs():
             if job.unplaced:
-                self._arrange(job)
+                self._bucket_tasks(job)
         if not self._jobs:
             return
-        within.add_distinction(self._bucket_of)
-        within.add_task_order(self._compare, self._key)
-        within.add_event_handler(self._take, self._give_back)
+        ssn.add_class_key(self._bucket_of)
+        ssn.add_task_order(self._compare, self._key)
+        ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         if self._weight != 0:
-            within.add_node_order(self._score, extension_points.Scope.GLOBAL)
+            ssn.add_node_order(self._score, extension_points.Scope.GLOBAL)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Nothing stays."""
 
-    def _arrange(self, job: entities.Job) -> None:
+    def _bucket_tasks(self, job: entities.Job) -> None:
         annotations = job.pod_group.metadata.annotations or {}
         roles = {task.role for task in job.tasks.values()}
         try:
-            wanted = buckets.wishes(annotations, roles | set(job.task_min_available))
-        except buckets.WishesError as error:
+            wanted = buckets.task_affinity(annotations, roles | set(job.task_min_available))
+        except buckets.AffinityError as error:
             self._session.complaints.append(f"PodGroup {job.key}: {error}: nothing of it counts")
             return
         if wanted is not None:
-            self._jobs[job.key] = buckets.Arrangement(job, wanted, self._size_of)
+            self._jobs[job.key] = buckets.JobBuckets(job, wanted, self._size_of)
 
     def _size_of(self, request: resource_vectors.Sum) -> int:
         """Milli cpu, MiB and whole units of the rest, added up: to tell what asks for more."""
@@ -90,7 +90,7 @@ class Plugin:
         if arranged is None or bucket is None:
             return None
         room = view.idle + self._session.nodes.releasing[:, view.rows]
-        fits = resource_vectors.covered(task.request, room)
+        fits = resource_vectors.fits(task.request, room)
         table = self._session.nodes
         names = [table.names[row] for row in np.arange(len(table))[view.rows].tolist()]
         bound = np.array([bucket.bound.get(name, 0) for name in names], np.int64)
@@ -109,10 +109,10 @@ class Plugin:
 
     # Events ---------------------------------------------------------------------------------
 
-    def _take(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
         self._move(tasks, 1)
 
-    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+    def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         self._move(tasks, -1)
 
     def _move(self, tasks: Sequence[entities.Task], change: int) -> None:
@@ -126,9 +126,9 @@ class Plugin:
             if bucket is None:
                 continue
             if change > 0 and task.uid in bucket.waiting:
-                bucket.leave(task, task.node)
+                bucket.place(task, task.node)
             elif change < 0 and task.status is entities.Status.PENDING:
-                bucket.enter(task, task.node)
+                bucket.unplace(task, task.node)
             else:
                 bucket.bound[task.node] += change
 
@@ -147,7 +147,7 @@ def _together(
             left = left - each.request
             count -= 1
         found = np.where(
-            (found < 0) & resource_vectors.covered(resource_vectors.bounded(left), room),
+            (found < 0) & resource_vectors.fits(resource_vectors.bounded(left), room),
             count,
             found,
         )

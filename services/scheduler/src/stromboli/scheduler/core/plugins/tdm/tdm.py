@@ -33,30 +33,30 @@ class Plugin:
         self._period = self._read_period()
         self._last = ""
 
-    def open(self, within: session.Session) -> None:
+    def open(self, ssn: session.Session) -> None:
         """Sort nodes into zones and register."""
-        self._session = within
-        self._last = within.cluster.memory.get(NAME, "")
-        within.complaints.extend([*self._arguments.complaints, *self._complaints])
-        labels = [node.metadata.label(keys.REVOCABLE_ZONE) or "" for node in within.nodes.objects]
+        self._session = ssn
+        self._last = ssn.cluster.memory.get(NAME, "")
+        ssn.complaints.extend([*self._arguments.complaints, *self._complaints])
+        labels = [node.metadata.label(keys.REVOCABLE_ZONE) or "" for node in ssn.nodes.objects]
         self._zone_of = np.array(labels, dtype=object)
-        self._active = {name for name, zone in self._zones.items() if zone.is_active(within.now)}
+        self._active = {name for name, zone in self._zones.items() if zone.is_active(ssn.now)}
         self._found = sorted(set(labels) - {""})
         for name in self._zones.keys() & set(self._found):
-            within.look_again(self._zones[name].changes_at(within.now))
-        within.add_distinction(_zone_of)
-        within.add_predicate(self._check, extension_points.Scope.STATIC)
-        within.add_node_order(self._score, extension_points.Scope.STATIC)
-        within.add_preemptable(self._choose_preemptable)
-        within.add_victim_tasks(self._choose_victims)
-        within.add_job_order(_compare_jobs)
-        within.add_job_pipelined(_vote_pipelined)
-        within.add_job_starving(_is_starving)
+            ssn.request_session_at(self._zones[name].changes_at(ssn.now))
+        ssn.add_class_key(_zone_of)
+        ssn.add_predicate(self._check, extension_points.Scope.STATIC)
+        ssn.add_node_order(self._score, extension_points.Scope.STATIC)
+        ssn.add_preemptable(self._choose_preemptable)
+        ssn.add_victim_tasks(self._victims_outside_hours)
+        ssn.add_job_order(_compare_jobs)
+        ssn.add_job_pipelined(_vote_pipelined)
+        ssn.add_job_starving(_is_starving)
 
-    def close(self, within: session.Session) -> None:
+    def close(self, ssn: session.Session) -> None:
         """Remember when victims were last chosen."""
         if self._last:
-            within.remember[NAME] = self._last
+            ssn.remember[NAME] = self._last
 
     def _read_period(self) -> timedelta:
         text = self._arguments.text("tdm.evict.period", "1m")
@@ -110,7 +110,7 @@ class Plugin:
             return extension_points.Victims([], extension_points.REJECT)
         return extension_points.Victims(self._within_budgets(candidates, {""}))
 
-    def _choose_victims(self, tasks: Sequence[entities.Task]) -> Sequence[entities.Task]:
+    def _victims_outside_hours(self, tasks: Sequence[entities.Task]) -> Sequence[entities.Task]:
         """Tasks that linger in a zone outside its hours; not more often than the period says."""
         victims = self._within_budgets(tasks, self._zones.keys() - self._active)
         if not victims:
@@ -119,7 +119,9 @@ class Plugin:
         if last is not None and not self._session.reached(last + self._period):
             return []
         self._last = now.isoformat()
-        self._session.look_again(now + self._period)  # more may linger than each job can spare
+        self._session.request_session_at(
+            now + self._period
+        )  # more may linger than each job can spare
         return victims
 
     def _last_time(self) -> datetime | None:

@@ -1,0 +1,201 @@
+"""Sessions of a scheduler that runs for long: ``bench.session --steady`` and ``--victims``.
+
+Everything comes as records of the log and is folded into the picture that the service keeps.
+"""
+
+import gc
+import statistics
+import time
+from typing import Any
+
+import msgspec
+
+from bench import session_clusters
+from stromboli.scheduler.core import actions, plugins, policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import config_reader
+from stromboli.scheduler.core.framework import session_inputs
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.testkit import builders, topic_log
+
+GANG = 8
+WARM_UP = 5
+PODS_OF_A_VICTIM_GANG = 100
+VICTIMS_ON_A_NODE = 4
+
+
+class LongRunningScheduler:
+    """A log, and the picture that the service would have of it."""
+
+    def __init__(self, configuration: dict[str, Any]) -> None:
+        self.policy = policy.Policy(
+            configured=config_reader.read_configuration(configuration, actions.NAMES, plugins.NAMES)
+        )
+        self.log = topic_log.TopicLog()
+        self.cache = cluster_cache.ClusterCache(self.policy.scheduler_names)
+        self.cache.sessions_may_evict = bool(
+            policy.EVICTING_ACTIONS.intersection(self.policy.configured.actions)
+        )
+
+    def see(self, *objects: meta.Object) -> None:
+        """The monitor observed these."""
+        self.fold(self.log.see(*objects))
+
+    def fold(self, records: list[envelope.Record]) -> None:
+        """Take in what came."""
+        for record in records:
+            if self.cache.apply(record):
+                raise AssertionError(f"{record.key} cannot be read")
+
+    def decide(self) -> schedule.SessionResult:
+        """One session; nothing of it is taken in."""
+        return schedule.run_session(
+            self.cache,
+            builders.NOON,
+            self.policy,
+            given=session_inputs.SessionInputs(decision_limit=10**9),
+        )
+
+    def accept(self, decided: schedule.SessionResult) -> None:
+        """What was decided and told comes back from the log."""
+        for statement in decided.decisions:
+            draft = envelope.Draft(
+                topic=topics.DECISIONS,
+                key=statement.pod_group,
+                message=statement,
+                time=builders.NOON,
+            )
+            self.fold([self.log.append(draft)])
+        for key, message in decided.explanations.items():
+            self.cache.record_explanation(key, message)
+        for order in decided.orders:
+            self.cache.record_explanation("", order)
+        self.cache.finish_session(is_throttled=decided.is_throttled)
+
+
+def steady(
+    configuration: dict[str, Any], options: session_clusters.Options, waiting: int, rounds: int
+) -> dict[str, Any]:
+    """A full house, and one new gang of 8 after another: from its last record to its decision.
+
+    ``waiting``: so many gangs wait besides, which fit nowhere. Seconds are cpu seconds, since the
+    session is one thread that waits for nothing.
+    """
+    life = LongRunningScheduler(configuration)
+    given = session_clusters.build_cluster(options)
+    names = [node.metadata.name for node in given.nodes]
+    life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
+    life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
+    for at in range(waiting):
+        life.see(*_gang(options, f"waits{at:05}", session_clusters.CORES * (2 + at % 20)))
+    life.accept(life.decide())
+    seconds, wall = [], []
+    gc.collect()
+    gc.freeze()
+    for at in range(WARM_UP + rounds):
+        records = life.log.see(*_gang(options, f"new{at:05}", 1))
+        began, began_wall = time.process_time(), time.perf_counter()
+        life.fold(records)
+        decided = life.decide()
+        took, took_wall = time.process_time() - began, time.perf_counter() - began_wall
+        if at >= WARM_UP:
+            seconds.append(took)
+            wall.append(took_wall)
+        assert sum(len(each.binds) for each in decided.decisions) == GANG
+        life.accept(decided)
+    return {
+        "nodes": options.nodes,
+        "running": len(given.pods),
+        "waiting_gangs": waiting,
+        "event_to_decision_ms_p50": _ms(statistics.median(wall)),
+        "event_to_decision_cpu_ms_p50": _ms(statistics.median(seconds)),
+        "event_to_decision_cpu_ms_max": _ms(max(seconds)),
+        "rounds": [_ms(each) for each in seconds],
+    }
+
+
+def victims(nodes: int, count: int, action: str, rounds: int) -> dict[str, Any]:
+    """A full cluster, and a gang that needs ``count`` others gone: one session.
+
+    Each node holds four pods of 8 cores. They are of lower priority (preempt), or of a queue that
+    holds all where it deserves half (reclaim).
+    """
+    plugins_of = [{"name": name} for name in ("priority", "gang", "conformance")]
+    others = ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")
+    life = LongRunningScheduler(
+        {
+            "actions": f"enqueue, allocate, {action}, backfill",
+            "tiers": [{"plugins": plugins_of}, {"plugins": [{"name": name} for name in others]}],
+        }
+    )
+    cores = session_clusters.CORES // VICTIMS_ON_A_NODE
+    size = PODS_OF_A_VICTIM_GANG
+    life.see(*(builders.make_node(f"n{at:06}", cpu=32, memory="256Gi") for at in range(nodes)))
+    life.see(builders.make_queue("low"), builders.make_queue("high"))
+    life.see(builders.make_priority_class("high", 1000))
+    for at in range(nodes * VICTIMS_ON_A_NODE):
+        group = f"low{at // size:05}"
+        if at % size == 0:
+            life.see(builders.make_pod_group(group, 1, queue="low", phase="Running"))
+        pod = builders.make_pod(
+            f"{group}-w-{at % size}",
+            group,
+            cpu=cores,
+            memory="8Gi",
+            node=f"n{at % nodes:06}",
+            phase="Running",
+        )
+        life.see(pod)
+    life.accept(life.decide())
+    queue = "high" if action == "reclaim" else "low"
+    life.see(
+        builders.make_pod_group(
+            "new", count, queue=queue, priority_class="high", min_resources={"cpu": cores * count}
+        ),
+        *(
+            builders.make_pod(f"new-w-{at}", "new", cpu=cores, memory="8Gi", priority=1000)
+            for at in range(count)
+        ),
+    )
+    seconds, wall, evicted = [], [], 0
+    for _ in range(rounds):
+        began, began_wall = time.process_time(), time.perf_counter()
+        decided = life.decide()
+        seconds.append(time.process_time() - began)
+        wall.append(time.perf_counter() - began_wall)
+        evicted = sum(len(each.evictions) for each in decided.decisions)
+    return {
+        "action": action,
+        "nodes": nodes,
+        "victims": evicted,
+        "seconds": round(min(wall), 4),
+        "cpu_seconds": round(min(seconds), 4),
+        "rounds": [round(each, 4) for each in seconds],
+    }
+
+
+def _gang(options: session_clusters.Options, name: str, cores: int) -> list[meta.Object]:
+    wanted: builders.Resources = {"cpu": cores * GANG, "memory": f"{GANG}Gi"}
+    made = (
+        builders.make_pod(f"{name}-w-{at}", name, cpu=cores, memory="1Gi") for at in range(GANG)
+    )
+    pods = (session_clusters.as_served(options, pod) for pod in made)
+    return [builders.make_pod_group(name, GANG, queue="q0", min_resources=wanted), *pods]
+
+
+def _running_group(group: Any) -> meta.Object:
+    status = msgspec.structs.replace(group.status, phase="Running")
+    found: meta.Object = msgspec.structs.replace(group, status=status)
+    return found
+
+
+def _running(pod: Any, node: str) -> meta.Object:
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    status = msgspec.structs.replace(pod.status, phase="Running")
+    found: meta.Object = msgspec.structs.replace(pod, spec=spec, status=status)
+    return found
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)

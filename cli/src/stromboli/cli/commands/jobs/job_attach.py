@@ -1,0 +1,195 @@
+"""``strom job attach`` and ``detach``: a notebook, TensorBoard, an editor or a terminal beside a
+running job.
+
+They change an annotation of the Job; the controller makes the pod, its Service and its secret
+token, and removes them with the job.
+"""
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stromboli.cli import options
+from stromboli.cli.errors import CommandError, TimedOutError
+from stromboli.cli.render import output, pod_status
+from stromboli.client import phases
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.jobspec import debug_tools
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+LOOK_EVERY_S = 0.5
+
+
+class ToolName(StrEnum):
+    """The tools that there are."""
+
+    JUPYTER = "jupyter"
+    TENSORBOARD = "tensorboard"
+    CODE_SERVER = "code-server"
+    TERMINAL = "terminal"
+
+
+Tool = Annotated[ToolName, typer.Option("--tool", "-t", help="Which one.")]
+
+
+def attach(
+    name: options.JobName,
+    tool: Tool,
+    task: Annotated[
+        str,
+        typer.Option("--task", metavar="NAME", help="Beside which task; the first by default."),
+    ] = "",
+    image: Annotated[
+        str, typer.Option("--image", "-i", help="An image of your own that has the tool.")
+    ] = "",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="How long to wait until it is there.")
+    ] = "5m",
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Run a tool beside a job, on one of its nodes and with its volumes, and say how to reach it.
+
+    It goes away with the job, or with strom job detach.
+    """
+    wish = debug_tools.DebugToolRequest(tool=tool.value, task=task, image=image)
+    timeout_s = options.duration_s(timeout, "--timeout") or 0.0
+    with options.client(server) as client:
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        if phases.phase_of(job) in phases.ENDS:
+            raise CommandError(
+                f"job {namespace}/{name}",
+                f"it is {phases.phase_of(job)}, and tools run beside running jobs",
+                "submit it again",
+            )
+        _update_tools(client, job, with_tool(debug_tools.requested_tools(job), wish))
+        pod = _wait_until_ready(client, namespace, name, wish, timeout_s)
+    output.show_lines(access_instructions(namespace, name, wish.tool, pod.spec.node_name))
+
+
+def detach(
+    name: options.JobName,
+    tool: Annotated[
+        ToolName | None, typer.Option("--tool", "-t", help="Which one; all of them by default.")
+    ] = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Remove tools from beside a job."""
+    with options.client(server) as client:
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        there = debug_tools.requested_tools(job)
+        left = without_tool(there, tool and tool.value)
+        gone = [each.tool for each in there if each not in left]
+        if not gone:
+            beside = ", ".join(each.tool for each in there) or "nothing"
+            raise CommandError(
+                f"job {namespace}/{name}",
+                f"{'no ' + tool.value if tool else 'no tool'} runs beside it",
+                f"beside it: {beside}",
+            )
+        _update_tools(client, job, left)
+    output.show_lines(
+        [f"{output.title(kinds.JOBS, name)} asked to go on without {', '.join(gone)}"]
+    )
+
+
+def with_tool(
+    there: tuple[debug_tools.DebugToolRequest, ...], wish: debug_tools.DebugToolRequest
+) -> tuple[debug_tools.DebugToolRequest, ...]:
+    """The wishes with this one, in place of one for the same tool."""
+    return (*(each for each in there if each.tool != wish.tool), wish)
+
+
+def without_tool(
+    there: tuple[debug_tools.DebugToolRequest, ...], tool: str | None
+) -> tuple[debug_tools.DebugToolRequest, ...]:
+    """The wishes without this tool, or without any."""
+    return tuple(each for each in there if tool is not None and each.tool != tool)
+
+
+def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[str]:
+    """How a tool is reached from here, in lines."""
+    name, port = debug_tools.object_name(job, tool), debug_tools.TOOLS[tool].port
+    lines = [
+        f"{tool} runs beside {namespace}/{job} on {node}.",
+        f"  reach it   kubectl port-forward -n {namespace} service/{name} {port}",
+        f"             then open http://127.0.0.1:{port}",
+    ]
+    if debug_tools.TOOLS[tool].asks:
+        path = "jsonpath={.data.token}"
+        lines += [
+            f"  token      kubectl get secret -n {namespace} {name} -o {path} | base64 -d",
+        ]
+    return [*lines, f"  end it     strom job detach {job} -n {namespace} --tool {tool}"]
+
+
+def _update_tools(
+    client: "Client", job: batch.Job, wanted: tuple[debug_tools.DebugToolRequest, ...]
+) -> None:
+    """Write the wishes anew. The version read goes along, so that nobody's wish is lost."""
+    metadata: dict[str, Any] = {
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": {keys.TOOLS: debug_tools.encode_annotation(wanted)},
+    }
+    document = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": metadata,
+    }
+    client.apply([document])
+
+
+def _wait_until_ready(
+    client: "Client",
+    namespace: str,
+    name: str,
+    wish: debug_tools.DebugToolRequest,
+    timeout_s: float,
+) -> pod_status.Pod:
+    """The tool's pod once it is ready. Raises TimedOutError with what it waits for."""
+    deadline = time.monotonic() + timeout_s
+    state, told = "no pod of the job runs yet", ""
+    while True:
+        for raw in client.tools(namespace, name):
+            pod = pod_status.decode(raw)
+            if pod.metadata.label(keys.TOOL) != wish.tool or pod.metadata.deletion_timestamp:
+                continue
+            if _is_ready(pod):
+                return pod
+            state = tool_state(pod)
+        if state != told:
+            output.show_note(f"{wish.tool}: {state}")
+            told = state
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                f"job {namespace}/{name}",
+                f"{wish.tool} is not there after {timeout_s:g} s: {state}",
+                f"see why: strom job describe {name} -n {namespace}; it comes as soon as it can",
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def tool_state(pod: pod_status.Pod) -> str:
+    """How far a tool's pod is, and what its container said if it could not start."""
+    said = [
+        told.message.strip()
+        for one in pod.status.container_statuses
+        for told in (one.state.terminated, one.last_state.terminated, one.state.waiting)
+        if told is not None and told.message
+    ]
+    return ": ".join((f"its pod is {pod_status.status(pod)}", *said[:1]))
+
+
+def _is_ready(pod: pod_status.Pod) -> bool:
+    said = [one for one in pod.status.conditions if one.type == "Ready"]
+    is_ready = all(one.status == "True" for one in said)
+    return pod.status.phase == "Running" and is_ready

@@ -1,0 +1,90 @@
+"""``strom job history``: every attempt of a job's tasks, also of a job that is gone."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import options
+from stromboli.cli.render import output
+from stromboli.shared import device_annotations
+from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+
+HEADERS = (
+    "TASK",
+    "INDEX",
+    "ATTEMPT",
+    "STATE",
+    "REASON",
+    "EXIT",
+    "NODE",
+    "WAITED",
+    "RAN",
+    "AGE",
+    "DEVICES",
+)
+
+
+def history(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    task: Annotated[
+        str | None, typer.Option("--task", "-t", metavar="NAME", help="Only this task.")
+    ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="Only the last attempt of every index.")
+    ] = False,
+    uid: Annotated[
+        str, typer.Option("--uid", metavar="UID", help="An earlier job of this name.")
+    ] = "",
+    output_format: Annotated[
+        output.DocumentFormat, typer.Option("--output", "-o", help="How to show it.")
+    ] = output.DocumentFormat.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show what became of a job's tasks: every attempt with its node, its end and its times.
+
+    It is kept as long as the log is, two weeks by default, also when the job is gone.
+    """
+    with options.client(server) as client:
+        found = client.tasks(namespace, name, uid)
+    attempts = found.latest if last else found.tasks
+    attempts = tuple(it for it in attempts if task in (None, it.task))
+    if not found.complete:
+        output.show_note("The log is still being read: earlier attempts may be missing.")
+    if found.earlier and not uid:
+        output.show_note(f"Earlier jobs of this name (--uid): {', '.join(found.earlier)}")
+    if output_format is not output.DocumentFormat.TABLE:
+        output.show_document(output_format, _document(found, attempts))
+        return
+    if not attempts:
+        output.show_empty_list(f"attempts of job {name}", namespace)
+        return
+    now = datetime.now(UTC)
+    output.show_table(
+        *output.without_empty_last_column(HEADERS, [row(attempt, now) for attempt in attempts])
+    )
+
+
+def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
+    """An attempt as a row under ``HEADERS``. A pod that ended before it ran waited until then."""
+    began = attempt.running_at or attempt.ended_at or now
+    return (
+        attempt.task,
+        str(attempt.index),
+        str(attempt.attempt or ""),
+        attempt.state,
+        attempt.reason,
+        "" if attempt.exit_code is None else str(attempt.exit_code),
+        attempt.node,
+        output.age(attempt.created_at, began),
+        output.age(attempt.running_at, attempt.ended_at or now),
+        output.age(attempt.created_at or attempt.bound_at, now),
+        device_annotations.format_assignments(attempt.devices),
+    )
+
+
+def _document(found: TaskHistory, attempts: tuple[TaskAttempt, ...]) -> dict[str, object]:
+    built: dict[str, object] = msgspec.to_builtins(found)
+    return {**built, "tasks": msgspec.to_builtins(attempts)}

@@ -1,0 +1,114 @@
+"""The embedded log's ``Work``."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from stromboli.embedded.bus.log import Log
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import fencing
+
+
+class EmbeddedConsumer:
+    """See ``port.Work``. Use between ``begin`` and ``end``."""
+
+    def __init__(self, log: Log, topic: topics.Topic, group: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._group = group
+        self._fence = fencing.Fence()
+        self._identity = ""
+        self._read: deque[envelope.Record] = deque()
+        self._read_to = 0
+        self._position = 0
+        self._in_hand: dict[int, int] = {}  # offset -> epoch heard by then, lowest first
+        self._committed = 0
+        self._is_committing = False
+
+    async def begin(self) -> None:
+        """Find where the group stands."""
+        self._identity = self._identity_now()
+        at, epoch = await self._log.committed(self._topic, self._group)
+        self._position = self._read_to = self._committed = at
+        self._fence = fencing.Fence({self._topic.name: epoch} if epoch >= 0 else {}, {})
+
+    async def end(self) -> None:
+        """Commit what is finished."""
+        if self.lowest_unfinished != self._committed:
+            await self._commit_to(self.lowest_unfinished, lambda _: None)
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        """Records in order."""
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        """The next record; waits for one."""
+        while True:
+            self._reset_if_recreated()
+            while self._read:
+                record = self._read.popleft()
+                self._position = record.offset + 1
+                accepted, _ = self._fence.split([record])
+                if accepted:
+                    self._in_hand[record.offset] = self._epoch
+                    return record
+            self._position = self._read_to
+            positions = {self._topic.name: self._position}
+            if self._log.has_more(positions):
+                topic_ids = {self._topic.name: self._identity}
+                records, reached = await self._log.page(positions, topic_ids)
+                self._read.extend(records)
+                self._read_to = reached[self._topic.name]
+            else:
+                await self._log.growth()
+
+    def done(self, record: envelope.Record) -> None:
+        """This record is finished; telling it twice is no harm."""
+        self._in_hand.pop(record.offset, None)
+        self._commit()
+
+    @property
+    def lowest_unfinished(self) -> int:
+        """Where a restart of this group would begin, once committed."""
+        return next(iter(self._in_hand), self._position)
+
+    @property
+    def _heard(self) -> int:
+        """The epoch that goes with ``lowest_unfinished``."""
+        return next(iter(self._in_hand.values()), self._epoch)
+
+    @property
+    def _epoch(self) -> int:
+        return self._fence.accepted.get(self._topic.name, -1)
+
+    def _identity_now(self) -> str:
+        return self._log.topic_ids([self._topic.name])[self._topic.name]
+
+    def _reset_if_recreated(self) -> None:
+        """What is in hand of a topic that is deleted and created again is nobody's to finish."""
+        if self._identity == self._identity_now():
+            return
+        self._identity = self._identity_now()
+        self._position = self._read_to = self._committed = 0
+        self._read.clear()
+        self._in_hand.clear()
+        self._fence.forget(self._topic)
+
+    def _commit_to(self, position: int, then: Callable[[None], None]) -> asyncio.Future[None]:
+        return self._log.commit(
+            self._topic, self._group, self._identity, position, self._heard, then
+        )
+
+    def _commit(self) -> None:
+        """One commit on its way at a time: the next one says what came together meanwhile."""
+        reached = self.lowest_unfinished
+        if self._is_committing or reached == self._committed:
+            return
+        self._is_committing = True
+
+        def then(_: None) -> None:
+            self._is_committing = False
+            self._committed = reached
+            self._commit()
+
+        self._commit_to(reached, then)

@@ -1,0 +1,273 @@
+"""Topics, records and the offsets of groups in one file.
+
+Kept is what Kafka would keep: the last record of a key on compacted topics, everything of the
+last 14 days on the others. Offsets never come back, also where nothing is left behind them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from sqlite3 import Connection
+
+import msgspec
+
+from stromboli.embedded.bus.retention import Retention
+from stromboli.embedded.store import Store
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import fencing
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS topics"
+    " (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, next INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS records (topic INTEGER, offset INTEGER, key TEXT NOT NULL,"
+    " value BLOB, headers BLOB NOT NULL, at_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (topic, offset)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS work"
+    " (name TEXT, topic INTEGER, next INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS heard"
+    " (name TEXT, topic INTEGER, epoch INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
+)
+_PAGE_RECORDS = 1000
+_PAGE_BYTES = 16 * 1024 * 1024
+"""What is read at once: enough to be fast, little enough for every reader to hold."""
+
+_BY_NAME = {topic.name: topic for topic in topics.ALL}
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+
+
+class PendingRecord(msgspec.Struct, frozen=True):
+    """What is to be appended; ``seal`` makes headers and value once the offset is known."""
+
+    topic: topics.Topic
+    key: str
+    seal: Callable[[int], tuple[Mapping[str, str], bytes | None]]
+
+
+class Log:
+    """See the module. ``ends``: topic name -> offset behind its last durable record."""
+
+    def __init__(self, path: Path, cell: str, clock: Callable[[], datetime]) -> None:
+        self._cell = cell
+        self._clock = clock
+        self._store = Store(path, _SCHEMA)
+        self._retention = Retention(clock)
+        self._ids: dict[str, int] = {}  # belongs to the store's thread
+        self._identities: dict[str, str] = {}
+        self._next: dict[str, int] = {}  # belongs to the store's thread
+        self.ends: dict[str, int] = {}
+        self._is_open = False
+        self._grown = asyncio.Event()
+
+    async def open(self) -> None:
+        """Open the file, create the topics, let go of what need not be kept."""
+        await self._store.open()
+        try:
+            await self._store.write(self._load)
+            for topic in topics.ALL:
+                await self._store.write(self._retention.sweep(topic, self._ids[topic.name]))
+        except BaseException:
+            await self._store.close()
+            raise
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Close the file; whoever waits for growth is told."""
+        self._is_open = False
+        self._wake()
+        await self._store.close()
+
+    def append(self, lines: Sequence[PendingRecord]) -> asyncio.Future[list[int]]:
+        """Append in order, all or nothing; the offsets once they are durable."""
+        at_ms = int(self._clock().timestamp() * 1000)
+
+        def change(database: Connection) -> list[int]:
+            return [self._insert(database, line, at_ms) for line in lines]
+
+        def publish(offsets: list[int]) -> None:
+            for line, offset in zip(lines, offsets, strict=True):
+                self.ends[line.topic.name] = offset + 1
+                if self._retention.is_due(line.topic):
+                    number = self._ids[line.topic.name]
+                    self._store.write(self._retention.sweep(line.topic, number))
+            self._wake()
+
+        return self._store.write(change, publish)
+
+    def has_more(self, positions: Mapping[str, int]) -> bool:
+        """Whether one of these topics goes on behind its position."""
+        return any(position < self.ends[name] for name, position in positions.items())
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """What tells each topic from others that have or had its name."""
+        return {name: self._identities[name] for name in names}
+
+    async def page(
+        self, positions: Mapping[str, int], topic_ids: Mapping[str, str]
+    ) -> tuple[list[envelope.Record], dict[str, int]]:
+        """The next records from these positions, and the positions behind them; none of a topic
+        that is another one by now."""
+        return await self._store.read(lambda database: self._read(database, positions, topic_ids))
+
+    async def tails(self, wanted: Sequence[topics.Topic]) -> list[envelope.Record]:
+        """The last records of each topic, as many as who opens a writer looks at."""
+        query = (
+            "SELECT offset, key, value, headers FROM records WHERE topic = ?"
+            f" ORDER BY offset DESC LIMIT {fencing.TAIL_RECORDS}"
+        )
+
+        def read(database: Connection) -> list[envelope.Record]:
+            return [
+                _record(topic, *row)
+                for topic in wanted
+                for row in database.execute(query, (self._ids[topic.name],))
+            ]
+
+        return await self._store.read(read)
+
+    async def recreate(self, topic: topics.Topic) -> None:
+        """Another topic under the name: empty, from offset 0, without the offsets of groups."""
+
+        def change(database: Connection) -> int:
+            before = self._ids[topic.name]
+            name = topic.full_name(self._cell)
+            # The new row comes first, so that it gets an id that no topic has had.
+            database.execute("INSERT INTO topics (name, next) VALUES (?, 0)", (f"{name}$new",))
+            for table in ("records", "work", "heard"):
+                database.execute(f"DELETE FROM {table} WHERE topic = ?", (before,))
+            database.execute("DELETE FROM topics WHERE id = ?", (before,))
+            database.execute("UPDATE topics SET name = ? WHERE name = ?", (name, f"{name}$new"))
+            (after,) = database.execute("SELECT id FROM topics WHERE name = ?", (name,)).fetchone()
+            self._ids[topic.name], self._next[topic.name] = int(after), 0
+            return int(after)
+
+        def publish(after: int) -> None:
+            self._identities[topic.name], self.ends[topic.name] = str(after), 0
+            self._wake()
+
+        await self._store.write(change, publish)
+
+    async def growth(self) -> None:
+        """Returns when something was appended. Raises UnavailableError if the log is closed."""
+        if self._is_open:
+            await self._grown.wait()
+        if not self._is_open:
+            raise errors.UnavailableError("read the log", "it was closed")
+
+    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+        """The record with the highest offset, without announcements of epochs."""
+
+        def read(database: Connection) -> envelope.Record | None:
+            rows = database.execute(
+                "SELECT offset, key, value, headers FROM records WHERE topic = ?"
+                " ORDER BY offset DESC",
+                (self._ids[topic.name],),
+            )
+            found = (_record(topic, *row) for row in rows)
+            return next((it for it in found if not fencing.is_announcement(it)), None)
+
+        return await self._store.read(read)
+
+    async def committed(self, topic: topics.Topic, group: str) -> tuple[int, int]:
+        """The offset and epoch that a group has committed, 0 and -1 at first."""
+        row = await self._store.read(
+            lambda database: database.execute(
+                "SELECT next, epoch FROM work LEFT JOIN heard USING (name, topic)"
+                " WHERE name = ? AND topic = ?",
+                (group, self._ids[topic.name]),
+            ).fetchone()
+        )
+        if row is None:
+            return 0, -1
+        return row[0], -1 if row[1] is None else row[1]
+
+    def commit(
+        self,
+        topic: topics.Topic,
+        group: str,
+        identity: str,
+        position: int,
+        epoch: int,
+        then: Callable[[None], None],
+    ) -> asyncio.Future[None]:
+        """Remember where a group begins again, and the highest epoch it has heard before that;
+        not if the topic is another one by now."""
+
+        def change(database: Connection) -> None:
+            if identity != str(self._ids[topic.name]):
+                return
+            for table, value in (("work", position), ("heard", epoch)):
+                database.execute(
+                    f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)",
+                    (group, self._ids[topic.name], value),
+                )
+
+        return self._store.write(change, then)
+
+    async def compact(self) -> None:
+        """Let go of what need not be kept."""
+        for topic in topics.ALL:
+            await self._store.write(self._retention.sweep(topic, self._ids[topic.name]))
+
+    async def probe(self) -> None:
+        """Raises UnavailableError if nothing can be written."""
+        await self._store.write(lambda database: None)
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    # --- in the store's thread -------------------------------------------------------------
+
+    def _load(self, database: Connection) -> None:
+        for topic in topics.ALL:
+            name = topic.full_name(self._cell)
+            database.execute("INSERT OR IGNORE INTO topics (name, next) VALUES (?, 0)", (name,))
+            number, end = database.execute(
+                "SELECT id, next FROM topics WHERE name = ?", (name,)
+            ).fetchone()
+            self._ids[topic.name] = number
+            self._next[topic.name] = self.ends[topic.name] = end
+            self._identities[topic.name] = str(number)
+
+    def _insert(self, database: Connection, line: PendingRecord, at_ms: int) -> int:
+        name = line.topic.name
+        number, offset = self._ids[name], self._next[name]
+        headers, value = line.seal(offset)
+        database.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+            (number, offset, line.key, value, msgspec.json.encode(headers), at_ms),
+        )
+        database.execute("UPDATE topics SET next = ? WHERE id = ?", (offset + 1, number))
+        self._next[name] = offset + 1
+        return offset
+
+    def _read(
+        self, database: Connection, positions: Mapping[str, int], topic_ids: Mapping[str, str]
+    ) -> tuple[list[envelope.Record], dict[str, int]]:
+        records: list[envelope.Record] = []
+        reached = dict(positions)
+        left = _PAGE_BYTES
+        for name, position in positions.items():
+            if position >= self._next[name] or topic_ids[name] != str(self._ids[name]):
+                continue
+            rows = database.execute(
+                "SELECT offset, key, value, headers FROM records"
+                " WHERE topic = ? AND offset >= ? ORDER BY offset",
+                (self._ids[name], position),
+            )
+            reached[name] = self._next[name]
+            for row in rows:
+                if len(records) >= _PAGE_RECORDS or left <= 0:
+                    reached[name] = row[0]
+                    break
+                records.append(_record(_BY_NAME[name], *row))
+                left -= len(row[2] or b"")
+            rows.close()
+        return records, reached
+
+
+def _record(
+    topic: topics.Topic, offset: int, key: str, value: bytes | None, headers: bytes
+) -> envelope.Record:
+    return envelope.Record(topic, offset, key, value, _HEADERS.decode(headers))

@@ -1,0 +1,93 @@
+"""The embedded log's ``Writer``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from stromboli.embedded.bus.log import Log, PendingRecord
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import fencing, port
+from stromboli.shared.messages import log
+
+Sealed = tuple[Mapping[str, str], bytes | None]
+
+
+class EmbeddedWriter:
+    """See ``port.Writer``."""
+
+    def __init__(
+        self,
+        log: Log,
+        service: topics.Service,
+        instance: str,
+        epoch: int,
+        opened_at: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._log = log
+        self._service = service
+        self._instance = instance
+        self._clock = clock
+        self.epoch = epoch
+        self.opened_at = opened_at
+        self._sequence = 0  # of ``opened``
+        main = topics.MAIN[service]
+        self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
+        self._announced: dict[str, str] = {}  # topic -> its identity then
+
+    async def announce(self) -> None:
+        """Announce the epoch on all topics but the main one."""
+        await self._append(self._announcements())
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        """Append in order, all or nothing."""
+        for draft in drafts:
+            if draft.topic.writer not in (None, self._service):
+                raise ValueError(f"{draft.topic.name} is written by {draft.topic.writer} alone")
+        if not drafts:
+            return ()
+        self._check_main()
+        announcements = self._announcements()
+        stand = await self._append([*announcements, *drafts])
+        return stand[len(announcements) :]
+
+    async def _append(self, drafts: Sequence[envelope.Draft]) -> tuple[port.Appended, ...]:
+        sealed = [
+            envelope.seal(draft, self._service, self.epoch, sequence)
+            for sequence, draft in enumerate(drafts, self._sequence + 1)
+        ]
+        for draft, (headers, value) in zip(drafts, sealed, strict=True):
+            _check_size(draft, headers, value)
+        self._sequence += len(sealed)
+        lines = [_line(draft, whole) for draft, whole in zip(drafts, sealed, strict=True)]
+        appending = self._log.append(lines)
+        # Appends stand in the order of the calls, so later ones need not announce again.
+        names = [each.topic.name for each in drafts if each.key == log.ANNOUNCED_KEY]
+        self._announced |= self._log.topic_ids(names)
+        return tuple(
+            port.Appended(offset, headers["ce_id"])
+            for offset, (headers, _) in zip(await appending, sealed, strict=True)
+        )
+
+    def _announcements(self) -> list[envelope.Draft]:
+        """For topics that are new to this writer, or were deleted and created again."""
+        own = {topic.name: topic for topic in topics.of(self._service) if topic.is_announced}
+        topic_ids = self._log.topic_ids(list(own))
+        wanted = [own[name] for name in own if self._announced.get(name) != topic_ids[name]]
+        return fencing.announcements(wanted, self._service, self._instance, self._clock())
+
+    def _check_main(self) -> None:
+        main = topics.MAIN[self._service]
+        if main.is_fenced and self._log.topic_ids([main.name])[main.name] != self._main_identity:
+            raise errors.LogLostError(f"append as {self._service}", f"{main.name} was recreated")
+
+
+def _line(draft: envelope.Draft, sealed: Sealed) -> PendingRecord:
+    return PendingRecord(draft.topic, draft.key, lambda _: sealed)
+
+
+def _check_size(draft: envelope.Draft, headers: Mapping[str, str], value: bytes | None) -> None:
+    size = len(draft.key.encode()) + len(value or b"")
+    size += sum(len(name) + len(text.encode()) for name, text in headers.items())
+    if size > topics.RECORD_BYTES:
+        what = f"append {draft.key} to {draft.topic.name}"
+        raise errors.TooLargeError(what, f"{size} bytes, at most {topics.RECORD_BYTES} are allowed")

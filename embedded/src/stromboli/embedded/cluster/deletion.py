@@ -1,0 +1,51 @@
+"""How an object goes: at once, or marked until finalizers and its kubelet let go. Pure.
+
+Source: ``BeforeDelete`` in ``registry/rest/delete.go`` of Kubernetes 1.34.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from stromboli.embedded.cluster import pods, timestamps
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+
+Document = dict[str, Any]
+
+
+def is_released(document: Document) -> bool:
+    """Whether the object is going and nothing holds it any more."""
+    metadata = document["metadata"]
+    return (
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and metadata.get("deletionGracePeriodSeconds", 0) == 0
+    )
+
+
+def mark(
+    kind: port.AnyKind, document: Document, asked_s: int | None, now: datetime
+) -> Document | None:
+    """The object as a deletion leaves it; None if it is gone, itself if nothing changes.
+
+    What is going already can only be told to hurry.
+    """
+    metadata = document["metadata"]
+    if "deletionTimestamp" not in metadata:
+        left_s = pods.grace_s(document, asked_s) if kind is kinds.PODS else 0
+        return _marked(document, left_s, now, metadata.get("generation", 0) + 1)
+    if asked_s is None or asked_s >= metadata.get("deletionGracePeriodSeconds", 0):
+        return document
+    return _marked(document, asked_s, now, metadata.get("generation", 0))
+
+
+def _marked(document: Document, left_s: int, now: datetime, generation: int) -> Document | None:
+    metadata = {
+        **document["metadata"],
+        "deletionTimestamp": timestamps.timestamp(now + timedelta(seconds=left_s)),
+        "deletionGracePeriodSeconds": left_s,
+    }
+    if "generation" in metadata:
+        metadata["generation"] = generation
+    marked = {**document, "metadata": metadata}
+    return None if is_released(marked) else marked

@@ -1,0 +1,391 @@
+"""``EmbeddedCluster``: the verbs of the port over ``State``.
+
+See ``stromboli.shared.cluster.port`` for what it promises; beyond that it is no API server: other
+kinds and verbs raise UnsupportedError that names them. All services of a process share one
+instance and each enters it for itself; it is open while one of them is inside.
+
+What is answered is durable. What is read was durable before: a log that a reader writes to never
+knows more than the cluster, whenever the process is killed.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from stromboli.embedded.cluster import (
+    deletion,
+    garbage_collector,
+    paging,
+    patches,
+    pods,
+    quota_controller,
+    storage_rules,
+    watches,
+)
+from stromboli.embedded.cluster.admission_reviews import AdmissionReviews
+from stromboli.embedded.cluster.state import Key, State, Stored, key_of
+from stromboli.embedded.cluster.webhooks import Kubelet, Webhook
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
+
+Document = dict[str, Any]
+
+_SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+class EmbeddedCluster:
+    """See the module.
+
+    ``path``: the file; ``ids`` makes uids; ``hooks``, and ``kubelets`` by the names of their
+    nodes, are read on every call, so they may be added later. ``events_kept``: how many changes a
+    watch may be behind before it has to list again. ``bookmark_after_s``: how long a watch is
+    silent before it says how far it is.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], datetime] = runtime.utc_now,
+        ids: Callable[[], str] = _new_id,
+        hooks: Sequence[Webhook] = (),
+        *,
+        kubelets: Mapping[str, Kubelet] | None = None,
+        events_kept: int = 10_000,
+        bookmark_after_s: float = 10.0,
+    ) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._reviews = AdmissionReviews(hooks, ids)
+        self._kubelets = {} if kubelets is None else kubelets
+        self._state = State(path, events_kept)
+        self._collector = garbage_collector.GarbageCollector(self._state, clock)
+        self._quotas = quota_controller.QuotaController(self._state)
+        self._background: tuple[asyncio.Task[None], ...] = ()
+        self._watches = watches.Watches(self._state, bookmark_after_s)
+        self._inside = 0
+        self._entering = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """Open the file. Raises PermanentError if another process or instance has it."""
+        async with self._entering:
+            if self._inside == 0:
+                await self._state.open()
+                self._watches.is_open = True
+                self._quotas.begin()
+                await self._found()
+                self._background = (
+                    asyncio.create_task(self._collector.run(self)),
+                    asyncio.create_task(self._quotas.run(self)),
+                )
+            self._inside += 1
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file when the last one leaves; watches end."""
+        async with self._entering:
+            self._inside -= 1
+            if self._inside == 0 and self._background:
+                for task in self._background:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+                self._watches.is_open = False
+                await self._state.close()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
+        """One object."""
+        what = _what("get", kind, namespace, name)
+        self._check_open(what)
+        stored = self._state.get(key_of(_served_kind(kind, what), namespace, name))
+        if stored is None:
+            raise errors.NotFoundError(what, "not found")
+        return stored.raw
+
+    async def list(
+        self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> port.Listing:
+        """All objects, in the order of their names."""
+        chosen = sorted(self._chosen(kind, namespace, labels))
+        return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
+
+    async def page(
+        self,
+        kind: port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> port.Page:
+        """The objects behind the last one of the page before, as they are now. Never expires."""
+        behind = paging.position_of(after, _what("list", kind, namespace)) if after else ("", "")
+        found = self._chosen(kind, namespace, labels)
+        rest = (each for each in found if (each[0].namespace, each[0].name) > behind)
+        chosen = heapq.nsmallest(limit + 1, rest)
+        items = tuple(raw for _, raw in chosen[:limit])
+        follows = paging.token_of(chosen[limit - 1][0]) if len(chosen) > limit else ""
+        return port.Page(items, str(self._state.version), follows)
+
+    def _chosen(
+        self, kind: port.AnyKind, namespace: str, labels: Mapping[str, str] | None
+    ) -> Iterator[tuple[Key, bytes]]:
+        wanted, what = (labels or {}).items(), _what("list", kind, namespace)
+        self._check_open(what)
+        held = self._state.all(_served_kind(kind, what)).items()
+        return (
+            (key, stored.raw)
+            for key, stored in held
+            if (not namespace or key.namespace == namespace) and wanted <= stored.labels.items()
+        )
+
+    def watch(
+        self, kind: port.AnyKind, resource_version: str
+    ) -> AsyncGenerator[port.WatchEvent, None]:
+        """Changes after ``resource_version``; ends when the cluster is closed."""
+        what = _what("watch", kind)
+        return self._watches.watch(_served_kind(kind, what), resource_version, what)
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, namespace: str, pod: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container wrote, from the node where it is."""
+        what = f"read the log of Pod {namespace}/{pod}"
+        found = kinds.PODS.decode(await self.get(kinds.PODS, namespace, pod))
+        container = pods.container_of(found, query.container, what)
+        node = found.spec.node_name
+        if not node:
+            raise errors.InvalidError(what, "the pod has no node yet, so nothing of it runs")
+        kubelet = self._kubelets.get(node)
+        if kubelet is None:
+            reason = f"node {node} runs no processes, so there is no output; a node that runs them"
+            raise errors.UnsupportedError(what, f"{reason} comes with strom up --process-nodes 2")
+        chosen = msgspec.structs.replace(query, container=container)
+        async with kubelet.logs(found.metadata.uid, chosen) as chunks:
+            yield chunks
+
+    def _check_open(self, what: str) -> None:
+        """A closed cluster does not answer: who lists anew when a watch ends would never pause."""
+        if not self._watches.is_open:
+            raise errors.UnavailableError(what, "the cluster is closed")
+
+    def bookmark(self) -> None:
+        """Make every watch say now how far it is."""
+        self._watches.bookmark()
+
+    async def is_reachable(self) -> bool:
+        """Whether the file is open and takes writes."""
+        try:
+            await self._state.settled()
+        except errors.ExternalError:
+            return False
+        return True
+
+    # --- creating --------------------------------------------------------------------------
+
+    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+        """Create an object: mutating hooks, defaults, checks, validating hooks."""
+        what = _what("create", kind, namespace, kinds.name_of(body))
+        kind = _served_kind(kind, what)
+        document = storage_rules.parse(kind, namespace, body, what)
+        if kind.namespaced:
+            self._check_namespace(namespace, what)
+        document = storage_rules.set_defaults(kind, document)
+        document = await self._reviews.mutate(kind, "CREATE", document, None, what)
+        document = storage_rules.set_defaults(kind, document)
+        metadata = document["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generate(kind, namespace, metadata["generateName"])
+        storage_rules.prepare_for_create(kind, document, self._ids(), self._clock())
+        self._admit(kind, document, what)
+        await self._reviews.validate(kind, "CREATE", document, None, what)
+        return (await self._add(kind, document, what)).raw
+
+    def _admit(self, kind: port.AnyKind, document: Document, what: str) -> None:
+        storage_rules.validate(kind, document, what)
+        if kind is kinds.PODS:
+            classes = self._state.newest_of(kinds.PRIORITY_CLASSES)
+            try:
+                pods.set_priority(
+                    document, [kinds.PRIORITY_CLASSES.decode(stored.raw) for stored in classes]
+                )
+            except ValueError as error:
+                raise errors.InvalidError(what, str(error)) from None
+
+    async def _add(self, kind: port.AnyKind, document: Document, what: str) -> Stored:
+        metadata = document["metadata"]
+        key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
+        if self._state.newest(key) is not None:
+            await self._state.settled()  # as with an API server, what is in the way can be read
+            raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
+        if kind is kinds.PODS:
+            self._quotas.check(document, what)
+        return await self._state.change(key, "ADDED", document, what)
+
+    def _check_namespace(self, namespace: str, what: str) -> None:
+        if self._state.newest(key_of(kinds.NAMESPACES, "", namespace)) is None:
+            raise errors.NotFoundError(what, f"namespace {namespace!r} not found")
+
+    def _generate(self, kind: port.AnyKind, namespace: str, prefix: str) -> str:
+        """A free name that begins so."""
+        while True:
+            number = uuid.uuid5(uuid.NAMESPACE_OID, self._ids()).int
+            letters = [_SUFFIXES[number // 27**place % 27] for place in range(5)]
+            name = prefix + "".join(letters)
+            if self._state.newest(key_of(kind, namespace, name)) is None:
+                return name
+
+    async def _found(self) -> None:
+        """Create what every cluster has."""
+        for name in ("default", "kube-system"):
+            await self._found_one(kinds.NAMESPACES, name)
+        for name, value in pods.SYSTEM_CLASSES.items():
+            await self._found_one(kinds.PRIORITY_CLASSES, name, value=value)
+
+    async def _found_one(self, kind: port.AnyKind, name: str, **rest: Any) -> None:
+        document = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name},
+            **rest,
+        }
+        if self._state.get(key_of(kind, "", name)) is None:
+            storage_rules.prepare_for_create(kind, document, self._ids(), self._clock())
+            await self._add(kind, document, _what("create", kind, name=name))
+
+    # --- changing --------------------------------------------------------------------------
+
+    async def patch(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        patch: bytes,
+        *,
+        patch_type: Literal["json", "merge"],
+        subresource: Literal["", "status"] = "",
+    ) -> bytes:
+        """Change an object; tried again when it changed while hooks were asked."""
+        what = _what("patch", kind, namespace, name)
+        kind = _served_kind(kind, what)
+        if subresource == "status" and not kind.status_subresource:
+            raise errors.NotFoundError(what, "the kind has no status subresource")
+        key = key_of(kind, namespace, name)
+        while True:
+            stored = self._newest(key, what)
+            old = stored.document()
+            new = patches.apply(old, patch, patch_type, what)
+            storage_rules.check_preconditions(old, new, what)
+            new = await self._reviewed(kind, old, new, subresource, what)
+            if self._state.newest(key) is stored:
+                break
+        if new == old:
+            await self._state.settled()
+            return stored.raw
+        gone = deletion.is_released(new)
+        return (await self._state.change(key, "DELETED" if gone else "MODIFIED", new, what)).raw
+
+    async def _reviewed(
+        self, kind: port.AnyKind, old: Document, new: Document, subresource: str, what: str
+    ) -> Document:
+        """The changed object as it may be stored. Only objects themselves are hooks' to judge."""
+        new = storage_rules.prepare_for_update(
+            kind, old, storage_rules.set_defaults(kind, new), subresource
+        )
+        if not subresource:
+            mutated = await self._reviews.mutate(kind, "UPDATE", new, old, what)
+            new = storage_rules.prepare_for_update(
+                kind, old, storage_rules.set_defaults(kind, mutated), subresource
+            )
+        if new != old:
+            storage_rules.validate_update(kind, old, new, what)
+            storage_rules.validate(kind, new, what)
+        if not subresource:
+            await self._reviews.validate(kind, "UPDATE", new, old, what)
+        return new
+
+    async def delete(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+        propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
+    ) -> None:
+        """Delete, or mark as going; dependents follow in the background."""
+        what = _what("delete", kind, namespace, name)
+        kind = _served_kind(kind, what)
+        if propagation in ("Foreground", "Orphan"):
+            raise errors.UnsupportedError(f"{what}, propagation {propagation}", "not embedded")
+        if kind is kinds.NAMESPACES:
+            raise errors.UnsupportedError(what, "not embedded")
+        key = key_of(kind, namespace, name)
+        while True:
+            stored = self._newest(key, what)
+            if uid and uid != stored.uid:
+                raise errors.ConflictError(what, f"the uid is {stored.uid}, not {uid}")
+            old = stored.document()
+            await self._reviews.delete(kind, old, what)
+            if self._state.newest(key) is stored:
+                break
+        marked = deletion.mark(kind, old, grace_seconds, self._clock())
+        if marked is None:
+            await self._state.change(key, "DELETED", old, what)
+        elif marked is old:
+            await self._state.settled()
+        else:
+            await self._state.change(key, "MODIFIED", marked, what)
+
+    async def bind(
+        self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind a pod in one change."""
+        what = f"bind Pod {namespace}/{pod} to {node}"
+        key = key_of(kinds.PODS, namespace, pod)
+        bound = pods.bind(
+            self._newest(key, what).document(), uid, node, annotations, self._clock(), what
+        )
+        await self._state.change(key, "MODIFIED", bound, what)
+
+    def _newest(self, key: Key, what: str) -> Stored:
+        stored = self._state.newest(key)
+        if stored is None:
+            raise errors.NotFoundError(what, "not found")
+        return stored
+
+
+def _served_kind(kind: port.AnyKind, what: str) -> port.AnyKind:
+    """The kind, if the embedded cluster has it."""
+    found = kinds.BY_NAME.get((kind.api_version, kind.kind))
+    if found is None:
+        raise errors.UnsupportedError(what, f"{kind.plural} of {kind.api_version} are not embedded")
+    return found
+
+
+def _what(verb: str, kind: port.AnyKind, namespace: str = "", name: str = "") -> str:
+    place = "/".join(part for part in (namespace, name) if part)
+    return f"{verb} {kind.kind} {place}".rstrip()

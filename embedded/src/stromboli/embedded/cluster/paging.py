@@ -1,0 +1,30 @@
+"""Where a page of the embedded cluster ended, as an opaque token. Pure.
+
+A place among the names, not a picture of the past: what stays is seen exactly once all the same,
+and the token never expires.
+"""
+
+import base64
+import binascii
+
+import msgspec
+
+from stromboli.embedded.cluster.state import Key
+from stromboli.shared import errors
+
+
+def token_of(last: Key) -> str:
+    """The token behind an object."""
+    place = msgspec.json.encode((last.namespace, last.name))
+    return base64.urlsafe_b64encode(place).decode()
+
+
+def position_of(token: str, what: str) -> tuple[str, str]:
+    """Namespace and name behind which to go on. Raises InvalidError."""
+    try:
+        place = base64.b64decode(token, altchars=b"-_", validate=True)
+        return msgspec.json.decode(place, type=tuple[str, str])
+    except (binascii.Error, ValueError):
+        raise errors.InvalidError(
+            what, f"{token[:80]!r} is no continue token; begin again"
+        ) from None

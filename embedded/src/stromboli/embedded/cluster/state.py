@@ -1,0 +1,262 @@
+"""What the embedded cluster holds: objects, one count of versions, and the latest changes.
+
+Every change has a version of its own and is one event. A change is *newest* as soon as it is
+decided, and *seen* once it is durable: readers see only what survives ``kill -9``, while the next
+change is decided on what was decided before it. So writes need not wait for each other.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from stromboli.embedded.store import Store
+from stromboli.shared import errors
+from stromboli.shared.cluster import port
+
+Document = dict[str, Any]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+
+OBJECT_BYTES = 1_572_864
+"""The largest object that an API server's store takes."""
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS objects (resource TEXT, namespace TEXT, name TEXT,"
+    " raw BLOB NOT NULL, PRIMARY KEY (resource, namespace, name)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS events (version INTEGER PRIMARY KEY, resource TEXT NOT NULL,"
+    " type TEXT NOT NULL, raw BLOB NOT NULL)",
+)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Key(NamedTuple):
+    """Where an object stands; ``namespace`` is empty for cluster scoped kinds."""
+
+    resource: str
+    namespace: str
+    name: str
+
+
+def key_of(kind: port.AnyKind, namespace: str, name: str) -> Key:
+    """The key of an object of this kind."""
+    return Key(resource_of(kind), namespace if kind.namespaced else "", name)
+
+
+def resource_of(kind: port.AnyKind) -> str:
+    """``jobs.batch.volcano.sh``, or ``pods``."""
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """An object, and what is asked of it without decoding it."""
+
+    raw: bytes
+    version: int
+    uid: str
+    labels: dict[str, str]
+    owners: tuple[str, ...]
+
+    def document(self) -> Document:
+        """The object as a document of the caller's own."""
+        document: Document = msgspec.json.decode(self.raw)
+        return document
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One change."""
+
+    version: int
+    key: Key
+    type: Change
+    stored: Stored
+
+
+class State:
+    """See the module. ``events_kept``: how many changes a watch can be behind."""
+
+    def __init__(self, path: Path, events_kept: int) -> None:
+        self._store = Store(path, _SCHEMA)
+        self._events_kept = events_kept
+        self.when_decided: list[Callable[[Event], None]] = []
+        self.when_published: list[Callable[[Event], None]] = []
+        """Who is told of each change as it is decided, and as it may be seen."""
+        self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
+        self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
+        self._decided = 0
+        self._grown = asyncio.Event()
+        self.version = 0
+        self.events: list[Event] = []
+        self.first_index = 0
+        """Index of ``events[0]`` among all events since this process opened the file."""
+        self.oldest = 0
+        """The lowest version from which a watch can go on."""
+
+    async def open(self) -> None:
+        """Load everything. Nothing else is to be called meanwhile."""
+        self._seen.clear()
+        self._newest.clear()
+        self.version = self._decided = self.oldest = self.first_index = 0
+        await self._store.open()
+        await self._store.read(self._load)
+
+    async def close(self) -> None:
+        """Wake who waits, close the file."""
+        self.wake()
+        await self._store.close()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def get(self, key: Key) -> Stored | None:
+        """The object as it may be seen."""
+        return self._seen[key.resource].get(key)
+
+    def all(self, kind: port.AnyKind) -> dict[Key, Stored]:
+        """All objects of a kind as they may be seen: not to be changed."""
+        return self._seen[resource_of(kind)]
+
+    def everything(self) -> Iterator[tuple[Key, Stored]]:
+        """All objects of all kinds."""
+        for of_kind in self._seen.values():
+            yield from of_kind.items()
+
+    def newest(self, key: Key) -> Stored | None:
+        """The object as the next change finds it."""
+        decided = self._newest[key.resource]
+        return decided[key][1] if key in decided else self.get(key)
+
+    def newest_of(self, kind: port.AnyKind, namespace: str = "") -> list[Stored]:
+        """All objects of a kind, or those of a namespace, as the next change finds them."""
+        resource = resource_of(kind)
+        merged: dict[Key, Stored | None] = dict(self._seen[resource])
+        merged |= {key: stored for key, (_, stored) in self._newest[resource].items()}
+        return [
+            stored
+            for key, stored in merged.items()
+            if stored is not None and namespace in ("", key.namespace)
+        ]
+
+    def index_behind(self, version: int) -> int:
+        """Index of the first event behind a version."""
+        return self.first_index + bisect_right(self.events, version, key=lambda it: it.version)
+
+    def events_from(self, index: int) -> list[Event] | None:
+        """The events from an index on; None if the first of them is not kept any more."""
+        return None if index < self.first_index else self.events[index - self.first_index :]
+
+    async def growth(self) -> None:
+        """Returns when there are events, or somebody was woken."""
+        await self._grown.wait()
+
+    def wake(self) -> None:
+        """Make everybody who waits look again."""
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    # --- changing --------------------------------------------------------------------------
+
+    async def change(self, key: Key, change: Change, document: Document, what: str) -> Stored:
+        """Store a change, stamped with the next version. Decided when called, durable on return.
+
+        Raises TooLargeError, UnavailableError.
+        """
+        version = self._decided + 1
+        document["metadata"]["resourceVersion"] = str(version)
+        stored = _stored(document, version)
+        if len(stored.raw) > OBJECT_BYTES:
+            raise errors.TooLargeError(what, f"{len(stored.raw)} bytes, at most {OBJECT_BYTES}")
+        self._decided = version
+        event = Event(version, key, change, stored)
+        self._newest[key.resource][key] = (version, None if change == "DELETED" else stored)
+        written = self._store.write(
+            lambda database: self._save(database, event), lambda _: self._publish(event)
+        )
+        for told in self.when_decided:
+            told(event)
+        await written
+        return stored
+
+    async def settled(self) -> None:
+        """Returns when everything decided so far is durable. Raises UnavailableError."""
+        await self._store.write(lambda database: None)
+
+    def _publish(self, event: Event) -> None:
+        key = event.key
+        if event.type == "DELETED":
+            self._seen[key.resource].pop(key, None)
+        else:
+            self._seen[key.resource][key] = event.stored
+        decided = self._newest[key.resource]
+        if decided[key][0] == event.version:
+            del decided[key]
+        self.version = event.version
+        self.events.append(event)
+        self._trim()
+        for told in self.when_published:
+            told(event)
+        self.wake()
+
+    def _trim(self) -> None:
+        """Forget the oldest events, many at once: a list gives up its head in linear time."""
+        if len(self.events) >= 2 * self._events_kept:
+            surplus = len(self.events) - self._events_kept
+            self.oldest = self.events[surplus - 1].version
+            del self.events[:surplus]
+            self.first_index += surplus
+
+    # --- in the store's thread -------------------------------------------------------------
+
+    def _save(self, database: Connection, event: Event) -> None:
+        if event.type == "DELETED":
+            database.execute(
+                "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", event.key
+            )
+        else:
+            database.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", (*event.key, event.stored.raw)
+            )
+        database.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?)",
+            (event.version, event.key.resource, event.type, event.stored.raw),
+        )
+        if event.version % self._events_kept == 0:
+            database.execute(
+                "DELETE FROM events WHERE version <= ?", (event.version - self._events_kept,)
+            )
+
+    def _load(self, database: Connection) -> None:
+        for resource, namespace, name, raw in database.execute("SELECT * FROM objects"):
+            document = msgspec.json.decode(raw)
+            version = int(document["metadata"]["resourceVersion"])
+            self._seen[resource][Key(resource, namespace, name)] = _stored(document, version)
+        self.events = [
+            _event(version, resource, change, raw)
+            for version, resource, change, raw in database.execute(
+                "SELECT * FROM events ORDER BY version"
+            )
+        ]
+        if self.events:
+            self.version = self._decided = self.events[-1].version
+            self.oldest = self.events[0].version - 1
+
+
+def _stored(document: Document, version: int) -> Stored:
+    metadata = document["metadata"]
+    return Stored(
+        raw=_ENCODER.encode(document),
+        version=version,
+        uid=metadata["uid"],
+        labels=metadata.get("labels") or {},
+        owners=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ()),
+    )
+
+
+def _event(version: int, resource: str, change: Change, raw: bytes) -> Event:
+    document = msgspec.json.decode(raw)
+    metadata = document["metadata"]
+    key = Key(resource, metadata.get("namespace", ""), metadata["name"])
+    return Event(version, key, change, _stored(document, version))

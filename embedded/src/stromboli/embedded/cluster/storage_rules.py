@@ -1,0 +1,210 @@
+"""What an API server makes of an object before it stores it, kind by kind. Pure functions.
+
+Only what our services and their users can tell: defaults and checks that a kubelet or another
+controller would want are left out.
+Source: the ``strategy.go`` of each resource in Kubernetes 1.34.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded.cluster import pods, quota_usage, timestamps
+from stromboli.shared import errors
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.cluster import port
+from stromboli.shared.jobspec import crds
+
+Document = dict[str, Any]
+
+BODY_BYTES = 3 * 1024 * 1024
+"""The largest request, as an API server has it."""
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAMED_BY_LABELS = (kinds.NAMESPACES, kinds.SERVICES)
+_OF_THE_SERVER = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+)
+_OF_THE_USER = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Document:
+    """The document to create, standing where the request says.
+
+    Raises InvalidError, TooLargeError.
+    """
+    if len(body) > BODY_BYTES:
+        raise errors.TooLargeError(what, f"{len(body)} bytes, at most {BODY_BYTES}")
+    try:
+        document = msgspec.json.decode(body, type=Document)
+        document["metadata"] = metadata = _clean(document.get("metadata") or {})
+    except (msgspec.DecodeError, AttributeError) as error:
+        raise errors.InvalidError(what, f"the body is no object: {error}") from None
+    for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if document.get(field) != expected:
+            raise errors.InvalidError(what, f"{field} is {document.get(field)!r}, not {expected!r}")
+    if metadata.get("resourceVersion"):
+        raise errors.InvalidError(what, "metadata.resourceVersion: a new object has none")
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+        return document
+    if not namespace or metadata.get("namespace", namespace) != namespace:
+        raise errors.InvalidError(what, f"metadata.namespace is not {namespace!r}")
+    metadata["namespace"] = namespace
+    return document
+
+
+def set_defaults(kind: port.AnyKind, document: Document) -> Document:
+    """The object with the defaults of its kind. Idempotent."""
+    if is_custom(kind):
+        filled: Document = crds.apply_defaults(kind.group, kind.kind, document)
+        return filled
+    if kind is kinds.PODS:
+        pods.set_defaults(document)
+    return document
+
+
+def prepare_for_create(kind: port.AnyKind, document: Document, uid: str, now: datetime) -> None:
+    """Stamp a new object, and take away what its creator may not say."""
+    metadata = _clean(document["metadata"])
+    for field in _OF_THE_SERVER:
+        metadata.pop(field, None)
+    metadata |= {"uid": uid, "creationTimestamp": timestamps.timestamp(now)}
+    document["metadata"] = metadata
+    if is_custom(kind) or kind is kinds.PODS:
+        metadata["generation"] = 1
+    if kind is kinds.PODS:
+        document["status"] = {"phase": "Pending"}
+    elif kind is kinds.NAMESPACES:
+        document["spec"] = {"finalizers": ["kubernetes"]}
+        document["status"] = {"phase": "Active"}
+        labels = {"kubernetes.io/metadata.name": metadata["name"]}
+        metadata["labels"] = (metadata.get("labels") or {}) | labels
+    elif kind.status_subresource and kind is not kinds.NODES:  # a kubelet brings its status
+        document.pop("status", None)
+
+
+def prepare_for_update(
+    kind: port.AnyKind, old: Document, new: Document, subresource: str
+) -> Document:
+    """The new object without what this way of writing may not change.
+
+    The main endpoint leaves the status alone where it is a subresource, which in turn leaves
+    everything else alone. The server's own metadata stays; the generation counts.
+    """
+    if subresource == "status":
+        return _with_status(old, new)
+    result = {**new, "metadata": _clean(new["metadata"])}
+    metadata = result["metadata"]
+    for field in _OF_THE_SERVER:
+        metadata.pop(field, None)
+        if field in old["metadata"]:
+            metadata[field] = old["metadata"][field]
+    if kind.status_subresource:
+        result = _with_status(result, old)
+    if "generation" in metadata and _desired_state(result) != _desired_state(old):
+        metadata["generation"] += 1
+    return result
+
+
+def validate(kind: port.AnyKind, document: Document, what: str) -> None:
+    """Raises InvalidError with everything that is wrong with an object."""
+    if is_custom(kind):
+        found = [each.message for each in crds.violations(kind.group, kind.kind, document)]
+    else:
+        found = list(_type_faults(kind, document))
+    if not found:
+        found = list(_metadata_faults(kind, document["metadata"]))
+        if kind is kinds.PODS:
+            found += pods.validation_errors(document)
+        elif kind is kinds.RESOURCE_QUOTAS:
+            found += quota_usage.faults(document)
+    if found:
+        raise errors.InvalidError(what, "; ".join(found))
+
+
+def check_preconditions(old: Document, new: Document, what: str) -> None:
+    """Raises ConflictError if a patch was meant for another version or object, InvalidError if it
+    moves the object or is none."""
+    after = new.get("metadata")
+    if not isinstance(after, dict):
+        raise errors.InvalidError(what, "metadata is no object")
+    for field in ("resourceVersion", "uid"):
+        was = old["metadata"][field]
+        if after.get(field, was) != was:
+            raise errors.ConflictError(what, f"metadata.{field} is {was}, not {after[field]}")
+    for field in ("name", "namespace"):
+        if after.get(field, "") != old["metadata"].get(field, ""):
+            raise errors.InvalidError(what, f"metadata.{field} never changes")
+    for field in ("apiVersion", "kind"):
+        if new.get(field) != old[field]:
+            raise errors.InvalidError(what, f"{field} never changes")
+
+
+def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str) -> None:
+    """Raises InvalidError for changes that are not allowed, whatever the object is like."""
+    before, after = old["metadata"], new["metadata"]
+    late = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
+    if late and "deletionTimestamp" in before:
+        reason = f"metadata.finalizers: too late for {', '.join(sorted(late))}, the object is going"
+        raise errors.InvalidError(what, reason)
+    if kind is kinds.PODS:
+        for fault in pods.update_errors(old, new):
+            raise errors.InvalidError(what, fault)
+
+
+def is_custom(kind: port.AnyKind) -> bool:
+    """Whether the kind is one of our definitions, with a schema of its own."""
+    return kind.group.endswith("volcano.sh")
+
+
+def _clean(metadata: Document) -> Document:
+    """Without what says nothing: an empty map is none."""
+    return {
+        name: value
+        for name, value in metadata.items()
+        if value is not None and not (name in _OF_THE_USER and not value)
+    }
+
+
+def _with_status(document: Document, source: Document) -> Document:
+    result = {name: value for name, value in document.items() if name != "status"}
+    if "status" in source:
+        result["status"] = source["status"]
+    return result
+
+
+def _desired_state(document: Document) -> Document:
+    return {name: value for name, value in document.items() if name != "metadata"}
+
+
+def _type_faults(kind: port.AnyKind, document: Document) -> Iterable[str]:
+    try:
+        msgspec.convert(document, kind.struct)
+        msgspec.convert(document, meta.Object)
+    except msgspec.ValidationError as error:
+        yield str(error)
+
+
+def _metadata_faults(kind: port.AnyKind, metadata: Document) -> Iterable[str]:
+    name = metadata.get("name", "")
+    form, longest = (_LABEL, 63) if kind in _NAMED_BY_LABELS else (_SUBDOMAIN, 253)
+    if not form.fullmatch(name) or len(name) > longest:
+        yield f"metadata.name: {name!r} is no name of lower case letters, digits, '-' and '.'"
+    owners = metadata.get("ownerReferences", ())
+    for index, owner in enumerate(owners):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield f"metadata.ownerReferences[{index}].{field}: is missing"
+    if sum(bool(owner.get("controller")) for owner in owners) > 1:
+        yield "metadata.ownerReferences: only one may be the controller"

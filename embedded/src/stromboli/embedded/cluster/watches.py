@@ -1,0 +1,91 @@
+"""Streams of changes out of the embedded cluster's history."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from stromboli.embedded.cluster.state import State, resource_of
+from stromboli.shared import errors
+from stromboli.shared.cluster import port
+
+
+class Watches:
+    """Every watch reads the same history at its own pace; one that falls out of it is expired."""
+
+    def __init__(self, state: State, bookmark_after_s: float) -> None:
+        self._state = state
+        self._bookmark_after_s = bookmark_after_s
+        self._bookmarks_asked = 0
+        self.is_open = False
+
+    def bookmark(self) -> None:
+        """Every watch says how far it is."""
+        self._bookmarks_asked += 1
+        self._state.wake()
+
+    async def watch(
+        self, kind: port.AnyKind, version: str, what: str
+    ) -> AsyncGenerator[port.WatchEvent, None]:
+        """Changes of a kind behind a version. Raises UnavailableError once the cluster is closed:
+        whoever begins anew when a watch ends would do so for ever, and let nobody else in."""
+        if not self.is_open:
+            raise errors.UnavailableError(what, "the cluster is closed")
+        behind = _number(version, what)
+        if not self._state.oldest <= behind <= self._state.version:
+            raise errors.ExpiredError(what, f"version {version} is not kept")
+        index = self._state.index_behind(behind)
+        resource = resource_of(kind)
+        answered = self._bookmarks_asked
+        silent_until = self._silence()
+        while self.is_open:
+            fresh = self._state.events_from(index)
+            if fresh is None:
+                raise errors.ExpiredError(what, "this watch fell behind what is kept")
+            index += len(fresh)
+            reached = fresh[-1].version if fresh else self._state.version
+            for event in fresh:
+                if event.key.resource == resource:
+                    yield port.WatchEvent(event.type, event.stored.raw)
+                    silent_until = self._silence()
+            if self._state.version != reached:
+                continue
+            is_asked = answered < self._bookmarks_asked
+            if is_asked or not await self._grows(silent_until):
+                answered = self._bookmarks_asked
+                yield _bookmark(kind, reached)
+                silent_until = self._silence()
+
+    def _silence(self) -> float:
+        """Until when a watch that has just spoken may be silent, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self._bookmark_after_s
+
+    async def _grows(self, until: float) -> bool:
+        """True when there may be news, False when it is time to speak anyway."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._state.growth()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _number(version: str, what: str) -> int:
+    if version in ("", "0"):
+        raise errors.UnsupportedError(f"{what} from the beginning", "list first")
+    if not version.isdecimal():
+        raise errors.InvalidError(what, f"{version!r} is no version")
+    return int(version)
+
+
+def _bookmark(kind: port.AnyKind, version: int) -> port.WatchEvent:
+    return port.WatchEvent(
+        "BOOKMARK",
+        msgspec.json.encode(
+            {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": {"resourceVersion": str(version)},
+            }
+        ),
+    )

@@ -1,0 +1,220 @@
+"""``strom up`` and ``strom demo``."""
+
+import asyncio
+import logging
+import sys
+import tempfile
+from errno import EADDRINUSE
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stromboli.cli.errors import CommandError
+from stromboli.embedded import accounts as account_files
+from stromboli.embedded import scheduler_file, state_folder, system
+from stromboli.embedded.cluster import OWN_NAME
+from stromboli.embedded.demo import experiment, real, report, traffic
+from stromboli.embedded.nodes import rules as rule_files
+from stromboli.embedded.nodes import simulated
+from stromboli.embedded.processes import machine
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import errors
+from stromboli.shared.runtime import runtime, telemetry
+
+REMEMBERED = "server"
+"""File in the state folder with the address, which ``strom`` finds from below."""
+DEMO_LOG = "demo.log"
+USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
+PLAIN_WIDTH = 110
+"""Columns where there is no terminal to ask."""
+
+
+def up(
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Simulated nodes to begin with. [default: 4; 0 with --process-nodes]"
+        ),
+    ] = None,
+    process_nodes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Nodes that run commands as processes of this machine: no images, no isolation.",
+        ),
+    ] = 0,
+    cpu: Annotated[
+        str,
+        typer.Option(help="Cores of each node. [default: 8; process nodes share the machine's]"),
+    ] = "",
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory of each node. [default: 32Gi; or a share of the machine's]"),
+    ] = "",
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node (nvidia.com/gpu).")] = 0,
+    rules: Annotated[
+        Path | None,
+        typer.Option(exists=True, help="Rule file: how long pods run, and how they end."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Scheduler configuration, as volcano-scheduler.conf; changes hold at once. "
+            "[default: the built-in one]",
+        ),
+    ] = None,
+    state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = state_folder.STATE,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of REST; 0 takes a free one. [default: 8480, or the next free]",
+        ),
+    ] = None,
+    accounts: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="File of accounts and RBAC roles, whose tokens REST asks for. [default: none, "
+            "you may do everything, with a token that strom finds by itself]",
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
+    fault_seed: Annotated[
+        int | None,
+        typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
+    ] = None,
+) -> None:
+    """Start the whole system in this process: embedded log and cluster, nodes of two kinds.
+
+    Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
+    """
+    telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
+    scheduler_file.read(str(config) if config else None)
+    try:
+        options = system.Options(
+            state=state_folder.embedded(state),
+            nodes=tuple(
+                simulated.node_documents(
+                    (0 if process_nodes else USUAL_NODES) if nodes is None else nodes,
+                    cpu=cpu or USUAL_CPU,
+                    memory=memory or USUAL_MEMORY,
+                    gpus=gpus,
+                )
+            ),
+            process_nodes=tuple(
+                machine.node_documents(process_nodes, machine.resources(), cpu=cpu, memory=memory)
+            ),
+            rules=rule_files.read_rules(rules) if rules else rule_files.Rules(),
+            port=system.USUAL_PORT if port is None else port,
+            port_may_move=port is None,
+            fault_seed=fault_seed,
+            accounts=account_files.read(accounts, OWN_NAME) if accounts else None,
+            scheduler=SchedulerSettings(configuration=str(config) if config else ""),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        runtime.run(lambda: _up(options, state))
+    except (OSError, errors.ExternalError, machine.UnsupportedMachineError) as error:
+        if isinstance(error, OSError) and error.errno == EADDRINUSE:
+            next_step = "stop what listens there, name another port, or leave --port out"
+            raise CommandError(f"up: port {options.port}", "it is taken", next_step) from None
+        typer.echo(f"strom: up: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _up(options: system.Options, state: Path) -> None:
+    remembered = state / REMEMBERED
+    _progress(f"starting: log and cluster in {options.state}")
+    async with system.run_system(options) as running:
+        remembered.write_text(f"{running.url}\n")
+        await _ready(running)
+        typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
+        typer.echo(f"state  {options.state}")
+        for line in machine.describe_isolation(*running.view):
+            typer.echo(line)
+        typer.echo("next   strom job run hello --replicas 4 -- echo hello    Ctrl-C stops")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            remembered.unlink(missing_ok=True)
+
+
+def _progress(line: str) -> None:
+    """For a person who waits; a program reads what is printed once all is ready."""
+    if sys.stderr.isatty():
+        typer.echo(line, err=True)
+
+
+async def _ready(running: system.System) -> None:
+    """Return once every service is ready; print each as it becomes so."""
+
+    async def show(health: runtime.Health) -> None:
+        await health.ready()
+        _progress(f"ready: {health.service}")
+
+    async with asyncio.TaskGroup() as group:
+        for health in running.healths:
+            group.create_task(show(health))
+
+
+def demo() -> None:
+    """See why gangs need a gang scheduler: less than a minute, all in this process."""
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
+        state = Path(folder)
+        log = (state / DEMO_LOG).open("w")
+        telemetry.configure_logs(stream=log)
+        with log, asyncio.Runner() as runner:
+            failures = runner.run(_demo(console, state))
+    if failures:
+        for line in failures:
+            console.print(f"[red]did not hold:[/red] {line}")
+        raise typer.Exit(1)
+
+
+async def _demo(console: Console, state: Path) -> list[str]:
+    console.print(
+        "A job is 2 parameter servers and 4 workers that wait for each other; "
+        f"there is room for {experiment.ROOM} pods.\n"
+        "Jobs go through admission, monitor, scheduler and controller, all in this process.\n"
+    )
+    trials: list[experiment.Trial] = []
+    for jobs in (1, 2, 5):
+        for gang in (False, True):
+            how = "as gangs" if gang else "pods one by one"
+            with report.View(console, f"{jobs} jobs, {how}") as view:
+                folder = state / f"{jobs}-{gang}"
+                trials.append(await experiment.trial(folder, jobs, view.show, gang=gang))
+            console.print(report.line(trials[-1]), highlight=False)
+    console.print()
+    console.print(report.summary(trials))
+    with report.View(console, "5 jobs as gangs, everything restarted in the middle") as view:
+        restarted, reasons = await experiment.restarted_trial(state / "restart", 5, view.show)
+    console.print("\nWhy does the last job wait? `strom explain` says:")
+    for line in reasons:
+        console.print(f"  {line}", highlight=False, markup=False)
+    console.print(
+        f"\nEverything was stopped after the first job and started again: "
+        f"{restarted.finished} of {restarted.jobs} jobs finished, nothing was lost."
+        if restarted.finished == restarted.jobs
+        else "\nAfter a restart of everything not all jobs finished."
+    )
+    apart, near = await traffic.measure_traffic(state / "traffic")
+    for line in report.traffic(apart, near):
+        console.print(line, highlight=False)
+    console.print(
+        "\nSo far nodes only played pods. Now real jobs: their commands run as processes of this "
+        "machine,\neach with an address of its own, and find each other by name.\n"
+    )
+    shown = await real.show(state / "real")
+    for line in report.real_jobs(shown):
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    stayed = [] if near > apart else [f"{near:.0%} of the traffic stayed inside, as without"]
+    return [*report.failures([*trials, restarted], reasons), *stayed, *shown.failures]

@@ -1,0 +1,118 @@
+"""Real jobs on process nodes: their commands run on this machine and talk to each other.
+
+The manifests lie in ``jobs/`` and are the same as those in ``examples/``.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded import system
+from stromboli.embedded.nodes.list_watch import list_and_watch
+from stromboli.embedded.processes import machine
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import documents
+
+MANIFESTS = Path(__file__).parent / "jobs"
+NODES = 2
+LIMIT_S = 25.0
+"""For all of them together: they need three on a machine with nothing else to do."""
+SHOWN = {
+    "ring": "4 processes add up their vectors in a ring: none can finish without the others",
+    "mpi": "a master reads the host file and collects its workers' ranks; its end is the job's",
+    "pytorch": "3 processes fit a line with MASTER_ADDR and RANK, averaging their gradients",
+}
+PRINTED_BY = {"ring": "ring-worker-", "mpi": "mpi-mpimaster-", "pytorch": "pytorch-"}
+PROOF = {"ring": "sums are right", "mpi": "collected 2 ranks", "pytorch": "y = 3.00 x + 1.00"}
+"""What its output must say."""
+FINAL = ("Completed", "Failed", "Aborted", "Terminated")
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """How a job fared. ``lines``: what its pods wrote."""
+
+    name: str
+    phase: str
+    lines: tuple[str, ...]
+
+
+class RealJobsResult(msgspec.Struct, frozen=True):
+    """All jobs. ``left_out``: why some or all were not run, empty if all were."""
+
+    ran: tuple[JobResult, ...]
+    left_out: str = ""
+
+    @property
+    def failures(self) -> list[str]:
+        """What did not come out as it must."""
+        return [
+            f"the job {job.name} is {job.phase} and its output says not {PROOF[job.name]!r}"
+            for job in self.ran
+            if job.phase != "Completed" or not any(PROOF[job.name] in line for line in job.lines)
+        ]
+
+
+async def show(state: Path) -> RealJobsResult:
+    """Run the jobs, all at once, and read what they wrote."""
+    try:
+        machine.check()
+    except machine.UnsupportedMachineError as error:
+        return RealJobsResult((), str(error))
+    nodes = machine.node_documents(NODES, machine.resources())
+    async with system.run_system(
+        system.Options(state=state, process_nodes=tuple(nodes))
+    ) as running:
+        await running.ready()
+        kind, reason = running.view
+        # Its manifest has files at true paths, which only namespaces can give it.
+        names = [name for name in SHOWN if kind != "plain" or name != "mpi"]
+        manifests = [each for name in names for each in read(name)]
+        async with running.client() as client:
+            answer = await client.post("/v1/apply", json={"objects": manifests})
+            answer.raise_for_status()
+        phases = await _phases(running.cluster, set(names))
+        ran = [
+            JobResult(name, phases.get(name, "unfinished"), await _lines(running.cluster, name))
+            for name in names
+        ]
+    missing = f"mpi needs namespaces, and this machine allows none: {reason}"
+    return RealJobsResult(tuple(ran), missing if kind == "plain" else "")
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The manifests of a job."""
+    text = (MANIFESTS / f"{name}.yaml").read_text()
+    return [document for document, _ in documents.read(text)]
+
+
+async def _phases(cluster: cluster_port.Cluster, names: set[str]) -> Mapping[str, str]:
+    """Job -> final phase, of those that reach one in time."""
+    phases: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            async for event in list_and_watch(cluster, kinds.JOBS):
+                if event is not None:
+                    job = kinds.JOBS.decode(event.object)
+                    if job.status.state.phase in FINAL:
+                        phases[job.metadata.name] = job.status.state.phase
+                if names <= phases.keys():
+                    break
+    except TimeoutError:
+        pass
+    return phases
+
+
+async def _lines(cluster: cluster_port.Cluster, job: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for raw in (await cluster.list(kinds.PODS, "default", {keys.JOB_NAME: job})).items:
+        pod = kinds.metadata_of(raw).name
+        if pod.startswith(PRINTED_BY[job]):
+            async with cluster.logs("default", pod, cluster_port.LogQuery()) as chunks:
+                text = b"".join([chunk async for chunk in chunks]).decode(errors="replace")
+            found += [f"{pod}: {line}" for line in text.splitlines()]
+    return tuple(found)

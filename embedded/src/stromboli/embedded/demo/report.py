@@ -1,0 +1,121 @@
+"""What ``strom demo`` prints: a live view on a terminal, plain lines elsewhere, and the verdict."""
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from stromboli.embedded.demo import experiment, real
+from stromboli.embedded.demo.experiment import JobView, Trial
+
+BLOCKS = "█"
+PHASES = {"Completed": "green", "Running": "cyan", "Pending": "yellow"}
+
+
+class View:
+    """The jobs of the trial under way: redrawn in place on a terminal, else silent."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title = title
+        self._live = Live(console=console, transient=True, refresh_per_second=20)
+        self._is_live = console.is_terminal
+
+    def __enter__(self) -> "View":
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_live:
+            self._live.stop()
+
+    def show(self, jobs: list[JobView]) -> None:
+        """Draw where every job stands."""
+        if not self._is_live:
+            return
+        table = Table(title=self._title, title_justify="left", box=None)
+        for header in ("job", "phase", f"pods on nodes (of {experiment.PODS_OF_A_JOB})"):
+            table.add_column(header)
+        for job in jobs:
+            style = PHASES.get(job.phase, "red")
+            table.add_row(job.name, f"[{style}]{job.phase}", BLOCKS * job.held)
+        self._live.update(table)
+
+
+def line(trial: Trial) -> str:
+    """One trial in a line."""
+    how = "with gangs   " if trial.gang else "without gangs"
+    fate = f"{trial.finished} of {trial.jobs} finished in {trial.seconds:.1f} s"
+    if trial.finished < trial.jobs:
+        held = ", ".join(f"{name} holds {pods}" for name, pods in sorted(trial.holders.items()))
+        fate = f"{trial.finished} of {trial.jobs} finished, then deadlock: {held}"
+    elif trial.most_held:
+        fate += f"; up to {trial.most_held} pods held by a job that could not start"
+    return f"  {how}  {trial.jobs} job{'s' if trial.jobs > 1 else ' '}  {fate}"
+
+
+def summary(trials: list[Trial]) -> Table:
+    """All trials side by side."""
+    table = Table(title="Jobs of 6 pods, room for 9", title_justify="left")
+    table.add_column("jobs", justify="right")
+    table.add_column("one by one (gang and job order off, pods shuffled)")
+    table.add_column("as gangs")
+    for jobs in sorted({trial.jobs for trial in trials}):
+        cells = [
+            _cell(trial)
+            for gang in (False, True)
+            for trial in trials
+            if trial.jobs == jobs and trial.gang is gang
+        ]
+        table.add_row(str(jobs), *cells)
+    return table
+
+
+def _cell(trial: Trial) -> str:
+    if trial.finished < trial.jobs:
+        held = sum(trial.holders.values())
+        return f"deadlock: {trial.finished} of {trial.jobs} finished, {held} pods held in vain"
+    waste = f", {trial.most_held} pods held in vain meanwhile" if trial.most_held else ""
+    return f"all {trial.jobs} finished in {trial.seconds:.1f} s{waste}"
+
+
+def traffic(apart: float, near: float) -> list[str]:
+    """What of the jobs' traffic stays inside a node, in lines."""
+    return [
+        "",
+        "Three of these jobs on three nodes of 6 CPUs; their tasks say that they like each other's",
+        "company. Of what workers and parameter servers send each other, inside a node stay",
+        f"  {apart:4.0%}  placed by the usual scores",
+        f"  {near:4.0%}  with the plugin task-topology",
+    ]
+
+
+def real_jobs(shown: real.RealJobsResult) -> list[str]:
+    """What the real jobs wrote, each below what it is."""
+    lines = []
+    for job in shown.ran:
+        lines += [f"{job.name} ({job.phase}): {real.SHOWN[job.name]}"]
+        lines += [f"    {line}" for line in job.lines]
+    if shown.left_out:
+        lines.append(f"Not shown here: {shown.left_out}")
+    return lines
+
+
+def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
+    """What did not come out as it must; empty if all of it held."""
+    lines = []
+    for trial in trials:
+        if trial.gang and trial.finished < trial.jobs:
+            lines.append(f"with gangs only {trial.finished} of {trial.jobs} jobs finished")
+        if trial.gang and trial.most_held:
+            lines.append(
+                f"with gangs {trial.most_held} pods were held by jobs that could not start"
+            )
+        if not trial.gang and trial.jobs == 1 and trial.finished != 1:
+            lines.append("one job alone did not finish without gangs")
+        if not trial.gang and trial.jobs == 2 and not trial.most_held:
+            lines.append("two jobs without gangs held nothing in vain")
+        if not trial.gang and trial.jobs == 5 and trial.finished == 5:
+            lines.append("five jobs without gangs did not come to a deadlock")
+    if not reasons:
+        lines.append("no job was there to be explained")
+    return lines

@@ -1,0 +1,270 @@
+"""A log that is read late, with repetitions, and in another order across topics.
+
+Within a topic the order stays, and what comes again is always a suffix of what came, in its
+order, before anything new of its topic: as after a reader that lost its place.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from stromboli.embedded.fault_injection.faults import (
+    DEFAULT_RATES,
+    FaultRates,
+    Seed,
+    SeededFaults,
+    Sleep,
+)
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import port
+
+LONGEST_REPEAT = 10
+"""Records that come again at once, at most."""
+
+
+class FaultyBus:
+    """See the module. An append may fail though it stands in the log, and readers are cut off."""
+
+    def __init__(
+        self,
+        bus: port.Bus,
+        seed: Seed,
+        rates: FaultRates = DEFAULT_RATES,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._bus = bus
+        self._dice = SeededFaults(seed, rates, sleep)
+
+    async def __aenter__(self) -> Self:
+        """Enter the log itself."""
+        await self._bus.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the log itself."""
+        await self._bus.__aexit__(kind, error, trace)
+
+    async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
+        """A writer whose appends fail now and then."""
+        what = f"open writer {service}"
+        inner = await self._dice.call(what, lambda: self._bus.open_writer(service, instance))
+        return _FaultyWriter(inner, self._dice)
+
+    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+        """The newest record, perhaps without an answer."""
+        return await self._dice.call(f"last {topic.name}", lambda: self._bus.last(topic))
+
+    async def is_reachable(self) -> bool:
+        """Whether the log itself is."""
+        return await self._bus.is_reachable()
+
+    async def fold(
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+    ) -> AsyncGenerator[port.Batch, None]:
+        """State: each topic at its own pace."""
+        names = " ".join(topic.name for topic in wanted)
+        chance = self._dice.draw(f"fold {names}")
+        held = _DelayedRecords(chance, self._dice.rates.repeat, start)
+        inner = self._bus.fold(wanted, start)
+        pull = asyncio.ensure_future(anext(inner))
+        try:
+            while True:
+                await self._news(pull, chance, is_holding=held.is_holding)
+                if pull.done():
+                    held.add(pull.result())
+                    pull = asyncio.ensure_future(anext(inner))
+                yield held.release()
+                self._dice.maybe_disconnect(chance, f"read {names}")
+        finally:
+            pull.cancel()
+            await asyncio.gather(pull, return_exceptions=True)
+            await inner.aclose()
+
+    async def _news(
+        self, pull: asyncio.Future[port.Batch], chance: Random, *, is_holding: bool
+    ) -> None:
+        """Wait for the log, but not for long while there is something to release."""
+        if not is_holding:
+            await asyncio.wait([pull])
+            return
+        pause = asyncio.ensure_future(self._dice.delay(chance))
+        either: list[asyncio.Future[Any]] = [pull, pause]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+            await asyncio.gather(pause, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
+        """Things to do once, given more often."""
+        async with self._bus.work(topic, group) as inner:
+            yield _FaultyConsumer(inner, self._dice, f"work {topic.name} {group}")
+
+
+class _FaultyWriter:
+    """See ``port.Writer``."""
+
+    def __init__(self, writer: port.Writer, seeded: SeededFaults) -> None:
+        self._writer = writer
+        self._dice = seeded
+        self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        """Append, perhaps without an answer."""
+        what = f"append to {drafts[0].topic.name}" if drafts else "append nothing"
+        return await self._dice.call(what, lambda: self._writer.append(*drafts), at_once=True)
+
+
+class _DelayedRecords:
+    """What was read but not released yet, by topic, and what was released lately."""
+
+    def __init__(self, chance: Random, repeat: float, start: port.Position) -> None:
+        self._chance = chance
+        self._repeat = repeat
+        self._epochs: Mapping[str, int] = start.epochs  # of all that was read
+        self._identities: Mapping[str, str] = start.topic_ids
+        self._recreated: frozenset[str] = frozenset()
+        self._at_end: Mapping[str, float] = {}
+        self._waiting: dict[str, deque[tuple[envelope.Record, bool]]] = {}
+        self._released: dict[str, deque[envelope.Record]] = {}
+        self._read_to: dict[str, int] = {}
+        self._barrier: Mapping[str, int] | None = None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether something waits to be released."""
+        return any(self._waiting.values())
+
+    def add(self, batch: port.Batch) -> None:
+        """Take what the log gave."""
+        for name in batch.recreated:  # what waits is of the topic before
+            self._waiting.pop(name, None)
+            self._released.pop(name, None)
+            if self._barrier is not None:
+                self._barrier = {**self._barrier, name: 0}
+        self._recreated |= batch.recreated
+        self._identities = batch.position.topic_ids
+        self._epochs = batch.position.epochs
+        self._at_end = batch.at_end
+        whole = [(record, True) for record in batch.records]
+        whole += [(record, False) for record in batch.fenced]
+        for record, is_heard in sorted(whole, key=lambda pair: pair[0].offset):
+            self._waiting.setdefault(record.topic.name, deque()).append((record, is_heard))
+        self._read_to.update(batch.positions)
+        if batch.caught_up and self._barrier is None:
+            self._barrier = dict(batch.positions)
+
+    def release(self) -> port.Batch:
+        """A part of it: of some topics some records, and some again."""
+        heard: dict[str, list[envelope.Record]] = {}
+        fenced: list[envelope.Record] = []
+        for name, waiting in self._waiting.items():
+            if not waiting or self._chance.random() < 0.5:
+                continue
+            released = heard.setdefault(name, self._again(name))
+            for _ in range(self._chance.randint(1, len(waiting))):
+                record, is_heard = waiting.popleft()
+                if is_heard:
+                    released.append(record)
+                    self._released.setdefault(name, deque(maxlen=LONGEST_REPEAT)).append(record)
+                else:
+                    fenced.append(record)
+        positions = self._positions()
+        barrier = self._barrier
+        recreated, self._recreated = self._recreated, frozenset()
+        return port.Batch(
+            records=tuple(_interleave(heard, self._chance)),
+            position=port.Position(positions, self._epochs_there(), self._identities),
+            caught_up=barrier is not None
+            and all(positions[name] >= end for name, end in barrier.items()),
+            fenced=tuple(fenced),
+            recreated=recreated,
+            at_end=self._at_end,
+        )
+
+    def _again(self, name: str) -> list[envelope.Record]:
+        """Now and then the last records of a topic, once more."""
+        lately = list(self._released.get(name, ()))
+        if not lately or self._chance.random() >= self._repeat:
+            return []
+        return lately[-self._chance.randint(1, len(lately)) :]
+
+    def _positions(self) -> dict[str, int]:
+        """Never before what was released, never behind what waits."""
+        return {
+            name: self._waiting[name][0][0].offset if self._waiting.get(name) else end
+            for name, end in self._read_to.items()
+        }
+
+    def _epochs_there(self) -> dict[str, int]:
+        """Topic name -> the highest epoch accepted before its position.
+
+        What announced the epoch of a waiting record is no message and has been passed already.
+        """
+        epochs = dict(self._epochs)
+        for name, waiting in self._waiting.items():
+            accepted = (record.epoch for record, is_heard in waiting if is_heard)
+            first = next((epoch for epoch in accepted if epoch is not None), None)
+            if first is not None and name in epochs:
+                epochs[name] = first
+        return epochs
+
+
+def _interleave(
+    by_topic: dict[str, list[envelope.Record]], chance: Random
+) -> list[envelope.Record]:
+    """All records in an order that keeps each topic's."""
+    turns = [name for name, released in by_topic.items() for _ in released]
+    chance.shuffle(turns)
+    each = {name: iter(released) for name, released in by_topic.items()}
+    return [next(each[name]) for name in turns]
+
+
+class _FaultyConsumer:
+    """See ``port.Work``."""
+
+    def __init__(self, work: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
+        self._work = work
+        self._inner = aiter(work)
+        self._dice = seeded
+        self._what = what
+        self._chance = seeded.draw(what)
+        self._given: deque[envelope.Record] = deque(maxlen=LONGEST_REPEAT)
+        self._again: deque[envelope.Record] = deque()
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        """Records in order, with repetitions."""
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        """The next record, or one that was given before."""
+        await self._dice.delay(self._chance)
+        self._dice.maybe_disconnect(self._chance, self._what)
+        if not self._again and self._given and self._chance.random() < self._dice.rates.repeat:
+            lately = list(self._given)
+            self._again.extend(lately[-self._chance.randint(1, len(lately)) :])
+        if self._again:
+            return self._again.popleft()
+        record = await anext(self._inner)
+        self._given.append(record)
+        return record
+
+    def done(self, record: envelope.Record) -> None:
+        """This record is finished, however often it was given."""
+        self._work.done(record)
+
+    @property
+    def lowest_unfinished(self) -> int:
+        """Where a restart would begin."""
+        return self._work.lowest_unfinished

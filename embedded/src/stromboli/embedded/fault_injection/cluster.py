@@ -1,0 +1,170 @@
+"""A cluster that answers late, loses answers, closes watches and has others write in between.
+
+A conflict is raised only where the patch tests something: elsewhere a server never says so, and
+whoever believed it would be right to.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from types import TracebackType
+from typing import Literal, Self
+
+from stromboli.embedded.fault_injection.faults import (
+    DEFAULT_RATES,
+    FaultRates,
+    Seed,
+    SeededFaults,
+    Sleep,
+)
+from stromboli.shared import errors
+from stromboli.shared.cluster import port
+
+
+class FaultyCluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        cluster: port.Cluster,
+        seed: Seed,
+        rates: FaultRates = DEFAULT_RATES,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._dice = SeededFaults(seed, rates, sleep)
+        self._trouble = rates
+
+    async def __aenter__(self) -> Self:
+        """Enter the cluster itself."""
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the cluster itself."""
+        await self._cluster.__aexit__(kind, error, trace)
+
+    async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
+        """One object."""
+        what = f"get {kind.kind} {namespace}/{name}"
+        return await self._dice.call(what, lambda: self._cluster.get(kind, namespace, name))
+
+    async def list(
+        self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> port.Listing:
+        """All objects."""
+        what = f"list {kind.kind} {namespace}"
+        return await self._dice.call(what, lambda: self._cluster.list(kind, namespace, labels))
+
+    async def page(
+        self,
+        kind: port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> port.Page:
+        """A part of them."""
+        what = f"list {kind.kind} {namespace}"
+        return await self._dice.call(
+            what, lambda: self._cluster.page(kind, namespace, labels, limit=limit, after=after)
+        )
+
+    async def watch(
+        self, kind: port.AnyKind, resource_version: str
+    ) -> AsyncGenerator[port.WatchEvent, None]:
+        """Changes, late and cut off."""
+        what = f"watch {kind.kind}"
+        chance = self._dice.draw(what)
+        await self._dice.delay(chance)
+        if chance.random() < self._trouble.expired:
+            raise errors.ExpiredError(
+                what, f"version {resource_version} is not kept, says the dice"
+            )
+        inner = self._cluster.watch(kind, resource_version)
+        try:
+            async for event in inner:
+                await self._dice.delay(chance)
+                yield event
+                if chance.random() < self._trouble.closed:
+                    return
+        finally:
+            await inner.aclose()
+
+    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+        """Create, perhaps without an answer."""
+        what = f"create {kind.kind} {namespace}"
+        return await self._dice.call(what, lambda: self._cluster.create(kind, namespace, body))
+
+    async def patch(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        patch: bytes,
+        *,
+        patch_type: Literal["json", "merge"],
+        subresource: Literal["", "status"] = "",
+    ) -> bytes:
+        """Change, perhaps without an answer; perhaps somebody was faster."""
+        what = f"patch {kind.kind} {namespace}/{name}"
+        tests = b'"test"' in patch if patch_type == "json" else b'"resourceVersion"' in patch
+        if tests and self._dice.draw(f"race {what}").random() < self._trouble.conflict:
+            raise errors.ConflictError(what, "somebody was faster, says the dice")
+        return await self._dice.call(
+            what,
+            lambda: self._cluster.patch(
+                kind, namespace, name, patch, patch_type=patch_type, subresource=subresource
+            ),
+        )
+
+    async def delete(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+        propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
+    ) -> None:
+        """Delete, perhaps without an answer."""
+        await self._dice.call(
+            f"delete {kind.kind} {namespace}/{name}",
+            lambda: self._cluster.delete(
+                kind,
+                namespace,
+                name,
+                uid=uid,
+                grace_seconds=grace_seconds,
+                propagation=propagation,
+            ),
+        )
+
+    async def bind(
+        self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind, perhaps without an answer."""
+        await self._dice.call(
+            f"bind Pod {namespace}/{pod}",
+            lambda: self._cluster.bind(namespace, pod, uid=uid, node=node, annotations=annotations),
+        )
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, namespace: str, pod: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container wrote, late."""
+        await self._dice.delay(self._dice.draw(f"read the log of Pod {namespace}/{pod}"))
+        async with self._cluster.logs(namespace, pod, query) as chunks:
+            yield chunks
+
+    async def is_reachable(self) -> bool:
+        """Whether the cluster itself is."""
+        return await self._cluster.is_reachable()

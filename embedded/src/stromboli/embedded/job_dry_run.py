@@ -1,0 +1,195 @@
+"""Would a job start now? The controller's pods and the scheduler's sessions, on a picture of a
+cluster. Nothing is written.
+
+The job is made as the controller makes it: its PodGroup and pods, last in line. One session
+decides, its decisions count as carried out, and a second one explains what still waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.cli.commands.jobs.job_check import DryRunResult
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.controller.core.tasks import tasks
+from stromboli.embedded import scheduler_file
+from stromboli.scheduler import discovery
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.shared import envelope, keys
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.jobspec import quota, quota_scopes
+from stromboli.shared.messages import scheduling as messages
+
+UID = "trial"
+"""Of the job, which has none before it is written."""
+_PATIENT = schedule.CREATION_GRACE + timedelta(seconds=1)
+"""The second session comes so much later: about younger gangs nothing is said."""
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+
+
+def dry_run_job(
+    items: Sequence[bytes | msgspec.Raw], document: bytes, configuration: str | None, now: datetime
+) -> DryRunResult:
+    """What would become of a job, as admission completed it, beside these objects.
+
+    ``configuration``: file of the scheduler's configuration, None for the built-in one. Raises
+    CommandError for a file that cannot be used. Costs two sessions.
+    """
+    loaded = scheduler_file.read(configuration)
+    registry = discovery.discover_plugins()
+    by = policy.Policy(configured=loaded.configuration)
+    scheduler_cache = cluster_cache.ClusterCache(
+        by.scheduler_names, loaded.configuration.default_queue
+    )
+    scheduler_cache.sessions_may_evict = bool(
+        policy.EVICTING_ACTIONS.intersection(loaded.configuration.actions)
+    )
+    found = [_decoded(item) for item in items]
+    job = kinds.JOBS.decode(document)
+    job = msgspec.structs.replace(
+        job,
+        metadata=msgspec.structs.replace(job.metadata, uid=UID, creation_timestamp=now),
+        status=batch.JobStatus(),
+    )
+    classes = [each for each in found if isinstance(each, core.PriorityClass)]
+    alone = controller_cache.ControllerCache(
+        [job.spec.scheduler_name], event_history.EventHistory()
+    )
+    for one in classes:
+        alone.observe(kinds.PRIORITY_CLASSES, one)
+    made = _create_objects(alone, job, classes, now)
+    for offset, each in enumerate([*found, *made]):
+        scheduler_cache.apply(_record(each, offset, now))
+    scheduler_cache.request_session(UID)
+    first = schedule.run_session(scheduler_cache, now, by, find=registry.find)
+    group = f"{job.metadata.namespace}/{pods.group_name(job)}"
+    own = next((each for each in first.decisions if each.pod_group == group), None)
+    for offset, statement in enumerate(first.decisions):
+        scheduler_cache.assume(f"{UID}/{offset}", offset, statement)
+    _apply_decisions(scheduler_cache, first)
+    second = schedule.run_session(scheduler_cache, now + _PATIENT, by, find=registry.find)
+    _apply_decisions(scheduler_cache, second)
+    explained = scheduler_cache.explained.get(group)
+    return DryRunResult(
+        pod_group=group,
+        pods=len(made) - 1,
+        nodes=_nodes(own),
+        evicted=tuple(f"{one.namespace}/{one.pod}" for one in own.evictions) if own else (),
+        explained=explained,
+        in_front=scheduler_cache.ordered.in_front(job.spec.queue, group),
+        configuration=loaded.origin,
+        complaints=(*loaded.warnings, *first.complaints),
+        quotas=tuple(_exceeded_quotas(job, made, found, alone)),
+    )
+
+
+def _exceeded_quotas(
+    job: batch.Job,
+    made: Sequence[scheduling.PodGroup | core.Pod],
+    found: Sequence[meta.Object],
+    scheduler_cache: controller_cache.ControllerCache,
+) -> Iterator[str]:
+    """The quotas of its namespace that its smallest gang would pass, as the API server counts."""
+    specs = {
+        pod.metadata.annotation(keys.TASK_SPEC): pod.spec
+        for pod in made
+        if isinstance(pod, core.Pod)
+    }
+    gang = [
+        (specs[task], count)
+        for task, count in pod_groups.smallest(scheduler_cache, job).items()
+        if count
+    ]
+    for each in found:
+        is_near = each.metadata.namespace == job.metadata.namespace
+        if not isinstance(each, core.ResourceQuota) or not is_near:
+            continue
+        needs, used = quota_scopes.needs(each.spec, gang), each.status.used or {}
+        for name, limit in sorted((each.spec.hard or {}).items()):
+            needed, held = needs.get(name, 0), used.get(name, 0)
+            if needed and quota.amount(name, held) + needed > quota.amount(name, limit):
+                yield (
+                    f"quota {each.metadata.name}: {name}: needs {quota.text(name, needed)}, "
+                    f"{held} of {limit} are used"
+                )
+
+
+def _create_objects(
+    alone: controller_cache.ControllerCache,
+    job: batch.Job,
+    classes: Sequence[core.PriorityClass],
+    now: datetime,
+) -> list[scheduling.PodGroup | core.Pod]:
+    """The PodGroup and the pods as the controller makes them and the API server completes them."""
+    group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
+    made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
+    for member in tasks.members(job):
+        pod = _stored(kinds.PODS.decode(pods.create(job, member).body), now)
+        spec = msgspec.structs.replace(pod.spec, priority=_priority(pod, classes))
+        status = core.PodStatus(phase="Pending")
+        made.append(msgspec.structs.replace(pod, spec=spec, status=status))
+    return made
+
+
+def _priority(pod: core.Pod, classes: Sequence[core.PriorityClass]) -> int:
+    """As the API server fills it in."""
+    named = pod.spec.priority_class_name
+    return next(
+        (
+            each.value
+            for each in classes
+            if each.metadata.name == named or (not named and each.global_default)
+        ),
+        0,
+    )
+
+
+def _stored(made: Any, now: datetime) -> Any:
+    metadata = msgspec.structs.replace(
+        made.metadata,
+        uid=f"{UID}-{made.metadata.name}",
+        resource_version="1",
+        creation_timestamp=now,
+    )
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
+    named = msgspec.json.decode(item, type=_Named)
+    return kinds.BY_NAME[named.api_version, named.kind].decode(item)
+
+
+def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
+    """As the monitor writes down what it saw."""
+    topic = next(topic for topic in cluster_cache.TOPICS if type(seen) in topic.messages)
+    key = seen.metadata.key
+    draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
+    headers, value = envelope.seal(draft, UID, 0, offset)
+    return envelope.Record(topic, offset, key, value, headers)
+
+
+def _apply_decisions(
+    scheduler_cache: cluster_cache.ClusterCache, decided: schedule.SessionResult
+) -> None:
+    for key, explained in decided.explanations.items():
+        scheduler_cache.record_explanation(key, explained)
+    for order in decided.orders:
+        scheduler_cache.record_explanation(
+            messages.queue_order_key(order.queue, order.chunk), order
+        )
+
+
+def _nodes(own: messages.StatementDecided | None) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for bind in own.binds if own else ():
+        counts[bind.node] = counts.get(bind.node, 0) + 1
+    return dict(sorted(counts.items()))

@@ -1,0 +1,86 @@
+"""How long a simulated pod runs, and how it ends: from its annotations, else from a rule file.
+
+The file keeps such things out of manifests that are to run elsewhere unchanged::
+
+    rules:
+    - match: {job: train-*, task: worker, image: busybox}
+      runSeconds: 2
+      exitCode: 0
+    default: {runSeconds: 1}
+
+The first rule whose every pattern (shell style) matches counts.
+"""
+
+import fnmatch
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from stromboli.shared import keys
+from stromboli.shared.api import core
+from stromboli.shared.api.meta import Part
+
+
+class Match(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Patterns over the pod's job, task and first image; an empty one matches all."""
+
+    job: str = "*"
+    task: str = "*"
+    image: str = "*"
+
+
+class Outcome(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run goes. ``starts_with``: pods of the job that must run before work begins."""
+
+    run_seconds: float = 1.0
+    exit_code: int = 0
+    starts_with: int = 0
+
+
+class Rule(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An outcome for the pods that match."""
+
+    match: Match = Match()
+
+
+class Rules(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule file."""
+
+    rules: tuple[Rule, ...] = ()
+    default: Outcome = Outcome()
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules in a YAML file. Raises ValueError that names the file and what is wrong."""
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text()) or {}, Rules)
+    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def outcome(pod: core.Pod, rules: Rules) -> Outcome:
+    """How this pod's run goes. An annotation that is no number counts as absent."""
+    meta = pod.metadata
+    image = pod.spec.containers[0].image if pod.spec.containers else ""
+    found = rules.default
+    for rule in rules.rules:
+        if (
+            fnmatch.fnmatchcase(meta.annotation(keys.JOB_NAME) or "", rule.match.job)
+            and fnmatch.fnmatchcase(meta.annotation(keys.TASK_SPEC) or "", rule.match.task)
+            and fnmatch.fnmatchcase(image, rule.match.image)
+        ):
+            found = rule
+            break
+    return Outcome(
+        run_seconds=max(_number(meta.annotation(keys.RUN_SECONDS), found.run_seconds), 0.0),
+        exit_code=int(_number(meta.annotation(keys.EXIT_CODE), found.exit_code)),
+        starts_with=int(_number(meta.annotation(keys.STARTS_WITH), found.starts_with)),
+    )
+
+
+def _number(text: str | None, otherwise: float) -> float:
+    try:
+        return float(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise

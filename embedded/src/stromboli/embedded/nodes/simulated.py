@@ -1,0 +1,239 @@
+"""The runner of simulated nodes: plays the kubelet for every node labelled for it.
+
+A pod's life is derived from its object, so a restarted runner goes on where it was: what runs
+since when stands in the pod's status. One task a pod; each waits for a time or for its peers.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections import defaultdict
+from datetime import datetime
+
+import msgspec
+
+from stromboli.embedded.nodes import rules as rule_files
+from stromboli.embedded.nodes import statuses
+from stromboli.embedded.nodes.list_watch import list_and_watch
+from stromboli.shared import errors, keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import units
+from stromboli.shared.runtime import runtime, telemetry
+
+RUNNER = "simulated"
+
+
+def node_documents(
+    count: int, *, cpu: str, memory: str, gpus: int = 0, pods: int = 110, prefix: str = "node"
+) -> list[dict[str, object]]:
+    """Manifests of ``count`` equal simulated nodes. Raises ValueError for a bad quantity."""
+    resources = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    if gpus:
+        resources["nvidia.com/gpu"] = str(gpus)
+    units.amounts(resources)
+    width = max(2, len(str(count - 1)))
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": f"{prefix}-{index:0{width}d}",
+                "labels": {
+                    keys.RUNNER: RUNNER,
+                    "kubernetes.io/hostname": f"{prefix}-{index:0{width}d}",
+                },
+            },
+            "status": {
+                "capacity": resources,
+                "allocatable": resources,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}],
+            },
+        }
+        for index in range(count)
+    ]
+
+
+async def create_nodes(cluster: cluster_port.Cluster, documents: list[dict[str, object]]) -> None:
+    """Create the nodes that are missing, with their status."""
+    for document in documents:
+        meta = document["metadata"]
+        name = meta["name"] if isinstance(meta, dict) else ""
+        try:
+            await cluster.create(kinds.NODES, "", msgspec.json.encode(document))
+        except errors.AlreadyExistsError:
+            continue
+        await cluster.patch(
+            kinds.NODES,
+            "",
+            name,
+            msgspec.json.encode({"status": document["status"]}),
+            patch_type="merge",
+            subresource="status",
+        )
+
+
+class _Peers:
+    """Pods of one job that have started, and a waiting place for those that need more."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, datetime] = {}
+        self.changed = asyncio.Event()
+
+    def start(self, uid: str, at: datetime) -> None:
+        self.started[uid] = at
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def began(self, count: int) -> datetime:
+        """When so many had started."""
+        while len(self.started) < count:
+            await self.changed.wait()
+        return sorted(self.started.values())[count - 1]
+
+
+class Runner:
+    """Runs the pods of all nodes labelled ``stromboli.sh/runner=simulated``."""
+
+    def __init__(
+        self, cluster: cluster_port.Cluster, rules: rule_files.Rules, clock: runtime.Clock
+    ) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self._clock = clock
+        self._health = runtime.Health("nodes")
+        self._mine: dict[str, bool] = {}
+        self._nodes_known = asyncio.Event()
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._peers: dict[str, _Peers] = defaultdict(_Peers)
+
+    async def run(self) -> None:
+        """Play kubelet until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_nodes())
+            await self._nodes_known.wait()
+            async for event in list_and_watch(self._cluster, kinds.PODS):
+                if event is None:
+                    continue
+                try:
+                    pod = kinds.PODS.decode(event.object)
+                except msgspec.DecodeError as error:
+                    telemetry.log.warning("unreadable pod is not run", error=str(error))
+                    continue
+                if event.type == "DELETED":
+                    self._end(pod)
+                elif pod.spec.node_name and await self._is_mine(pod.spec.node_name):
+                    self._handle_pod(pod, group)
+
+    async def _follow_nodes(self) -> None:
+        async for event in list_and_watch(self._cluster, kinds.NODES):
+            if event is None:
+                self._nodes_known.set()
+                continue
+            node = kinds.NODES.decode(event.object)
+            self._mine[node.metadata.name] = (
+                event.type != "DELETED" and node.metadata.label(keys.RUNNER) == RUNNER
+            )
+
+    async def _is_mine(self, node: str) -> bool:
+        """A node whose event is still on its way is asked for."""
+        if node not in self._mine:
+            try:
+                found = kinds.NODES.decode(await self._cluster.get(kinds.NODES, "", node))
+            except errors.ExternalError:
+                return False
+            self._mine[node] = found.metadata.label(keys.RUNNER) == RUNNER
+        return self._mine[node]
+
+    def _end(self, pod: core.Pod) -> None:
+        life = self._lives.pop(pod.metadata.uid, None)
+        if life is not None:
+            life.cancel()
+        owner = _owner(pod)
+        self._peers[owner].started.pop(pod.metadata.uid, None)
+        if not self._peers[owner].started:
+            del self._peers[owner]
+
+    def _handle_pod(self, pod: core.Pod, group: asyncio.TaskGroup) -> None:
+        uid = pod.metadata.uid
+        life = self._lives.get(uid)
+        if pod.metadata.deletion_timestamp is not None:
+            self._end(pod)
+            self._lives[uid] = group.create_task(self._remove(pod))
+        elif pod.status.phase in ("Succeeded", "Failed"):
+            self._peers[_owner(pod)].start(uid, pod.status.start_time or self._clock())
+        elif life is None or life.done():
+            self._lives[uid] = group.create_task(self._live(pod))
+
+    async def _live(self, pod: core.Pod) -> None:
+        wanted = rule_files.outcome(pod, self._rules)
+        peers = self._peers[_owner(pod)]
+        restarts = max(
+            (status.restart_count for status in pod.status.container_statuses), default=0
+        )
+        started = pod.status.start_time if pod.status.phase == "Running" else None
+        since = pod.status.start_time or self._clock()
+        while True:
+            if started is None:
+                started = self._clock()
+                if not await self._write(pod, statuses.running(pod, started, restarts)):
+                    return
+            peers.start(pod.metadata.uid, started)
+            try:
+                async with asyncio.timeout(self._left_s(pod, since)):
+                    began = max(await peers.began(wanted.starts_with), started)
+                    elapsed = (self._clock() - began).total_seconds()
+                    await asyncio.sleep(max(wanted.run_seconds - elapsed, 0.0))
+            except TimeoutError:
+                await self._write(pod, statuses.overdue(pod, started, self._clock(), restarts))
+                return
+            if statuses.is_restarted(pod, wanted.exit_code):
+                restarts, started = restarts + 1, None
+                continue
+            ended = statuses.ended(pod, started, self._clock(), wanted.exit_code, restarts)
+            await self._write(pod, ended)
+            return
+
+    def _left_s(self, pod: core.Pod, since: datetime) -> float | None:
+        """How long the pod may still be active; None: as long as it likes."""
+        limit_s = pod.spec.active_deadline_seconds
+        return None if limit_s is None else limit_s - (self._clock() - since).total_seconds()
+
+    async def _write(self, pod: core.Pod, status: statuses.Status) -> bool:
+        """Write a status; False if the pod is another, gone, or further than we think."""
+        patch = msgspec.json.encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
+        write = functools.partial(
+            self._cluster.patch,
+            kinds.PODS,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            patch,
+            patch_type="merge",
+            subresource="status",
+        )
+        try:
+            await runtime.retry_until_available(write, "cluster", self._health)
+        except (errors.NotFoundError, errors.ConflictError):
+            return False
+        except errors.InvalidError as error:  # an old event came late: it has ended meanwhile
+            telemetry.log.warning("status refused", pod=pod.metadata.key, reason=error.reason)
+            return False
+        return True
+
+    async def _remove(self, pod: core.Pod) -> None:
+        """What a kubelet does once the containers of a deleted pod have ended."""
+        remove = functools.partial(
+            self._cluster.delete,
+            kinds.PODS,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            uid=pod.metadata.uid,
+            grace_seconds=0,
+        )
+        with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
+            await runtime.retry_until_available(remove, "cluster", self._health)
+
+
+def _owner(pod: core.Pod) -> str:
+    owner = pod.metadata.controller
+    return owner.uid if owner else pod.metadata.uid

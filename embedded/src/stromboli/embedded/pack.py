@@ -1,0 +1,217 @@
+"""``strom simulate pack``: how much of a cluster's GPUs a policy can give to a list of pods."""
+
+import re
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import typer
+
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
+from stromboli.scheduler.core.packing import arrivals, policies, trace
+
+PUBLISHED_SEEDS = "42-51"
+MOST_SEEDS = 1000
+
+Policy = StrEnum("Policy", {name: name for name in policies.POLICIES})  # type: ignore[misc]  # from data
+POLICY_HELP = "Who goes where. " + "; ".join(
+    f"{name}: {policy.description}" for name, policy in policies.POLICIES.items()
+)
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Seed(msgspec.Struct, frozen=True):
+    """One arrival sequence. ``seconds``: of deciding, without reading, compiling or measuring."""
+
+    seed: int
+    gpu_allocation_ratio_percent: float
+    fragmented_percent: float
+    gpu_allocation_ratio_percent_at_100: float
+    fragmented_percent_at_100: float
+    placed: int
+    dropped: int
+    seconds: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Means over the seeds; the standard deviation is that of a sample, ``seconds`` the sum."""
+
+    nodes: str
+    pods: str
+    policy: str
+    gpu_allocation_ratio_percent: float
+    gpu_allocation_ratio_percent_sd: float
+    fragmented_percent: float
+    gpu_allocation_ratio_percent_at_100: float
+    fragmented_percent_at_100: float
+    seconds: float
+    per_seed: list[Seed]
+
+
+def pack(
+    nodes: Annotated[
+        Path, typer.Option(metavar="FILE", help=f"CSV: {', '.join(trace.NODE_COLUMNS)}.")
+    ],
+    pods: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help=f"CSV: {', '.join(trace.POD_COLUMNS)}; gpu_spec if pods ask for models.",
+        ),
+    ],
+    policy: Annotated[Policy, typer.Option(help=POLICY_HELP)],
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="Sequences to try: 42-51, 42,45 or 7.")
+    ] = PUBLISHED_SEEDS,
+    shown: Annotated[
+        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+    ] = Format.TABLE,
+) -> None:
+    """Let pods arrive until they ask for 130 % of all GPUs, and say how much of them is given.
+
+    The protocol of the Alibaba 2023 traces: none leaves, what does not fit is dropped. The last
+    line of stdout is one JSON object; --output json prints nothing else there.
+    """
+    wanted = parse_seeds(seeds)
+    cluster, asked = read(nodes, pods)
+    report = run(cluster, asked, str(policy), wanted, (str(nodes), str(pods)))
+    if shown is Format.TABLE:
+        output.show_table(*table(report))
+    typer.echo(msgspec.json.encode(report).decode())
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``42-51``, ``42,45`` and both together, each seed once, in the order written."""
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip(), re.ASCII)
+        if match is None:
+            raise typer.BadParameter(
+                f"{part!r} is no seed; write 42-51 or 42,45", param_hint="--seeds"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise typer.BadParameter(
+                f"{part}: it runs backwards; write {last}-{first}", param_hint="--seeds"
+            )
+        if last - first + len(found) >= MOST_SEEDS:
+            raise typer.BadParameter(f"more than {MOST_SEEDS} of them", param_hint="--seeds")
+        found.update(dict.fromkeys(range(first, last + 1)))
+    return list(found)
+
+
+def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
+    """Both lists. Raises CommandError."""
+    try:
+        with nodes.open(encoding="utf-8", newline="") as lines:
+            cluster = trace.read_nodes(lines, str(nodes))
+        with pods.open(encoding="utf-8", newline="") as lines:
+            asked = trace.read_pods(lines, str(pods), cluster.models)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(str(error.filename), why, "name a file that can be read") from None
+    except (trace.TraceError, UnicodeDecodeError) as error:
+        raise CommandError(
+            "cannot read the lists",
+            str(error),
+            "give --nodes and --pods files with the columns of Alibaba's cluster-trace-gpu-v2023",
+        ) from error
+    homeless = int(asked.counts[asked.shapes[:, 4] == 0].sum())
+    if homeless:
+        output.show_note(f"strom: {homeless} pods ask for GPU models that no node has")
+    return cluster, asked
+
+
+def run(
+    nodes: trace.Nodes, pods: trace.Pods, name: str, seeds: list[int], paths: tuple[str, str]
+) -> Report:
+    """Each seed's sequence under the policy, told on stderr as they end."""
+    # Numba takes half a second to import, which --help and the other commands need not pay.
+    from stromboli.scheduler.core.packing import simulation
+
+    simulation.compile_kernels(nodes, pods)
+    policy = policies.POLICIES[name]
+    tried: list[Seed] = []
+    for seed in seeds:
+        chance = np.random.default_rng(seed)
+        sequence = arrivals.arrival_sequence(pods, nodes.total_milli, chance)
+        luck = simulation.RandomDraws(
+            chance.permutation(len(nodes.cpu_milli)), chance.random((len(sequence), 2))
+        )
+        begun = time.perf_counter()
+        outcome = simulation.place(nodes, pods, policy, sequence, luck)
+        seconds = time.perf_counter() - begun
+        full = simulation.measure(nodes, pods, sequence, outcome)
+        early = simulation.measure(nodes, pods, sequence, outcome, 100)
+        placed = int((outcome.node_of >= 0).sum())
+        tried.append(
+            Seed(
+                seed=seed,
+                gpu_allocation_ratio_percent=round(full.gpu_allocation_ratio_percent, 4),
+                fragmented_percent=round(full.fragmented_percent, 4),
+                gpu_allocation_ratio_percent_at_100=round(early.gpu_allocation_ratio_percent, 4),
+                fragmented_percent_at_100=round(early.fragmented_percent, 4),
+                placed=placed,
+                dropped=len(sequence) - placed,
+                seconds=round(seconds, 4),
+            )
+        )
+        output.show_note(
+            f"seed {seed}: {full.gpu_allocation_ratio_percent:.2f} % of GPU allocated "
+            f"({len(tried)} of {len(seeds)}, {seconds:.2f} s)"
+        )
+    return summary(name, paths, tried)
+
+
+def summary(policy: str, paths: tuple[str, str], tried: list[Seed]) -> Report:
+    """The report of all seeds."""
+
+    def mean(field: str) -> float:
+        return round(float(np.mean([getattr(seed, field) for seed in tried])), 4)
+
+    ratios = [seed.gpu_allocation_ratio_percent for seed in tried]
+    return Report(
+        nodes=paths[0],
+        pods=paths[1],
+        policy=policy,
+        gpu_allocation_ratio_percent=mean("gpu_allocation_ratio_percent"),
+        gpu_allocation_ratio_percent_sd=round(
+            float(np.std(ratios, ddof=min(1, len(tried) - 1))), 4
+        ),
+        fragmented_percent=mean("fragmented_percent"),
+        gpu_allocation_ratio_percent_at_100=mean("gpu_allocation_ratio_percent_at_100"),
+        fragmented_percent_at_100=mean("fragmented_percent_at_100"),
+        seconds=round(sum(seed.seconds for seed in tried), 4),
+        per_seed=tried,
+    )
+
+
+def table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Headers and a row per seed, the mean last."""
+    headers = ["SEED", "ALLOCATED %", "FRAGMENTED %", "AT 100 %", "PLACED", "DROPPED", "SECONDS"]
+
+    def row(name: str, of: Any, placed: str, dropped: str) -> list[str]:
+        return [
+            name,
+            f"{of.gpu_allocation_ratio_percent:.2f}",
+            f"{of.fragmented_percent:.2f}",
+            f"{of.gpu_allocation_ratio_percent_at_100:.2f}",
+            placed,
+            dropped,
+            f"{of.seconds:.2f}",
+        ]
+
+    rows = [
+        row(str(seed.seed), seed, str(seed.placed), str(seed.dropped)) for seed in report.per_seed
+    ]
+    return headers, [*rows, row("all", report, "", "")]

@@ -1,0 +1,56 @@
+"""``python -m stromboli.embedded.processes``: process nodes on a real API server.
+
+They run commands as processes of this machine: no images, no isolation. Stop it and all of them
+are killed.
+"""
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stromboli.embedded.processes import agent, kubelet, machine
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.runtime import runtime, telemetry
+
+
+async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:
+    view, reason = await machine.view()
+    for line in machine.describe_isolation(view, reason):
+        typer.echo(line)
+    async with KubernetesCluster(settings) as cluster:
+        served = agent.ProcessNodeAgent(cluster, nodes, state / "pods", runtime.utc_now, view)
+        async with kubelet.serving(served, state):
+            await served.run()
+
+
+def main(
+    nodes: Annotated[int, typer.Option(help="How many nodes to add.", min=1)] = 2,
+    cpu: Annotated[str, typer.Option(help="Cores of each. [default: a share]")] = "",
+    memory: Annotated[str, typer.Option(help="Memory of each. [default: a share]")] = "",
+    prefix: Annotated[str, typer.Option(help="Beginning of their names.")] = "process",
+    state: Annotated[
+        Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")
+    ] = None,
+    kubeconfig: Annotated[str, typer.Option(help="Where the cluster is.")] = "",
+) -> None:
+    """Add process nodes to a cluster and run their pods until stopped."""
+    telemetry.configure_logs()
+    try:
+        machine.check()
+        documents = machine.node_documents(
+            nodes, machine.resources(), cpu=cpu, memory=memory, prefix=prefix
+        )
+    except (ValueError, machine.UnsupportedMachineError) as error:
+        raise typer.BadParameter(str(error)) from None
+    settings = KubernetesSettings(kubeconfig=kubeconfig)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strom-")))
+        runtime.run(lambda: _run(settings, documents, folder.resolve()))
+
+
+if __name__ == "__main__":
+    typer.run(main)

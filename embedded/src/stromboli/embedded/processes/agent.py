@@ -1,0 +1,271 @@
+"""The agent of process nodes: plays the kubelet for nodes of its own, over the Cluster port alone.
+
+One agent serves all process nodes of a system. It sees all pods, since names and addresses of a
+job's pods are known on every node, and runs those that are bound to its nodes.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded.nodes.list_watch import list_and_watch
+from stromboli.embedded.processes import machine, worker
+from stromboli.embedded.processes.core import addresses
+from stromboli.embedded.processes.core import pod as pods
+from stromboli.embedded.processes.disk import PodFolder
+from stromboli.shared import errors, keys
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime, telemetry
+
+Document = dict[str, object]
+FINISHED = ("Succeeded", "Failed")
+
+
+class ProcessNodeAgent:
+    """See the module. ``nodes``: manifests; ``state``: the folder for all of the pods' files.
+
+    ``view``: how containers see the machine, see ``machine.view``.
+    """
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        nodes: Sequence[Document],
+        state: Path,
+        clock: runtime.Clock,
+        view: str,
+    ) -> None:
+        self._cluster = cluster
+        self._documents = {_name(document): document for document in nodes}
+        self._state = state
+        self._clock = clock
+        self._health = runtime.Health("process-nodes")
+        self._around = worker.NodeContext(
+            cluster=cluster,
+            folder=state,
+            clock=clock,
+            health=self._health,
+            view=view,
+            base=machine.environment(),
+            machine=machine.resources(),
+            lookup=machine.lookup(),
+            hosts=self._hosts,
+        )
+        self._workers: dict[str, worker.PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._named: dict[str, addresses.PodAddress] = {}
+        self._stale: set[str] = set()
+        self._has_stale = asyncio.Event()
+        self.endpoint: Mapping[str, Any] = {}
+        """Where a real API server reaches the node, as the node's status has it."""
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes."""
+        return list(self._documents)
+
+    async def run(self) -> None:
+        """Serve until cancelled; then all processes of all pods are killed."""
+        for name, document in self._documents.items():
+            await self._open(name, document)
+        telemetry.log.info("process nodes are up", nodes=len(self._documents))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._rename())
+                for kind in (kinds.CONFIG_MAPS, kinds.SECRETS):
+                    group.create_task(self._refresh(kind))
+                async for event in list_and_watch(self._cluster, kinds.PODS):
+                    if event is None:
+                        await self._remove_orphans()
+                        continue
+                    try:
+                        pod, document = pods.read(event.object)
+                    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                        telemetry.log.warning("unreadable pod is not run", error=str(error))
+                        continue
+                    if event.type == "DELETED":
+                        self._handle_deleted(pod)
+                    else:
+                        self._handle_pod(pod, document, group)
+        finally:
+            await self._close()
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, uid: str, query: cluster_port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container of a pod wrote."""
+        found = self._workers.get(uid)
+        if found is None:
+            raise errors.InvalidError("read a log", "the pod is not running on its node yet")
+        output = found.output(query)
+        chunks = output.chunks(follow=query.follow, tail_lines=query.tail_lines)
+        async with contextlib.aclosing(chunks):
+            yield chunks
+
+    def uid_of(self, namespace: str, name: str) -> str:
+        """The uid of a pod of ours, empty if there is none of this name."""
+        for uid, each in self._workers.items():
+            if (each.pod.metadata.namespace, each.pod.metadata.name) == (namespace, name):
+                return uid
+        return ""
+
+    # --- pods ------------------------------------------------------------------------------
+
+    def _handle_pod(self, pod: pods.Pod, document: pods.Document, group: asyncio.TaskGroup) -> None:
+        uid = pod.metadata.uid
+        known = self._workers.get(uid)
+        if known is None and pod.spec.node_name in self._documents:
+            taken = {each.address for each in self._workers.values()}
+            taken |= {each.address for each in self._named.values()}
+            address = pod.status.pod_ip or addresses.address(uid, taken)
+            known = self._workers[uid] = worker.PodWorker(pod, document, address, self._around)
+            if pod.status.phase not in FINISHED or pod.metadata.deletion_timestamp:
+                self._tasks[uid] = group.create_task(self._serve(known))
+        address = known.address if known is not None else pod.status.pod_ip
+        is_going = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None
+        if address and not is_going:
+            self._name(uid, worker.named(pod, address))
+        else:
+            self._forget(uid)
+        if known is not None:
+            known.see(pod)
+
+    async def _serve(self, served: worker.PodWorker) -> None:
+        try:
+            await served.run()
+        finally:
+            self._tasks.pop(served.pod.metadata.uid, None)
+
+    def _handle_deleted(self, pod: pods.Pod) -> None:
+        """The object is gone: nobody will be told anything any more."""
+        uid = pod.metadata.uid
+        self._forget(uid)
+        gone = self._workers.pop(uid, None)
+        task = self._tasks.get(uid)
+        if gone is None:
+            return
+        if task is None:
+            self._clear(gone)
+            return
+        task.add_done_callback(lambda _: self._clear(gone))
+        task.cancel()
+
+    @staticmethod
+    def _clear(gone: worker.PodWorker) -> None:
+        asyncio.get_running_loop().run_in_executor(None, gone.clear)
+
+    async def _remove_orphans(self) -> None:
+        """Delete what pods left that went while nobody was here."""
+        if not self._state.is_dir():
+            return
+        for folder in self._state.iterdir():
+            if folder.name not in self._workers:
+                await asyncio.to_thread(PodFolder(folder).remove)
+
+    # --- names -----------------------------------------------------------------------------
+
+    def _name(self, uid: str, named: addresses.PodAddress) -> None:
+        if self._named.get(uid) != named:
+            self._named[uid] = named
+            self._stale.add(named.namespace)
+            self._has_stale.set()
+
+    def _forget(self, uid: str) -> None:
+        """A pod that goes is found no more: another of the same name may be on its way."""
+        named = self._named.pop(uid, None)
+        if named is not None:
+            self._stale.add(named.namespace)
+            self._has_stale.set()
+
+    def _hosts(self, pod: pods.Pod, address: str) -> str:
+        own = worker.named(pod, address)
+        return addresses.hosts_file(
+            own, self._named.values(), pod.spec.host_aliases, machine.hosts()
+        )
+
+    async def _rename(self) -> None:
+        """Keep the hosts files true: all changes of a moment in one go."""
+        while True:
+            await self._has_stale.wait()
+            await asyncio.sleep(0)
+            stale, self._stale = self._stale, set()
+            self._has_stale.clear()
+            for each in self._workers.values():
+                if each.pod.metadata.namespace in stale:
+                    each.rename()
+
+    async def _refresh(self, kind: kinds.Kind[Any]) -> None:
+        """Keep volumes true: a job's host lists change when it is scaled."""
+        async for event in list_and_watch(self._cluster, kind):
+            if event is not None and event.type != "DELETED":
+                meta = kinds.metadata_of(event.object)
+                for each in list(self._workers.values()):
+                    if each.pod.metadata.namespace == meta.namespace:
+                        await each.refresh(kind.kind, meta.name)
+
+    # --- nodes -----------------------------------------------------------------------------
+
+    async def _open(self, name: str, document: Document) -> None:
+        create = functools.partial(
+            self._cluster.create, kinds.NODES, "", msgspec.json.encode(document)
+        )
+        with contextlib.suppress(errors.AlreadyExistsError):
+            await runtime.retry_until_available(create, "cluster", self._health)
+        status = document["status"]
+        more = {**status, **self.endpoint} if isinstance(status, dict) else {}
+        await self._state_of(name, "True", "ProcessNode", more)
+
+    async def _close(self) -> None:
+        """Say that the nodes are away, if anybody hears it."""
+        with contextlib.suppress(errors.ExternalError, TimeoutError):
+            async with asyncio.timeout(2.0):
+                for name in self._documents:
+                    await self._state_of(name, "False", "Stopped", {})
+
+    async def _state_of(self, name: str, ready: str, reason: str, more: Mapping[str, Any]) -> None:
+        patch = functools.partial(
+            _set_ready_condition, self._cluster, name, ready, reason, more, self._clock()
+        )
+        await runtime.retry_until_available(patch, "cluster", self._health)
+
+
+async def mark_stale_nodes_not_ready(
+    cluster: cluster_port.Cluster, served: Collection[str], now: datetime
+) -> None:
+    """Say of process nodes of another time that they are away, so that nothing is placed there:
+    one that was killed could not say so itself."""
+    for raw in (await cluster.list(kinds.NODES, labels={keys.RUNNER: machine.RUNNER})).items:
+        name = kinds.metadata_of(raw).name
+        if name not in served:
+            await _set_ready_condition(cluster, name, "False", "Stopped", {}, now)
+
+
+async def _set_ready_condition(
+    cluster: cluster_port.Cluster,
+    name: str,
+    ready: str,
+    reason: str,
+    more: Mapping[str, Any],
+    now: datetime,
+) -> None:
+    condition = {
+        "type": "Ready",
+        "status": ready,
+        "reason": reason,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    patch = msgspec.json.encode({"status": {**more, "conditions": [condition]}})
+    await cluster.patch(kinds.NODES, "", name, patch, patch_type="merge", subresource="status")
+
+
+def _name(document: Document) -> str:
+    metadata = document["metadata"]
+    return str(metadata["name"]) if isinstance(metadata, dict) else ""

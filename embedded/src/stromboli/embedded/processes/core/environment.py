@@ -1,0 +1,179 @@
+"""A container's environment and command line, as ``core/v1`` defines them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded.processes.core import pod as pods
+from stromboli.shared.api import kinds
+from stromboli.shared.formats import units
+
+Objects = Mapping[tuple[str, str], Mapping[str, bytes]]
+"""(kind, name) -> data, of the ConfigMaps and Secrets that are there."""
+
+_REFERENCE = re.compile(r"\$(\$|\([^()]*\))")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+class PodContext(msgspec.Struct, frozen=True):
+    """What stands around a pod. ``machine``: what a container without a limit may use."""
+
+    objects: Objects
+    address: str
+    machine: units.Amounts
+
+
+class MissingError(Exception):
+    """Something that a container needs is not there, or has no such part; the message says what."""
+
+
+def referenced_objects(pod: pods.Pod) -> list[tuple[str, str]]:
+    """(kind, name) of every ConfigMap and Secret that the pod speaks of, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for container in pod.containers:
+        for each in container.env:
+            source = each.value_from or pods.ValueFrom()
+            _note(found, source.config_map_key_ref, source.secret_key_ref)
+        for every in container.env_from:
+            _note(found, every.config_map_ref, every.secret_ref)
+    for volume in pod.spec.volumes:
+        if volume.config_map:
+            found[kinds.CONFIG_MAPS.kind, volume.config_map.name] = None
+        if volume.secret:
+            found[kinds.SECRETS.kind, volume.secret.secret_name] = None
+        for part in volume.projected.sources if volume.projected else ():
+            _note(found, part.config_map, part.secret)
+    return list(found)
+
+
+def _note(found: dict[tuple[str, str], None], config_map: Any, secret: Any) -> None:
+    if config_map:
+        found[kinds.CONFIG_MAPS.kind, config_map.name] = None
+    if secret:
+        found[kinds.SECRETS.kind, secret.name] = None
+
+
+def variables(
+    pod: pods.Pod,
+    container: pods.Container,
+    given: PodContext,
+    base: Mapping[str, str],
+) -> dict[str, str]:
+    """The whole environment: ``base``, whole objects, then the container's own, later ones over
+    earlier ones. ``$(NAME)`` in a value means what came before it. Raises MissingError."""
+    made = {**base, "HOSTNAME": pod.hostname}
+    for every in container.env_from:
+        for kind, source in (
+            (kinds.CONFIG_MAPS.kind, every.config_map_ref),
+            (kinds.SECRETS.kind, every.secret_ref),
+        ):
+            data = _data(given.objects, kind, source.name, source.optional) if source else {}
+            made |= {f"{every.prefix}{name}": _text(value) for name, value in data.items()}
+    own: dict[str, str] = {}
+    for each in container.env:
+        if each.value_from is None:
+            own[each.name] = expand(each.value, {**made, **own})
+        elif (value := _value(pod, container, each, given)) is not None:
+            own[each.name] = value
+    return made | own
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    """``$(NAME)`` replaced where the name is known, ``$$`` by ``$``."""
+
+    def replace(match: re.Match[str]) -> str:
+        found = match[1]
+        return "$" if found == "$" else known.get(found[1:-1], match[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
+    """Command and arguments; there is no image that could have others."""
+    return [expand(each, known) for each in (*container.command, *container.args)]
+
+
+def field(pod: pods.Pod, path: str, address: str) -> str:
+    """A field of the pod by its path. Raises MissingError for one that is not had."""
+    meta, spec = pod.metadata, pod.spec
+    fields = {
+        "metadata.name": meta.name,
+        "metadata.namespace": meta.namespace,
+        "metadata.uid": meta.uid,
+        "metadata.labels": _lines(meta.labels),
+        "metadata.annotations": _lines(meta.annotations),
+        "spec.nodeName": spec.node_name,
+        "spec.serviceAccountName": spec.service_account_name,
+        "status.hostIP": "127.0.0.1",
+        "status.hostIPs": "127.0.0.1",
+        "status.podIP": address,
+        "status.podIPs": address,
+    }
+    if path in fields:
+        return fields[path]
+    if match := _SUBSCRIPT.fullmatch(path):
+        found = meta.labels if match[1] == "labels" else meta.annotations
+        return (found or {}).get(match[2], "")
+    raise MissingError(f"there is no field {path!r} of a pod that could be given")
+
+
+def resource(
+    pod: pods.Pod, container: pods.Container, asked: pods.ResourceSelector, machine: units.Amounts
+) -> str:
+    """An amount in units of the divisor, rounded up; without a limit what the machine has."""
+    name = asked.container_name
+    meant = next((each for each in pod.containers if each.name == name), container)
+    which, _, what = asked.resource.partition(".")
+    given = meant.resources.limits if which == "limits" else meant.resources.requests
+    text = (given or {}).get(what)
+    if text is None and which == "requests":
+        text = (meant.resources.limits or {}).get(what, "0")
+    try:
+        amount = machine.get(what, 0) if text is None else units.amount(what, text)
+        divisor = units.amount(what, asked.divisor) or units.amount(what, 1)
+    except ValueError as error:
+        raise MissingError(f"{asked.resource}: {error}") from None
+    return str(-(-amount // divisor))
+
+
+def _value(
+    pod: pods.Pod,
+    container: pods.Container,
+    variable: pods.Variable,
+    given: PodContext,
+) -> str | None:
+    source = variable.value_from or pods.ValueFrom()
+    if source.field_ref:
+        return field(pod, source.field_ref.field_path, given.address)
+    if source.resource_field_ref:
+        return resource(pod, container, source.resource_field_ref, given.machine)
+    for kind, selector in (
+        (kinds.CONFIG_MAPS.kind, source.config_map_key_ref),
+        (kinds.SECRETS.kind, source.secret_key_ref),
+    ):
+        if selector is not None:
+            data = _data(given.objects, kind, selector.name, selector.optional)
+            if selector.key in data:
+                return _text(data[selector.key])
+            if selector.optional:
+                return None
+            raise MissingError(f"{kind} {selector.name} has no key {selector.key}")
+    raise MissingError(f"variable {variable.name} says not where its value comes from")
+
+
+def _data(objects: Objects, kind: str, name: str, optional: bool) -> Mapping[str, bytes]:
+    if (kind, name) in objects:
+        return objects[kind, name]
+    if optional:
+        return {}
+    raise MissingError(f"{kind} {name} is not there")
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="surrogateescape")
+
+
+def _lines(pairs: Mapping[str, str] | None) -> str:
+    return "\n".join(f'{name}="{value}"' for name, value in sorted((pairs or {}).items()))

@@ -1,0 +1,155 @@
+"""What a pod asks for that a process node does not do: said on the pod, never dropped silently.
+
+``heeded`` tables name what is read, or means nothing here (scheduling has used it, or its value is
+what holds anyway); whatever else a pod has is unheeded. So a field of a Kubernetes to come is
+said, too.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stromboli.embedded.processes.core import pod as pods
+
+Document = dict[str, Any]
+
+_ANYTHING: Any = object()
+"""Heeded whatever it says."""
+
+_PROBE = dict.fromkeys(
+    (
+        "exec",
+        "httpGet",
+        "tcpSocket",
+        "initialDelaySeconds",
+        "periodSeconds",
+        "timeoutSeconds",
+        "successThreshold",
+        "failureThreshold",
+        "terminationGracePeriodSeconds",
+    ),
+    _ANYTHING,
+)
+_CONTAINER: Mapping[str, Any] = {
+    **dict.fromkeys(
+        (
+            "name",
+            "image",
+            "imagePullPolicy",
+            "command",
+            "args",
+            "workingDir",
+            "env",
+            "envFrom",
+            "ports",
+            "resizePolicy",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+        ),
+        _ANYTHING,
+    ),
+    "resources": {"requests": _ANYTHING, "limits": {"memory": _ANYTHING}},
+    "restartPolicy": ("Always",),
+    "volumeMounts": {
+        **dict.fromkeys(("name", "mountPath", "subPath", "subPathExpr", "readOnly"), _ANYTHING),
+        "mountPropagation": ("None",),
+    },
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "startupProbe": _PROBE,
+    "lifecycle": {"preStop": {"exec": _ANYTHING}},
+}
+_VOLUME: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "configMap", "secret", "hostPath", "downwardAPI"), _ANYTHING),
+    "emptyDir": {},
+    "projected": {
+        "defaultMode": _ANYTHING,
+        "sources": dict.fromkeys(("configMap", "secret", "downwardAPI"), _ANYTHING),
+    },
+}
+_SPEC: Mapping[str, Any] = {
+    **dict.fromkeys(
+        (
+            "nodeName",
+            "schedulerName",
+            "nodeSelector",
+            "affinity",
+            "tolerations",
+            "priority",
+            "priorityClassName",
+            "preemptionPolicy",
+            "schedulingGates",
+            "topologySpreadConstraints",
+            "overhead",
+            "resourceClaims",
+            "restartPolicy",
+            "terminationGracePeriodSeconds",
+            "activeDeadlineSeconds",
+            "hostname",
+            "subdomain",
+            "hostAliases",
+            "hostNetwork",
+            "enableServiceLinks",
+            "imagePullSecrets",
+            "serviceAccount",
+            "serviceAccountName",
+            "automountServiceAccountToken",
+        ),
+        _ANYTHING,
+    ),
+    "dnsPolicy": ("ClusterFirst", "Default", "ClusterFirstWithHostNet"),
+    "os": {"name": ("linux",)},
+    "containers": _CONTAINER,
+    "initContainers": _CONTAINER,
+    "volumes": _VOLUME,
+}
+
+
+def unsupported_paths(pod: Document, *, at_true_paths: bool) -> list[str]:
+    """Paths of what is left out, such as ``spec.containers[0].securityContext``, in the pod's
+    order. ``at_true_paths``: whether mounts and the hosts file are where the pod wants them."""
+    spec = pod.get("spec", {})
+    found = list(_unsupported(spec, _SPEC, "spec"))
+    if not at_true_paths:
+        for part in ("initContainers", "containers"):
+            for index, container in enumerate(spec.get(part, ())):
+                if container.get("volumeMounts"):
+                    path = f"spec.{part}[{index}].volumeMounts"
+                    found.append(f"{path} at their paths (they are below $STROM_POD_ROOT)")
+    return found
+
+
+def blocking_field(pod: pods.Pod) -> str:
+    """Why the pod cannot run here at all, empty if nothing is in the way."""
+    for container in pod.containers:
+        if not container.command:
+            return (
+                f"container {container.name} has no command, and images, which would have one, are "
+                "not used on process nodes: give it a command"
+            )
+    for volume in pod.spec.volumes:
+        had = ("config_map", "secret", "empty_dir", "host_path", "downward_api", "projected")
+        if all(getattr(volume, name) is None for name in had):
+            return (
+                f"volume {volume.name} is of a kind that process nodes do not have; they have "
+                "configMap, secret, emptyDir, hostPath, downwardAPI and projected"
+            )
+    return ""
+
+
+def _unsupported(value: Any, heeded: Any, path: str) -> Iterator[str]:
+    if heeded is _ANYTHING or value in ({}, [], "", False):
+        return
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _unsupported(each, heeded, f"{path}[{index}]")
+    elif isinstance(heeded, tuple):
+        if value not in heeded:
+            yield f"{path}={value}"
+    elif isinstance(value, dict):
+        for name, below in value.items():
+            if name in heeded:
+                yield from _unsupported(below, heeded[name], f"{path}.{name}")
+            elif below not in ({}, [], "", False):
+                yield f"{path}.{name}"
+    else:
+        yield path

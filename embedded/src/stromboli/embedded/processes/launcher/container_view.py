@@ -1,0 +1,162 @@
+"""A container's view: its own mounts at their true paths, process numbers and host name.
+
+Nothing is isolated: the file system is the machine's, and what the pod mounts is laid over it. A
+mount point that is not there is made without touching the machine: its nearest folder that exists
+is mirrored, each entry bound into a folder in memory, and the missing one added.
+
+Root needs no user namespace for this; others get one in which they are root, as in most images.
+"""
+
+import ctypes
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from stromboli.embedded.processes.launcher.children import libc
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x4000000, 0x10000000, 0x20000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+_KEPT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048
+"""What a bind of another's mount may not lose (and no access times): the same bits in statvfs."""
+
+Tree = dict[str, Any]
+"""Path component -> subtree; under "" the mount at that place."""
+
+
+def unshare(*, as_root: bool) -> None:
+    """New namespaces for mounts, host name and children. Raises OSError where none are allowed."""
+    flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID
+    if as_root:
+        _check(libc.unshare(flags), "new namespaces")
+        return
+    uid, gid = os.getuid(), os.getgid()
+    _check(libc.unshare(flags | CLONE_NEWUSER), "new namespaces with a user namespace")
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {uid} 1"),
+        ("gid_map", f"0 {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
+    """Lay the mounts over the machine's files and make that the root; be process 1 of a ``/proc``.
+
+    ``folder``: an empty one to build on. ``mounts``: ``source``, ``target`` (absolute paths) and
+    ``read_only``. Raises OSError that names the step.
+    """
+    _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    tree: Tree = {}
+    for mount in mounts:
+        place = tree
+        # Where a path leads through links of the machine, as /var/run does, it is meant to.
+        for part in os.path.realpath(str(mount["target"])).strip("/").split("/"):
+            place = place.setdefault(part, {})
+        place[""] = mount
+    late: list[str] = []
+    _mount_tree("/", folder, tree, late)
+    _mount("proc", f"{folder}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for target in late:
+        flags = os.statvfs(target).f_flag & _KEPT_FLAGS
+        _mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+    name = hostname.encode()
+    _check(libc.sethostname(name, len(name)), f"set the host name {hostname}")
+    os.chdir(folder)
+    _check(libc.pivot_root(b".", b"."), "change the root")
+    _check(libc.umount2(b".", MNT_DETACH), "leave the old root")
+    os.chdir("/")
+
+
+def _mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
+    """Make ``made`` look as ``real`` does, with the mounts of the tree below it."""
+    if _has_all(real, tree):
+        _mount(real, made, "", MS_BIND | MS_REC)
+        _mount_over(made, tree, late)
+        return
+    _mount("tmpfs", made, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    for entry in _entries(real):
+        if entry.name not in tree:
+            _mirror(entry, f"{made}/{entry.name}")
+    for name, below in tree.items():
+        target, source = f"{made}/{name}", os.path.join(real, name)
+        if "" in below:
+            _make(target, is_folder=os.path.isdir(str(below[""]["source"])))
+            _mount_over(made, {name: below}, late)
+        else:
+            os.mkdir(target)
+            _mount_tree(source, target, below, late)
+
+
+def _mount_over(made: str, tree: Tree, late: list[str]) -> None:
+    """Bind the mounts of a tree below a folder in which their places are, or may be made."""
+    for name, below in tree.items():
+        target = f"{made}/{name}" if name else made
+        if mount := below.get(""):
+            source = str(mount["source"])
+            if not os.path.lexists(target):
+                _make(target, is_folder=os.path.isdir(source))
+            _mount(source, target, "", MS_BIND | MS_REC)
+            if mount.get("read_only"):
+                late.append(target)
+        elif not os.path.isdir(target):
+            os.mkdir(target)
+        _mount_over(target, {key: value for key, value in below.items() if key}, late)
+
+
+def _has_all(real: str, tree: Tree) -> bool:
+    """Whether every place that is mounted on is there, so that nothing need be mirrored."""
+    for name, below in tree.items():
+        path = os.path.join(real, name)
+        if "" in below:
+            if not os.path.lexists(path):
+                return False
+            if os.path.isdir(path) != os.path.isdir(str(below[""]["source"])):
+                return False
+        elif not os.path.isdir(path) or not _has_all(path, below):
+            return False
+    return True
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Nothing for what is no folder, or one that we may not read."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _mirror(entry: os.DirEntry[str], target: str) -> None:
+    """One entry of a mirrored folder; one that cannot be bound is left out."""
+    try:
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), target)
+            return
+        _make(target, is_folder=entry.is_dir())
+        _mount(entry.path, target, "", MS_BIND | MS_REC)
+    except OSError:
+        return
+
+
+def _make(target: str, *, is_folder: bool) -> None:
+    if is_folder:
+        os.mkdir(target)
+    else:
+        os.mknod(target, stat.S_IFREG | 0o600)
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    result = libc.mount(
+        source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None
+    )
+    _check(result, f"mount {source} on {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,0 +1,268 @@
+"""The launcher's loop: one container from its start to the end of all of its processes.
+
+The first line on stdin is a ``Spec``; further lines ask: ``{"stop": grace_s}`` (SIGTERM to the
+command, SIGKILL to everything after the grace), ``{"exec": id, "command": [...], "timeout_s": n}``.
+Lines on stdout tell: ``started``, ``refused`` (why), ``wrote`` (bytes so far), ``done`` (of an
+exec: id, code, None if out of time, output), ``ended`` (code, oom, lost).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from typing import Any, TypedDict
+
+from stromboli.embedded.processes.launcher import children, container_view, segments
+
+CHUNK_BYTES = 1 << 20
+TELL_EVERY_S = 0.05
+"""How often followers hear of new output."""
+MEMORY_EVERY_S = 0.1
+"""How often memory is counted: what is allocated in between may be over the limit."""
+DRAIN_S = 2.0
+"""How long the last output may take once nobody is left who could write it."""
+EXEC_OUTPUT_BYTES = 1024
+F_SETPIPE_SZ = 1031
+
+
+class ContainerView(TypedDict):
+    """Namespaces of its own: see ``room``."""
+
+    folder: str
+    mounts: list[dict[str, Any]]
+    hostname: str
+    as_root: bool
+
+
+class Spec(TypedDict):
+    """What to run. ``view`` None: as the machine is. ``memory_bytes`` 0: no limit."""
+
+    command: list[str]
+    environment: dict[str, str]
+    working_directory: str
+    log: str
+    keep_bytes: int
+    memory_bytes: int
+    view: ContainerView | None
+
+
+class Exec:
+    """A command run beside the container's own, in the same place."""
+
+    def __init__(self, number: int, pid: int, output: int, until: float) -> None:
+        self.number, self.pid, self.output, self.until = number, pid, output, until
+        self.is_late = False
+        self.said = b""
+
+
+class Container:
+    """See the module."""
+
+    def __init__(self, spec: Spec, asked: bytes) -> None:
+        self._spec = spec
+        self._asked = asked
+        self._log = segments.Segments(spec["log"], spec["keep_bytes"])
+        self._selector = selectors.DefaultSelector()
+        self._kill_at = float("inf")
+        self._tell_at = float("inf")
+        self._count_at = time.monotonic() if spec["memory_bytes"] else float("inf")
+        self._told = 0
+        self._is_out_of_memory = False
+        self._execs: dict[int, Exec] = {}
+        self._exit_code: int | None = None
+        self._main = 0
+        self._output = -1
+
+    def run(self) -> None:
+        """From start to end."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._output, writing = os.pipe()
+        os.set_blocking(self._output, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._output, F_SETPIPE_SZ, CHUNK_BYTES)
+        try:
+            self._main = self._start(self._spec["command"], writing)
+        except children.StartError as error:
+            send_message(refused=str(error))
+            return
+        os.close(writing)
+        send_message(started=True)
+        os.set_blocking(0, False)
+        self._selector.register(0, selectors.EVENT_READ, self._listen)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
+        self._selector.register(self._output, selectors.EVENT_READ, self._drain)
+        self._handle_request()
+        while self._exit_code is None:
+            for key, _ in self._selector.select(self._pause_s()):
+                key.data()
+            self._reap()
+            self._keep_time(time.monotonic())
+        children.kill_all()
+        self._finish()
+
+    def _start(self, command: list[str], output: int) -> int:
+        environment, folder = self._spec["environment"], self._spec["working_directory"]
+        return children.start(command, environment, folder, output)
+
+    # --- what is asked ---------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        read = os.read(0, CHUNK_BYTES)
+        if not read:  # nobody is there any more who wants it to run
+            self._selector.unregister(0)
+            self._kill_at = 0.0
+            return
+        self._asked += read
+        self._handle_request()
+
+    def _handle_request(self) -> None:
+        *lines, self._asked = self._asked.split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if "stop" in request:
+                self._kill_at = min(self._kill_at, time.monotonic() + request["stop"])
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._main, signal.SIGTERM)
+            else:
+                self._execute(request)
+
+    def _execute(self, request: dict[str, Any]) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        try:
+            pid = self._start(request["command"], writing)
+        except children.StartError as error:
+            os.close(reading)
+            send_message(done=request["exec"], code=children.NOT_STARTED, output=str(error))
+            return
+        finally:
+            os.close(writing)
+        until = time.monotonic() + request["timeout_s"]
+        run = self._execs[pid] = Exec(request["exec"], pid, reading, until)
+        self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_requests(run))
+
+    # --- what happens ----------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Take what was written. At its end nobody can write any more."""
+        with contextlib.suppress(BlockingIOError):
+            if chunk := os.read(self._output, CHUNK_BYTES):
+                self._log.write(chunk)
+                self._tell_at = min(self._tell_at, time.monotonic() + TELL_EVERY_S)
+            else:
+                self._selector.unregister(self._output)
+
+    def _read_requests(self, run: Exec) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if chunk := os.read(run.output, CHUNK_BYTES):
+                run.said = (run.said + chunk)[:EXEC_OUTPUT_BYTES]
+            else:
+                self._stop_listening(run)
+
+    def _stop_listening(self, run: Exec) -> None:
+        if run.output in self._selector.get_map():
+            self._selector.unregister(run.output)
+
+    def _reap(self) -> None:
+        for pid, code in children.reap():
+            if pid == self._main:
+                self._exit_code = code
+            elif run := self._execs.pop(pid, None):
+                self._read_requests(run)
+                self._stop_listening(run)
+                os.close(run.output)
+                said = run.said.decode(errors="replace")
+                send_message(done=run.number, code=None if run.is_late else code, output=said)
+
+    def _keep_time(self, now: float) -> None:
+        if now >= self._tell_at:
+            self._tell_at = float("inf")
+            self._report_written()
+        for run in self._execs.values():
+            if now >= run.until and not run.is_late:
+                run.is_late = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(run.pid, signal.SIGKILL)
+        if now >= self._count_at:
+            self._count_at = now + MEMORY_EVERY_S
+            limit_bytes = self._spec["memory_bytes"]
+            if children.memory_bytes(limit_bytes) > limit_bytes:
+                self._is_out_of_memory = True
+                self._kill_at = 0.0
+        if now >= self._kill_at and self._exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._main, signal.SIGKILL)
+            self._kill_at = float("inf")
+
+    def _pause_s(self) -> float | None:
+        times = (self._kill_at, self._tell_at, self._count_at)
+        first = min((*times, *(it.until for it in self._execs.values() if not it.is_late)))
+        return None if first == float("inf") else max(first - time.monotonic(), 0.0)
+
+    def _finish(self) -> None:
+        """Everybody is dead: take the rest of what they wrote, and tell."""
+        deadline = time.monotonic() + DRAIN_S
+        while self._output in self._selector.get_map() and time.monotonic() < deadline:
+            self._drain()
+        self._report_written()
+        send_message(ended=self._exit_code, oom=self._is_out_of_memory, lost=self._log.lost)
+
+    def _report_written(self) -> None:
+        if self._log.end != self._told:
+            self._told = self._log.end
+            send_message(wrote=self._log.end)
+
+
+def send_message(**fields: Any) -> None:
+    """A line to the node. Whoever does not listen any more will not be missed."""
+    with contextlib.suppress(OSError):
+        line = json.dumps(fields).encode() + b"\n"
+        while line:
+            line = line[os.write(1, line) :]
+
+
+def main() -> None:
+    """Read the spec, take the place that it describes, run it."""
+    # Whoever started this may have left it more: uvloop leaves the ends of its pipes. A container
+    # that had them could speak as its launcher, and keep its end from being noticed.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    asked = b""
+    while b"\n" not in asked:
+        read = os.read(0, CHUNK_BYTES)
+        if not read:
+            return
+        asked += read
+    line, _, rest = asked.partition(b"\n")
+    spec: Spec = json.loads(line)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if (view := spec["view"]) is None:
+        children.adopt_orphans()
+        Container(spec, rest).run()
+        return
+    try:
+        container_view.unshare(as_root=view["as_root"])
+    except OSError as error:
+        send_message(refused=str(error.strerror), namespaces=False)
+        return
+    inner = os.fork()
+    if inner:
+        os.waitpid(inner, 0)
+        return
+    # Process 1 in there ends with this one, and everything in there with process 1.
+    children.libc.prctl(children.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    container = Container(spec, rest)
+    try:
+        container_view.enter(view["folder"], view["mounts"], view["hostname"])  # type: ignore[arg-type]  # dict is a Mapping
+    except OSError as error:
+        send_message(refused=str(error.strerror or error), namespaces=False)
+    else:
+        container.run()
+    sys.stdout.flush()
+    os._exit(0)

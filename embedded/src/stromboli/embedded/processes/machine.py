@@ -1,0 +1,156 @@
+"""What this machine gives to its process nodes, and what it allows."""
+
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from stromboli.embedded.processes import launcher_client
+from stromboli.embedded.processes.core import addresses
+from stromboli.embedded.processes.disk import HOSTS, LOOKUP
+from stromboli.embedded.processes.launcher import main as launcher
+from stromboli.embedded.processes.output import Output
+from stromboli.shared import keys
+from stromboli.shared.formats import units
+
+RUNNER = "process"
+PODS_OF_A_NODE = "110"
+PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+"""Of the node's own environment: what an image would set. Nothing else leaks into pods."""
+VIEWS = ("root", "user", "plain")
+
+
+class UnsupportedMachineError(Exception):
+    """Processes cannot be run as pods here; the message says why."""
+
+
+def check() -> None:
+    """Raises UnsupportedMachineError."""
+    if platform.system() != "Linux":
+        raise UnsupportedMachineError(
+            f"process nodes need Linux, this is {platform.system()}: they reap and kill by its "
+            "means. Simulated nodes run anywhere"
+        )
+
+
+async def view() -> tuple[str, str]:
+    """The best way for containers to see the machine, and why not a better one (empty if best).
+
+    Tried, not guessed: whether namespaces are allowed depends on too many settings to read.
+    """
+    reason = ""
+    for kind in ("root", "user") if os.getuid() == 0 else ("user",):
+        reason = await _unsupported_reason(kind)
+        if not reason:
+            return kind, ""
+    return "plain", reason
+
+
+def describe_isolation(view: str, reason: str) -> list[str]:
+    """What a person must know of process nodes, empty without such nodes."""
+    if not view:
+        return []
+    lines = [
+        "nodes  containers run as processes of this machine: images are not used, nothing is "
+        "isolated"
+    ]
+    if view == "plain":
+        lines.append(
+            f"       no namespaces here ({reason}): volumes and hosts file are below "
+            "$STROM_POD_ROOT"
+        )
+    return lines
+
+
+async def _unsupported_reason(kind: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="strom-try-") as folder:
+        root, log, source = (Path(folder) / name for name in ("root", "log", "source"))
+        for path in (root, log):
+            path.mkdir()
+        source.touch()
+        mounts = [{"source": str(source), "target": "/etc/hosts", "read_only": False}]
+        spec = launcher.Spec(
+            command=["true"],
+            environment=environment(),
+            working_directory="/",
+            log=str(log),
+            keep_bytes=0,
+            memory_bytes=0,
+            view=launcher.ContainerView(
+                folder=str(root), mounts=mounts, hostname="try", as_root=kind == "root"
+            ),
+        )
+        run = await launcher_client.start_container(spec, Output(log), "try")
+        outcome = await run.events(lambda: None)
+    return outcome.refused or (f"exit code {outcome.exit_code}" if outcome.exit_code else "")
+
+
+def environment() -> dict[str, str]:
+    """What every container begins with."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def hosts() -> str:
+    """The machine's own hosts file."""
+    return _text(HOSTS)
+
+
+def lookup() -> str | None:
+    """An ``nsswitch.conf`` for pods if the machine's does not ask the hosts file first."""
+    return addresses.lookup_order(_text(LOOKUP))
+
+
+def resources() -> units.Amounts:
+    """CPU and memory of the whole machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cpu": 1000 * (os.cpu_count() or 1), "memory": memory}
+
+
+def node_documents(
+    count: int,
+    machine: Mapping[str, int],
+    *,
+    cpu: str = "",
+    memory: str = "",
+    prefix: str = "process",
+) -> list[dict[str, object]]:
+    """Manifests of ``count`` nodes that share the machine equally, or have what is said.
+
+    Raises ValueError for a bad quantity.
+    """
+    share = {name: machine[name] // max(count, 1) for name in ("cpu", "memory")}
+    share["memory"] -= share["memory"] % 2**20
+    amounts = {
+        "cpu": cpu or units.text("cpu", share["cpu"]),
+        "memory": memory or units.text("memory", share["memory"]),
+        "pods": PODS_OF_A_NODE,
+    }
+    units.amounts(amounts)
+    width = max(2, len(str(count - 1)))
+    found: list[dict[str, object]] = []
+    for index in range(count):
+        name = f"{prefix}-{index:0{width}d}"
+        found.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": name,
+                    "labels": {
+                        keys.RUNNER: RUNNER,
+                        "kubernetes.io/hostname": name,
+                        "kubernetes.io/os": "linux",
+                    },
+                },
+                "status": {"capacity": amounts, "allocatable": amounts},
+            }
+        )
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,398 @@
+"""One pod on its node: carries out what ``core.lifecycle`` decides, and tells how the pod stands.
+
+One loop takes events and decides; every run and every probe is a task of its own that answers with
+an event. Cancelling the loop kills everything of the pod.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.embedded.processes import launcher_client, probes
+from stromboli.embedded.processes.core import (
+    addresses,
+    environment,
+    lifecycle,
+    status,
+    unsupported_fields,
+    volumes,
+)
+from stromboli.embedded.processes.core import pod as pods
+from stromboli.embedded.processes.disk import LOOKUP, PodFolder
+from stromboli.embedded.processes.launcher import main as launcher
+from stromboli.embedded.processes.launcher import segments
+from stromboli.embedded.processes.output import Output
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import units
+from stromboli.shared.runtime import runtime, telemetry
+
+TAIL_BYTES, TAIL_LINES = 2048, 80
+"""Of the output, as a termination message where the pod wants that."""
+LEAST_AFTER_HOOK_S = 2.0
+"""What a container has left after its preStop command, whatever that took."""
+COMPONENT = "stromboli-process-node"
+
+
+class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What all pods of a node share.
+
+    ``view``: how containers see the machine: ``root`` and ``user`` in namespaces of their own,
+    ``plain`` as it is. ``base``: the environment that an image would bring. ``machine``: what a
+    container without limits may use. ``lookup``: an ``nsswitch.conf``, if the machine's will not
+    do. ``hosts`` gives the hosts file of a pod.
+    """
+
+    cluster: cluster_port.Cluster
+    folder: Path
+    clock: runtime.Clock
+    health: runtime.Health
+    view: str
+    base: Mapping[str, str]
+    machine: units.Amounts
+    lookup: str | None
+    hosts: Callable[[pods.Pod, str], str]
+
+
+class PodWorker:
+    """See the module. ``is_gone``: the pod is no more, and nothing of it is left."""
+
+    def __init__(
+        self, pod: pods.Pod, document: pods.Document, address: str, around: NodeContext
+    ) -> None:
+        self.pod = pod
+        self.address = address
+        self._around = around
+        self._folder = PodFolder(around.folder / pod.metadata.uid)
+        self._life = lifecycle.PodLifecycle(pod, around.clock())
+        self._unheeded = unsupported_fields.unsupported_paths(
+            document, at_true_paths=around.view != "plain"
+        )
+        self._events: asyncio.Queue[lifecycle.Event] = asyncio.Queue()
+        self._launched: dict[str, launcher_client.ContainerProcess] = {}
+        self._outputs: dict[str, Output] = {}
+        self._stops: dict[str, float] = {}
+        self._hooked: set[str] = set()
+        self._is_laid = False
+        self._conditions = {str(each.get("type")): each for each in pod.status.conditions}
+        self._written: status.Document = {}
+        self._said: set[str] = set()
+
+    async def run(self) -> None:
+        """The pod's life, until the pod is gone."""
+        self._folder.make(self._around.hosts(self.pod, self.address), self._around.lookup)
+        async with asyncio.TaskGroup() as group:
+            if obstacle := unsupported_fields.blocking_field(self.pod):
+                self._events.put_nowait(lifecycle.NodeUnsuitable("NotSupported", obstacle))
+            self._events.put_nowait(lifecycle.TimePassed())
+            if self._unheeded:
+                message = "left out on this node: " + ", ".join(self._unheeded)
+                group.create_task(self._say("Unheeded", message))
+            while not (self._life.is_over and self._life.is_deleted):
+                event = await self._next()
+                for action in self._life.handle(event, self._around.clock()):
+                    group.create_task(self._act(action))
+                if self._events.empty():
+                    await self._tell()
+            await self._remove()
+
+    def see(self, pod: pods.Pod) -> None:
+        """The pod as it is now: it may be going, and others may have told something about it."""
+        if not self._written:
+            self._conditions = {str(each.get("type")): each for each in pod.status.conditions}
+        ours = {str(each["type"]) for each in self._written.get("conditions", ())}
+        for each in pod.status.conditions:
+            if each.get("type") not in ours:
+                self._conditions[str(each.get("type"))] = each
+        if pod.metadata.deletion_timestamp is not None:
+            grace_s = pod.metadata.deletion_grace_period_seconds
+            usual_s = pod.spec.termination_grace_period_seconds
+            self._events.put_nowait(lifecycle.Deleted(usual_s if grace_s is None else grace_s))
+
+    def rename(self) -> None:
+        """Others have come or gone: write the hosts file anew."""
+        if self._folder.hosts.exists():
+            self._folder.write_hosts(self._around.hosts(self.pod, self.address))
+
+    async def refresh(self, kind: str, name: str) -> None:
+        """A ConfigMap or Secret has changed: volumes of it follow, variables do not. What cannot be
+        had any more stays as it was."""
+        if self._is_laid and (kind, name) in environment.referenced_objects(self.pod):
+            with contextlib.suppress(environment.MissingError, OSError):
+                given = environment.PodContext(
+                    await self._objects(), self.address, self._around.machine
+                )
+                self._folder.lay(volumes.volume_contents(self.pod, given))
+
+    def clear(self) -> None:
+        """Delete the pod's folder, once its loop has ended."""
+        if self._folder.path.exists():
+            self._folder.remove()
+
+    def output(self, query: cluster_port.LogQuery) -> Output:
+        """A container's output. Raises InvalidError if there is none."""
+        what = f"read the log of Pod {self.pod.metadata.key}, container {query.container}"
+        runs = self._folder.runs(query.container)
+        if not runs or (query.previous and len(runs) < 2):
+            reason = "it has not been restarted" if runs else "it has not started yet"
+            raise errors.InvalidError(what, reason)
+        if query.previous:
+            return Output(self._folder.log(query.container, runs[-2]), is_over=True)
+        kept = Output(self._folder.log(query.container, runs[-1]), is_over=True)
+        return self._outputs.get(query.container, kept)
+
+    # --- the loop --------------------------------------------------------------------------
+
+    async def _next(self) -> lifecycle.Event:
+        wake_at = self._life.wake_at
+        if wake_at is None:
+            return await self._events.get()
+        left_s = (wake_at - self._around.clock()).total_seconds()
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                return await self._events.get()
+        except TimeoutError:
+            return lifecycle.TimePassed()
+
+    async def _act(self, action: lifecycle.Action) -> None:
+        match action:
+            case lifecycle.Start(name, run):
+                self._stops.pop(name, None)
+                self._hooked.discard(name)
+                self._events.put_nowait(await self._run(self._container(name), run))
+            case lifecycle.Stop(name, grace_s):
+                await self._stop(self._container(name), grace_s)
+            case lifecycle.RunProbe(name, kind):
+                container = self._container(name)
+                probe = lifecycle.probes(container)[kind]
+                is_good, message = await probes.run_probe(
+                    probe, container, self.address, self._launched.get(name)
+                )
+                if not is_good:
+                    await self._say("Unhealthy", f"{name}: {kind} probe failed: {message}")
+                self._events.put_nowait(lifecycle.ProbeAnswered(name, kind, is_good, message))
+
+    async def _run(self, container: pods.Container, run: int) -> lifecycle.Event:
+        """One run, from its preparation to its end."""
+        name = container.name
+        try:
+            spec = await self._prepare(container, run)
+            if name in self._stops:
+                return lifecycle.Refused(name, "Stopped", "stopped before it began")
+            output = self._outputs[name] = Output(self._folder.log(name, run))
+            found = await launcher_client.start_container(spec, output, self.pod.metadata.uid)
+        except (environment.MissingError, ValueError) as error:
+            await self._say("FailedMount", f"{name}: {error}")
+            return lifecycle.Refused(name, "CreateContainerConfigError", str(error))
+        except OSError as error:
+            await self._say("FailedMount", f"{name}: {error}")
+            return lifecycle.Refused(name, "CreateContainerError", str(error))
+        self._launched[name] = found
+        if name in self._stops:
+            found.stop(self._stops[name])
+        try:
+            outcome = await found.events(lambda: self._events.put_nowait(lifecycle.Started(name)))
+        finally:
+            del self._launched[name]
+        return await self._ended(container, run, outcome)
+
+    async def _ended(
+        self, container: pods.Container, run: int, outcome: launcher_client.Outcome
+    ) -> lifecycle.Ended:
+        name = container.name
+        if outcome.refused:
+            await self._say("Failed", f"{name}: {outcome.refused}")
+            return lifecycle.Ended(name, outcome.exit_code, "StartError", outcome.refused)
+        message = self._folder.message(name)
+        wants_tail = container.termination_message_policy == "FallbackToLogsOnError"
+        if not message and outcome.exit_code and wants_tail:
+            output = Output(self._folder.log(name, run), is_over=True)
+            message = await asyncio.to_thread(output.tail, TAIL_BYTES, TAIL_LINES)
+        if outcome.is_out_of_memory:
+            limit = (container.resources.limits or {}).get("memory")
+            message = message or f"used more than its limit of {limit}"
+            await self._say("OOMKilled", f"{name}: {message}")
+            return lifecycle.Ended(name, outcome.exit_code, "OOMKilled", message)
+        if outcome.lost_bytes:
+            await self._say("LogLost", f"{name}: the disk refused {outcome.lost_bytes} bytes")
+        return lifecycle.Ended(name, outcome.exit_code, message=message)
+
+    async def _stop(self, container: pods.Container, grace_s: float) -> None:
+        name = container.name
+        current = self._launched.get(name)
+        hook = container.lifecycle.pre_stop
+        if current is not None and hook is not None and hook.exec and name not in self._hooked:
+            self._hooked.add(name)
+            began = asyncio.get_running_loop().time()
+            is_good, message = await current.execute(hook.exec.command, grace_s)
+            if not is_good:
+                await self._say("FailedPreStopHook", f"{name}: {message}")
+            grace_s -= asyncio.get_running_loop().time() - began
+            grace_s = max(grace_s, LEAST_AFTER_HOOK_S)
+            if self._launched.get(name) is not current:
+                return
+        self._stops[name] = grace_s
+        if (current := self._launched.get(name)) is not None:
+            current.stop(grace_s)
+
+    # --- preparing -------------------------------------------------------------------------
+
+    async def _prepare(self, container: pods.Container, run: int) -> launcher.Spec:
+        """Everything that the launcher needs. Raises MissingError, OSError."""
+        around = self._around
+        given = environment.PodContext(await self._objects(), self.address, around.machine)
+        contents = volumes.volume_contents(self.pod, given)
+        if not self._is_laid:
+            self._folder.lay(contents)
+            self._is_laid = True
+        variables = environment.variables(self.pod, container, given, around.base)
+        command = environment.command(container, variables)
+        mounts = [
+            {
+                "source": str(self._folder.source(place, contents[place.volume])),
+                "target": place.target,
+                "read_only": place.read_only,
+            }
+            for place in volumes.volume_mounts(container, contents, variables)
+        ]
+        mounts += self._own_mounts(container)
+        view: launcher.ContainerView | None = None
+        variables[launcher_client.MARK] = self.pod.metadata.uid
+        variables["STROM_POD_ROOT"] = ""
+        if around.view == "plain":
+            pairs = [(Path(str(each["source"])), str(each["target"])) for each in mounts]
+            variables["STROM_POD_ROOT"] = str(self._folder.placeholder(container.name, pairs))
+        else:
+            view = launcher.ContainerView(
+                folder=str(self._folder.root(container.name)),
+                mounts=mounts,
+                hostname=self.pod.hostname,
+                as_root=around.view == "root",
+            )
+        limit = (container.resources.limits or {}).get("memory")
+        return launcher.Spec(
+            command=command,
+            environment=variables,
+            working_directory=container.working_dir or "/",
+            log=str(self._folder.begin_log(container.name, run)),
+            keep_bytes=segments.KEEP_BYTES,
+            memory_bytes=units.amount("memory", limit) if limit is not None else 0,
+            view=view,
+        )
+
+    def _own_mounts(self, container: pods.Container) -> list[dict[str, Any]]:
+        message = self._folder.begin_message(container.name)
+        found = [(self._folder.hosts, "/etc/hosts"), (message, container.termination_message_path)]
+        if self._around.lookup is not None:
+            found.append((self._folder.lookup, str(LOOKUP)))
+        mounted = {mount.mount_path for mount in container.volume_mounts}
+        return [
+            {"source": str(source), "target": target, "read_only": False}
+            for source, target in found
+            if target not in mounted
+        ]
+
+    async def _objects(self) -> environment.Objects:
+        """ConfigMaps and Secrets that the pod speaks of, of those that are there."""
+        found = {}
+        for kind_name, name in environment.referenced_objects(self.pod):
+            kind = kinds.SECRETS if kind_name == kinds.SECRETS.kind else kinds.CONFIG_MAPS
+            read = functools.partial(
+                self._around.cluster.get, kind, self.pod.metadata.namespace, name
+            )
+            with contextlib.suppress(errors.NotFoundError):
+                raw = await runtime.retry_until_available(read, "cluster", self._around.health)
+                found[kind_name, name] = probes.decode_data(raw, is_secret=kind is kinds.SECRETS)
+        return found
+
+    # --- telling ---------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        """Write the status if it has changed; a pod that is another by now is left alone."""
+        before = list(self._conditions.values())
+        now = self._around.clock()
+        found = status.pod_status(self._life, self.address, self._unheeded, before, now)
+        if found == self._written:
+            return
+        meta = self.pod.metadata
+        patch = msgspec.json.encode({"metadata": {"uid": meta.uid}, "status": found})
+        write = functools.partial(
+            self._around.cluster.patch,
+            kinds.PODS,
+            meta.namespace,
+            meta.name,
+            patch,
+            patch_type="merge",
+            subresource="status",
+        )
+        with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
+            await runtime.retry_until_available(write, "cluster", self._around.health)
+        self._written = found
+        self._conditions = {str(each["type"]): each for each in found["conditions"]}
+
+    async def _say(self, reason: str, message: str) -> None:
+        """A Kubernetes Event, once for each message. Whether it is written changes nothing."""
+        if (text := f"{reason} {message}") in self._said:
+            return
+        self._said.add(text)
+        meta, at = self.pod.metadata, _text(self._around.clock())
+        digest = hashlib.sha256(f"{meta.uid} {text}".encode()).hexdigest()[:16]
+        body = {
+            "apiVersion": kinds.EVENTS.api_version,
+            "kind": kinds.EVENTS.kind,
+            "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": meta.namespace},
+            "involvedObject": {
+                "apiVersion": kinds.PODS.api_version,
+                "kind": kinds.PODS.kind,
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:1000],
+            "count": 1,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "source": {"component": COMPONENT, "host": self.pod.spec.node_name},
+        }
+        try:
+            await self._around.cluster.create(
+                kinds.EVENTS, meta.namespace, msgspec.json.encode(body)
+            )
+        except errors.ExternalError as error:
+            telemetry.log.info("event not written", pod=meta.key, text=text, error=str(error))
+
+    async def _remove(self) -> None:
+        """Tell the cluster that nothing of the deleted pod is left."""
+        meta = self.pod.metadata
+        remove = functools.partial(
+            self._around.cluster.delete,
+            kinds.PODS,
+            meta.namespace,
+            meta.name,
+            uid=meta.uid,
+            grace_seconds=0,
+        )
+        with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
+            await runtime.retry_until_available(remove, "cluster", self._around.health)
+
+    def _container(self, name: str) -> pods.Container:
+        return next(each for each in self.pod.containers if each.name == name)
+
+
+def _text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def named(pod: pods.Pod, address: str) -> addresses.PodAddress:
+    """The pod in others' hosts files."""
+    return addresses.PodAddress(pod.metadata.namespace, pod.hostname, pod.spec.subdomain, address)

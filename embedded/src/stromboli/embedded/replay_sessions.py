@@ -1,0 +1,139 @@
+"""``strom simulate replay``: sessions of the past, run again from the log."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli.errors import CommandError
+from stromboli.embedded import scheduler_file, state_folder
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.scheduler import configuration_file, discovery
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core.replay import session_replay, snapshot_history
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
+from stromboli.shared.messages import scheduling as messages
+
+WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
+"""All that sessions were made of."""
+
+
+class ReplayResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is printed of a session."""
+
+    session: int
+    now: str
+    same: bool
+    binds: dict[str, str]
+    evictions: tuple[str, ...]
+    recorded_binds: dict[str, str] | None = None
+    recorded_evictions: tuple[str, ...] | None = None
+    problem: str = ""
+    missing: dict[str, int] = {}
+
+
+def replay(
+    state: Annotated[
+        Path,
+        typer.Option(help="The folder of `strom up`, which must not be running."),
+    ] = state_folder.STATE,
+    kafka: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The log on a broker instead.")
+    ] = "",
+    cell: Annotated[
+        str, typer.Option(help="The cell, by which topics are called there.")
+    ] = "default",
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A scheduler configuration that was in force. Repeat it for more. "
+            "[default: the built-in one]"
+        ),
+    ] = None,
+    instead: Annotated[
+        Path | None,
+        typer.Option(help="What if: decide by this configuration, whatever was in force."),
+    ] = None,
+) -> None:
+    """Run the recorded sessions of the last two weeks again; print a line of JSON each.
+
+    Each starts from what had really happened by then, and decides as it did, byte for byte; with
+    --instead, what it would have decided otherwise. The exit code is 1 if one that was to be the
+    same is not, or could not be run.
+    """
+    log = KafkaBus(KafkaSettings(bootstrap=(kafka,), cell=cell)) if kafka else _embedded(state)
+    try:
+        found = asyncio.run(_records(log))
+    except (errors.ExternalError, OSError) as error:
+        raise typer.BadParameter(f"the log cannot be read: {error}") from None
+    registry = discovery.discover_plugins()
+    known = [scheduler_file.read(str(path)).configuration for path in config or []]
+    other = None if instead is None else scheduler_file.read(str(instead)).configuration
+    past = snapshot_history.read_history(each for each in found if each.topic == topics.CHANGES)
+    runs = session_replay.replay_sessions(
+        [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
+        [*known, configuration_file.load_default(registry).configuration],
+        policy.Policy(),
+        registry.find,
+        past.complete_from,
+        other,
+    )
+    has_failed = False
+    for each in runs:
+        has_failed |= bool(each.problem) or (instead is None and not each.is_same)
+        typer.echo(msgspec.json.encode(_line(each)).decode())
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _embedded(state: Path) -> EmbeddedBus:
+    """Raises CommandError where no log is: one that is opened is made."""
+    file = state_folder.embedded(state) / state_folder.LOG
+    if not file.is_file():
+        raise CommandError(
+            str(file), "there is no log", "name the folder of strom up (--state) or a broker"
+        )
+    return EmbeddedBus(file)
+
+
+def _line(found: session_replay.ReplayedSession) -> ReplayResult:
+    binds, evictions = _of(found.decided)
+    line = ReplayResult(
+        session=found.record.session,
+        now=found.record.now.isoformat(),
+        same=found.is_same,
+        binds=binds,
+        evictions=evictions,
+        problem=found.problem,
+        missing=dict(found.missing),
+    )
+    if found.is_same:
+        return line
+    recorded = _of(found.recorded)
+    return msgspec.structs.replace(line, recorded_binds=recorded[0], recorded_evictions=recorded[1])
+
+
+def _of(
+    statements: tuple[messages.StatementDecided, ...],
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    binds = {
+        f"{bind.namespace}/{bind.pod}": bind.node for each in statements for bind in each.binds
+    }
+    evictions = (f"{it.namespace}/{it.pod}" for each in statements for it in each.evictions)
+    return binds, tuple(sorted(evictions))
+
+
+async def _records(bus: port.Bus) -> list[envelope.Record]:
+    """All that stands there now."""
+    async with bus, contextlib.aclosing(bus.fold(WANTED)) as batches:
+        found: list[envelope.Record] = []
+        async for batch in batches:
+            found += batch.records
+            if batch.caught_up:
+                return found
+    raise AssertionError("a fold goes on for ever")

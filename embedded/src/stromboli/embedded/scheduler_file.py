@@ -1,0 +1,19 @@
+"""The scheduler's configuration from a file that a user names."""
+
+from stromboli.cli import files
+from stromboli.cli.errors import CommandError
+from stromboli.scheduler import configuration_file, discovery
+
+
+def read(file: str | None) -> configuration_file.LoadedConfiguration:
+    """What the file says; the built-in configuration without one. Raises CommandError, with a
+    detail for each mistake."""
+    registry = discovery.discover_plugins()
+    if file is None:
+        return configuration_file.load_default(registry)
+    try:
+        return configuration_file.parse(files.text(file), file, registry)
+    except configuration_file.ConfigurationFileError as error:
+        raise CommandError(
+            file, "it cannot be used", "correct it", details=tuple(error.lines)
+        ) from None

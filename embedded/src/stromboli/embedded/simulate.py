@@ -1,0 +1,164 @@
+"""``strom simulate``: what the scheduler would decide, without a cluster."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import files, manifests
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
+from stromboli.embedded import pack, replay_sessions, scheduler_file
+from stromboli.scheduler import discovery
+from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.cluster.cluster_objects import Cluster
+
+app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
+
+
+app.command()(pack.pack)
+app.command("replay")(replay_sessions.replay)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A case that could not be run."""
+
+    name: str
+    error: str
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+def time(text: str) -> datetime:
+    """A moment with its time zone. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        what = "no time" if found is None else "a time without a zone"
+        raise ValueError(f"{text!r} is {what}; write it as 2026-01-31T12:00:00Z")
+    return found
+
+
+@app.callback()
+def _group() -> None:
+    """Try the scheduler's decisions without a cluster."""
+
+
+@app.command()
+def session(
+    cases: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Case files: name, now, config and objects as JSON.", metavar="CASE"),
+    ] = None,
+    objects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--objects",
+            metavar="FILE",
+            help="Manifests of a cluster, such as `strom cluster dump` prints: YAML or JSON, many "
+            "documents, lists, directories, - for stdin. Repeat it for more files.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scheduler configuration for --objects, as volcano-scheduler.conf. "
+            "[default: the built-in one]"
+        ),
+    ] = None,
+    now: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=time,
+            metavar="TIME",
+            help="The session's time for --objects (RFC 3339). [default: now]",
+        ),
+    ] = None,
+) -> None:
+    """Run one scheduling session per case, or one over --objects; print a line of JSON each.
+
+    A case that cannot be run prints its name and the error, one that cannot be read is told on
+    stderr; the others go on, and the exit code is 1.
+    """
+    if bool(cases) == bool(objects):
+        raise typer.BadParameter("name case files, or --objects and --config")
+    if cases and (config is not None or now is not None):
+        raise typer.BadParameter("--config and --now are for --objects: a case has its own")
+    if objects:
+        _show(decide_on(objects, config, now))
+        return
+    has_failed = False
+    for path in cases or []:
+        try:
+            answer = decide(path)
+        except CommandError as error:
+            output.show_error(error.lines())
+            has_failed = True
+            continue
+        _show(answer)
+        has_failed |= isinstance(answer, Failure)
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def decide(path: Path) -> simulate.Outcome | Failure:
+    """The decisions of a case file, or why there are none. Raises CommandError if it cannot be
+    read."""
+    raw = files.text(str(path))
+    try:
+        return simulate.simulate(raw)
+    except Exception as error:  # whatever one case brings about, the others go on
+        known = isinstance(error, ValueError)
+        return Failure(_name(raw) or path.stem, str(error) if known else repr(error))
+
+
+def decide_on(objects: list[str], config: Path | None, now: datetime | None) -> simulate.Outcome:
+    """The decisions on manifests by a configuration file. Raises CommandError."""
+    registry = discovery.discover_plugins()
+    loaded = scheduler_file.read(None if config is None else str(config))
+    for warning in loaded.warnings:
+        output.show_note(f"strom: {warning}")
+    picture = _cluster_cache(manifests.read(objects, sys.stdin), now or datetime.now(UTC))
+    closed = simulate.run(loaded.configuration, picture, registry.find)
+    for complaint in closed.complaints:
+        output.show_note(f"strom: {complaint}")
+    return simulate.summarize(Path(objects[0]).stem, closed)
+
+
+def _cluster_cache(found: list[manifests.Manifest], now: datetime) -> Cluster:
+    try:
+        return simulate.cluster_from_manifests((each.document for each in found), now)
+    except msgspec.ValidationError:
+        for each in found:
+            _check(each, now)
+        raise
+
+
+def _check(found: manifests.Manifest, now: datetime) -> None:
+    """Raises CommandError with the object's place if it cannot be read."""
+    try:
+        simulate.cluster_from_manifests([found.document], now)
+    except msgspec.ValidationError as error:
+        why, _, path = str(error).partition(" - at `$.")
+        path = path.rstrip("`")
+        what = f"{found.place(path)}: {found.title}"
+        raise CommandError(what, f"{path}: {why}" if path else why, "correct it") from None
+
+
+def _show(answer: simulate.Outcome | Failure) -> None:
+    output.show_lines([msgspec.json.encode(answer).decode()])
+
+
+def _name(raw: str) -> str:
+    """The case's own name, as far as it can be read."""
+    try:
+        return msgspec.json.decode(raw, type=_Named).name
+    except msgspec.DecodeError:
+        return ""

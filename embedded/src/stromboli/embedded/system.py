@@ -1,0 +1,247 @@
+"""The whole system in one process: log, cluster, nodes and the four services.
+
+The services' code is the very same as on Kafka and Kubernetes; only the adapters differ. Log and
+cluster are durable below one folder and never share a transaction.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from stromboli.admission import service
+from stromboli.admission.auth import authentication
+from stromboli.admission.rest import application
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
+from stromboli.client import server
+from stromboli.controller import service as controller
+from stromboli.controller.settings import ControllerSettings
+from stromboli.embedded import state_folder, volume_controller
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Kubelet, Webhook
+from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
+from stromboli.embedded.nodes import rules as rule_files
+from stromboli.embedded.nodes import simulated
+from stromboli.embedded.processes import agent, machine
+from stromboli.monitor import agent_receiver
+from stromboli.monitor import service as monitor
+from stromboli.monitor.agent_receiver import AgentReceiver
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.scheduler import service as scheduler
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import loopback_token
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster.accounts import Accounts
+from stromboli.shared.runtime import http, runtime
+
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8480
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start.
+
+    ``state``: the folder that holds everything; the same folder goes on where it stopped.
+    ``nodes``: manifests of simulated nodes to create if they are missing. ``process_nodes``:
+    manifests of nodes that run processes, see ``processes``. ``port`` 0 takes a free one; a
+    taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
+    everything read is delayed, repeated and reordered across topics, for tests. ``accounts``: who
+    may do what, see ``stromboli.embedded.accounts``; without, the holder of the token that each
+    start makes may do everything.
+    """
+
+    state: Path
+    nodes: tuple[dict[str, Any], ...] = ()
+    process_nodes: tuple[dict[str, Any], ...] = ()
+    rules: rule_files.Rules = rule_files.Rules()
+    port: int = 0
+    port_may_move: bool = False
+    fault_seed: int | None = None
+    scheduler: SchedulerSettings = SchedulerSettings()
+    accounts: Accounts | None = None
+
+
+class System(msgspec.Struct, frozen=True):
+    """A running system. ``view``: how containers on process nodes see the machine, and why not
+    better; empty without such nodes. ``agents_url``: where agents report what nodes have.
+    ``token``: what REST and the agents' port ask for; empty with accounts."""
+
+    url: str
+    cluster: cluster_port.Cluster
+    healths: tuple[runtime.Health, ...]
+    view: tuple[str, str] = ("", "")
+    agents_url: str = ""
+    token: str = ""
+
+    def client(self) -> httpx.AsyncClient:
+        """A client of REST."""
+        return httpx.AsyncClient(**server.httpx_options(self.url, server.ANSWER_WITHIN_S))
+
+    async def ready(self) -> None:
+        """Return once every service is ready."""
+        for health in self.healths:
+            await health.ready()
+
+
+@contextlib.asynccontextmanager
+async def run_system(
+    options: Options, clock: runtime.Clock = runtime.utc_now
+) -> AsyncIterator[System]:
+    """The system while inside. Leaving stops everything; nothing acknowledged is lost.
+
+    A service that fails ends the whole, with its error.
+    """
+    state_folder.make_private(options.state)
+    async with contextlib.AsyncExitStack() as stack:
+        admissions: list[AdmissionService] = []
+        kubelets: dict[str, Kubelet] = {}
+        bus: bus_port.Bus = await stack.enter_async_context(
+            EmbeddedBus(options.state / state_folder.LOG)
+        )
+        cluster: cluster_port.Cluster = await stack.enter_async_context(
+            EmbeddedCluster(
+                options.state / "cluster.db",
+                clock=clock,
+                hooks=_webhooks(admissions),
+                kubelets=kubelets,
+            )
+        )
+        settings = AdmissionSettings(service_accounts=(OWN_NAME,))
+        authenticator = None
+        if options.accounts is not None:
+            authenticator = authentication.Authenticator(
+                options.accounts, settings.reviews_kept_s, time.monotonic
+            )
+        admissions.append(AdmissionService(settings, cluster, clock, authenticator))
+        healths = {
+            name: runtime.Health(name)
+            for name in ("admission", "monitor", "scheduler", "controller")
+        }
+        token = loopback_token.new_token() if authenticator is None else ""
+        app = application.rest_application(
+            admissions[0],
+            cluster,
+            settings,
+            tuple(healths.values()),
+            authenticator,
+            token=token,
+            hosts=loopback_token.HOSTS,
+        )
+        port = await stack.enter_async_context(http.serving(app, _bind_socket(options)))
+        file = loopback_token.file_of(port, os.environ)
+        stack.enter_context(loopback_token.publish_token(token, file))
+        await stack.enter_async_context(admissions[0].watch_caches)
+        node_agents = AgentReceiver(
+            MonitorSettings(), options.accounts, cluster, clock, time.monotonic, token=token
+        )
+        agents_port = await stack.enter_async_context(
+            http.serving(agent_receiver.app(node_agents), http.listen(LOOPBACK, 0))
+        )
+        await simulated.create_nodes(cluster, list(options.nodes))
+        view = await _view(options)
+
+        def bus_of(service_name: str) -> bus_port.Bus:
+            if options.fault_seed is None:
+                return bus
+            return FaultyBus(bus, seed=f"{options.fault_seed}/{service_name}")
+
+        def cluster_of(service_name: str) -> cluster_port.Cluster:
+            if options.fault_seed is None:
+                return cluster
+            return FaultyCluster(cluster, seed=f"{options.fault_seed}/{service_name}")
+
+        process_nodes = agent.ProcessNodeAgent(
+            cluster_of("nodes"),
+            options.process_nodes,
+            (options.state / "pods").resolve(),
+            clock,
+            view[0],
+        )
+        kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
+        await agent.mark_stale_nodes_not_ready(cluster, process_nodes.nodes, clock())
+        work = (
+            service.serve(
+                admissions[0],
+                settings,
+                bus_of("admission"),
+                healths["admission"],
+                clock,
+                "embedded",
+            ),
+            monitor.serve(
+                MonitorSettings(),
+                bus_of("monitor"),
+                cluster_of("monitor"),
+                healths["monitor"],
+                clock,
+                node_agents,
+            ),
+            scheduler.serve(options.scheduler, bus_of("scheduler"), healths["scheduler"], clock),
+            controller.serve(
+                ControllerSettings(),
+                bus_of("controller"),
+                cluster_of("controller"),
+                healths["controller"],
+                clock,
+            ),
+            simulated.Runner(cluster, options.rules, clock).run(),
+            volume_controller.VolumeController(cluster_of("volumes")).run(),
+            *([process_nodes.run()] if process_nodes.nodes else []),
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+            try:
+                url = f"http://{LOOPBACK}:{port}"
+                agents_url = f"http://{LOOPBACK}:{agents_port}"
+                yield System(url, cluster, tuple(healths.values()), view, agents_url, token)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+async def _view(options: Options) -> tuple[str, str]:
+    if not options.process_nodes:
+        return "", ""
+    machine.check()
+    return await machine.view()
+
+
+def _bind_socket(options: Options) -> Any:
+    try:
+        return http.listen(LOOPBACK, options.port)
+    except OSError:
+        if not options.port_may_move:
+            raise
+    for port in range(options.port + 1, options.port + 100):
+        with contextlib.suppress(OSError):
+            return http.listen(LOOPBACK, port)
+    return http.listen(LOOPBACK, 0)
+
+
+def _webhooks(admissions: list[AdmissionService]) -> list[Webhook]:
+    """The webhooks as the API server calls them; the door itself is made later."""
+
+    def call_for(path: str) -> Any:
+        async def call(body: bytes) -> bytes:
+            return await admissions[0].answer(path, body)
+
+        return call
+
+    return [
+        Webhook(
+            kind=kind,
+            operations=frozenset(operations),
+            mutating=way == "mutate",
+            call=call_for(f"/{kind.plural}/{way}"),
+        )
+        for kind, way, operations in webhooks.RULES
+    ]

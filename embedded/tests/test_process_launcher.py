@@ -1,0 +1,276 @@
+"""Real processes below a real launcher, in every view of the machine that is allowed here."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stromboli.embedded.processes import launcher_client, machine
+from stromboli.embedded.processes.launcher import main as launcher
+from stromboli.embedded.processes.launcher import segments
+from stromboli.embedded.processes.output import Output
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
+
+KEEP_BYTES = 16 * 1024 * 1024
+STUBBORN = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 987' &) ; echo on; sleep 987"
+"""Ignores SIGTERM, and so does a child in a session of its own; says so when it is so far."""
+
+
+async def views() -> list[str]:
+    best, _ = await machine.view()
+    return {"root": ["root", "user", "plain"], "user": ["user", "plain"]}.get(best, ["plain"])
+
+
+@pytest.fixture(params=["root", "user", "plain"])
+async def view(request: pytest.FixtureRequest) -> str:
+    if request.param not in await views():
+        pytest.skip(f"this machine does not allow the view {request.param}")
+    return str(request.param)
+
+
+class LauncherRunner:
+    """Starts containers; ``uid`` marks their processes."""
+
+    def __init__(self, folder: Path, view: str) -> None:
+        self.folder, self.view, self.uid = folder, view, folder.name
+        self.output = Output(folder / "log")
+
+    async def start(
+        self, *command: str, mounts: dict[str, Path] | None = None, **fields: Any
+    ) -> launcher_client.ContainerProcess:
+        (self.folder / "log").mkdir()
+        (self.folder / "root").mkdir()
+        view = launcher.ContainerView(
+            folder=str(self.folder / "root"),
+            mounts=[
+                {"source": str(source), "target": target, "read_only": True}
+                for target, source in (mounts or {}).items()
+            ],
+            hostname="pod-0",
+            as_root=self.view == "root",
+        )
+        spec = launcher.Spec(
+            command=list(command),
+            environment={**machine.environment(), launcher_client.MARK: self.uid},
+            working_directory=fields.get("folder", "/"),
+            log=str(self.folder / "log"),
+            keep_bytes=KEEP_BYTES,
+            memory_bytes=fields.get("memory_bytes", 0),
+            view=None if self.view == "plain" else view,
+        )
+        return await launcher_client.start_container(spec, self.output, self.uid)
+
+    async def run(self, *command: str, **fields: Any) -> tuple[launcher_client.Outcome, str]:
+        found = await self.start(*command, **fields)
+        outcome = await found.events(lambda: None)
+        return outcome, (await self.read()).decode()
+
+    async def read(self) -> bytes:
+        chunks = self.output.chunks(follow=True, tail_lines=None)
+        return b"".join([chunk async for chunk in chunks])
+
+    def alive(self) -> list[int]:
+        """Processes that carry the mark, seen from outside."""
+        return launcher_client.processes_of(self.uid)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, view: str) -> AsyncIterator[LauncherRunner]:
+    made = LauncherRunner(tmp_path, view)
+    yield made
+    assert made.alive() == []
+
+
+async def begun(found: launcher_client.ContainerProcess) -> asyncio.Task[launcher_client.Outcome]:
+    """The run as a task, once its command runs."""
+    started = asyncio.Event()
+    task = asyncio.create_task(found.events(started.set))
+    await started.wait()
+    return task
+
+
+async def said(place: LauncherRunner, word: bytes) -> None:
+    """Return once the container has written a word."""
+    async for chunk in place.output.chunks(follow=True, tail_lines=None):
+        if word in chunk:
+            return
+
+
+async def test_output_and_exit_code_come_back(place: LauncherRunner) -> None:
+    outcome, text = await place.run("sh", "-c", "echo out; echo err >&2; exit 7")
+    assert outcome == launcher_client.Outcome(7)
+    assert text == "out\nerr\n"
+
+
+async def test_a_signal_is_an_exit_code_above_128(place: LauncherRunner) -> None:
+    outcome, _ = await place.run("sh", "-c", "kill -9 $$")
+    assert outcome.exit_code == 137
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "reason"),
+    [
+        ("no-such-command", {}, "exec no-such-command: No such file"),
+        ("true", {"folder": "/no/such/folder"}, "working directory /no/such/folder"),
+    ],
+)
+async def test_what_cannot_start_says_why(
+    place: LauncherRunner, command: str, fields: dict[str, Any], reason: str
+) -> None:
+    outcome, _ = await place.run(command, **fields)
+    assert outcome.exit_code == 128
+    assert outcome.refused.startswith(reason)
+
+
+async def test_signals_reach_the_command_and_it_may_end_in_its_own_way(
+    place: LauncherRunner,
+) -> None:
+    found = await place.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on; sleep 987 & wait")
+    task = await begun(found)
+    await said(place, b"on")
+    found.stop(30)
+    assert (await task).exit_code == 5
+    assert (await place.read()).endswith(b"bye\n")
+
+
+async def test_after_the_grace_everything_is_killed_also_forks_that_ignore_signals(
+    place: LauncherRunner,
+) -> None:
+    found = await place.start("sh", "-c", STUBBORN)
+    task = await begun(found)
+    await said(place, b"on")
+    found.stop(0.2)
+    assert (await task).exit_code == 137
+    assert place.alive() == []
+
+
+async def test_with_the_command_ends_what_it_left_behind(place: LauncherRunner) -> None:
+    outcome, _ = await place.run("sh", "-c", "(setsid sleep 987 &); exit 0")
+    assert outcome.exit_code == 0
+    assert place.alive() == []
+
+
+async def test_a_run_that_nobody_follows_any_more_is_killed(place: LauncherRunner) -> None:
+    """As when its node dies."""
+    found = await place.start("sh", "-c", STUBBORN)
+    task = await begun(found)
+    await said(place, b"on")
+    task.cancel()
+    await asyncio.wait([task])
+    assert place.alive() == []
+
+
+async def test_processes_of_a_killed_launcher_are_killed_too(place: LauncherRunner) -> None:
+    found = await place.start("sh", "-c", STUBBORN)
+    task = await begun(found)
+    await said(place, b"on")
+    found._process.kill()
+    assert (await task).exit_code == 137
+
+
+async def test_a_container_has_its_standard_files_and_none_of_its_launchers(
+    place: LauncherRunner,
+) -> None:
+    """With these it could speak as its launcher."""
+    outcome, text = await place.run("ls", "/proc/self/fd")
+    assert outcome == launcher_client.Outcome(0)
+    listing = "3"
+    assert text.split() == ["0", "1", "2", listing]
+
+
+async def test_a_container_over_its_memory_limit_is_killed_for_it(place: LauncherRunner) -> None:
+    hungry = "import time; kept = bytearray(200 << 20); time.sleep(987)"
+    outcome, _ = await place.run(sys.executable, "-S", "-c", hungry, memory_bytes=100 << 20)
+    assert (outcome.exit_code, outcome.is_out_of_memory) == (137, True)
+
+
+async def test_memory_that_forks_share_counts_once(place: LauncherRunner) -> None:
+    sharing = (
+        "import os, time; kept = b'x' * (60 << 20)\n"
+        "for _ in range(3):\n"
+        "    if not os.fork(): time.sleep(0.6); os._exit(0)\n"
+        "time.sleep(0.6)"
+    )
+    outcome, _ = await place.run(sys.executable, "-S", "-c", sharing, memory_bytes=150 << 20)
+    assert outcome == launcher_client.Outcome(0)
+
+
+async def test_a_command_beside_answers_with_its_code_and_words(place: LauncherRunner) -> None:
+    found = await place.start("sleep", "987")
+    task = await begun(found)
+    assert await found.execute(("sh", "-c", "echo fine"), 30) == (True, "fine")
+    assert await found.execute(("sh", "-c", "echo ill; exit 3"), 30) == (False, "ill")
+    assert await found.execute(("sleep", "987"), 0.1) == (False, "no answer within 0.1s")
+    is_good, message = await found.execute(("no-such-command",), 30)
+    assert (is_good, "no-such-command" in message) == (False, True)
+    found.stop(0)
+    assert (await task).exit_code in (137, 143)
+
+
+async def test_200_mb_of_output_are_bounded_on_disk_and_the_last_of_it_is_whole(
+    place: LauncherRunner,
+) -> None:
+    outcome, _ = await place.run("seq", "1", "24000000")
+    assert outcome == launcher_client.Outcome(0)
+    written = sum(9 * 10**digits * (digits + 2) for digits in range(7)) + 14000001 * 9
+    assert written > 200_000_000
+    on_disk = sum(path.stat().st_size for path in (place.folder / "log").iterdir())
+    assert KEEP_BYTES <= on_disk <= KEEP_BYTES + segments.SEGMENT_BYTES
+    first, _, kept = (await place.read()).partition(b"\n")
+    assert first == b"[%d bytes before this are no longer kept]" % (written - on_disk)
+    lines = (b"%d\n" % number for number in range(24000001 - len(kept) // 9 - 1, 24000001))
+    assert b"".join(lines).endswith(kept)
+
+
+async def test_below_the_bound_nothing_is_lost(place: LauncherRunner) -> None:
+    outcome, text = await place.run("sh", "-c", "seq 1 1500000")
+    assert outcome == launcher_client.Outcome(0)
+    assert text == "".join(f"{number}\n" for number in range(1, 1500001))
+
+
+@pytest.mark.parametrize("view", ["root", "user"], indirect=True)
+async def test_mounts_are_at_their_paths_and_the_machine_stays_as_it_is(
+    place: LauncherRunner, tmp_path: Path
+) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "file").write_text("inside\n")
+    mounts = {"/etc/strom-test": volume, "/strom-new/a/b": volume, "/etc/hosts": volume / "file"}
+    script = (
+        "cat /etc/strom-test/file /strom-new/a/b/file /etc/hosts; hostname; "
+        "echo x > /etc/strom-test/other || echo refused; ls -d /usr; ls /proc | grep -c '^[0-9]'"
+    )
+    _, text = await place.run("sh", "-c", script, mounts=mounts)
+    lines = [line for line in text.splitlines() if not line.startswith("sh:")]
+    assert lines[:6] == ["inside", "inside", "inside", "pod-0", "refused", "/usr"]
+    assert int(lines[6]) < 8, "other processes of the machine are seen"
+    assert {"strom-test", "strom-new"}.isdisjoint([*os.listdir("/etc"), *os.listdir("/")])
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [(0, b""), (1, b"c"), (2, b"b\nc"), (3, b"a\nb\nc"), (9, b"a\nb\nc")],
+)
+@pytest.mark.parametrize("end", [b"", b"\n"])
+async def test_the_last_lines_can_be_read_alone(
+    tmp_path: Path, lines: int, expected: bytes, end: bytes
+) -> None:
+    """Across the borders of files; an unfinished line counts."""
+    log = segments.Segments(str(tmp_path), KEEP_BYTES, segment_bytes=2)
+    log.write(b"a\nb\nc" + end)
+    chunks = Output(tmp_path, is_over=True).chunks(follow=False, tail_lines=lines)
+    assert b"".join([chunk async for chunk in chunks]) == (expected + end if expected else b"")
+
+
+def test_segments_keep_the_last_bytes_and_no_more_than_one_file_beyond(tmp_path: Path) -> None:
+    log = segments.Segments(str(tmp_path), keep_bytes=10, segment_bytes=4)
+    for number in range(60):
+        log.write(b"%d" % (number % 10))
+    kept = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    assert b"".join(b"%d" % (number % 10) for number in range(60)).endswith(kept)
+    assert 10 <= len(kept) <= 14

@@ -1,0 +1,90 @@
+"""Probes of a process node: who is asked, by what, and what becomes of the answer."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.tests.process_pods import Document, ProcessCluster, phase
+from stromboli.shared.api import kinds
+from stromboli.testkit import objects
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
+
+SERVES = """
+import http.server, os
+at = (os.environ["ADDRESS"], 8080)
+http.server.HTTPServer(at, http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+def serving(tmp_path: Path, **probes: Document) -> Document:
+    """A container that serves a folder at its pod's address, whose port has a name."""
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "here").write_text("yes")
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return {
+        "env": [{"name": "ADDRESS", "valueFrom": address}],
+        "ports": [{"name": "web", "containerPort": 8080}],
+        "workingDir": str(tmp_path / "served"),
+        **probes,
+    }
+
+
+@pytest.mark.parametrize(
+    "how", [{"httpGet": {"path": "/here", "port": "web"}}, {"tcpSocket": {"port": 8080}}]
+)
+async def test_a_pod_is_ready_once_it_answers_at_its_address(
+    process_cluster: ProcessCluster, tmp_path: Path, how: Document
+) -> None:
+    """By HTTP or TCP."""
+    probe = {**how, "periodSeconds": 1}
+    container = serving(tmp_path, readinessProbe=probe)
+    await process_cluster.run("p", sys.executable, "-S", "-c", SERVES, container=container)
+    pod = await process_cluster.until("p", lambda it: phase(it) == "Running" and ready(it))
+    assert pod["status"]["containerStatuses"][0]["ready"]
+
+
+def ready(pod: Document) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+async def test_an_answer_that_is_an_error_is_no_good_one(
+    process_cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    asks = {"httpGet": {"path": "/gone", "port": "web"}, "periodSeconds": 1}
+    container = serving(tmp_path, livenessProbe={**asks, "initialDelaySeconds": 1})
+    spec = {"restartPolicy": "Always", "container": container}
+    await process_cluster.run("p", sys.executable, "-S", "-c", SERVES, **spec)
+    pod = await process_cluster.until(
+        "p", lambda it: '"restartCount": 1' in str(it).replace("'", '"') and phase(it) == "Running"
+    )
+    last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert "404" in last["message"]
+
+
+async def test_a_probe_of_a_kind_that_nobody_can_ask_is_said_in_an_event(
+    process_cluster: ProcessCluster,
+) -> None:
+    probes = {kind: {"grpc": {"port": 1}} for kind in ("readinessProbe", "livenessProbe")}
+    await process_cluster.run("p", "true", container=probes)
+    await process_cluster.over("p")
+    (event,) = [
+        objects.read(it)
+        for it in (await process_cluster.cluster.list(kinds.EVENTS, "default")).items
+    ]
+    for kind in probes:
+        assert f"spec.containers[0].{kind}.grpc" in event["message"]
+
+
+async def test_a_container_that_is_not_alive_is_restarted(process_cluster: ProcessCluster) -> None:
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    await process_cluster.run(
+        "p", "sleep", "987", container={"livenessProbe": probe}, restartPolicy="Always"
+    )
+    pod = await process_cluster.until(
+        "p", lambda it: '"restartCount": 1' in str(it).replace("'", '"') and phase(it) == "Running"
+    )
+    last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert last["message"].startswith("its liveness probe failed")

@@ -1,8 +1,0 @@
-"""Accounts without an API server: who has which token, and RBAC's roles, from a file.
-
-``rbac`` decides as RBAC does, ``file`` reads.
-"""
-
-from stromboli.local.accounts.file import FileAccounts, read
-
-__all__ = ["FileAccounts", "read"]

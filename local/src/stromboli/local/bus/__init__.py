@@ -1,5 +1,0 @@
-"""The embedded log: every topic in one SQLite file, for one process."""
-
-from stromboli.local.bus.embedded import EmbeddedBus
-
-__all__ = ["EmbeddedBus"]

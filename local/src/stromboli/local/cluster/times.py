@@ -1,8 +1,0 @@
-"""Times as they stand in Kubernetes objects."""
-
-from datetime import UTC, datetime
-
-
-def stamp(moment: datetime) -> str:
-    """UTC in whole seconds, such as ``2026-01-31T12:00:00Z``. Sorts by time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

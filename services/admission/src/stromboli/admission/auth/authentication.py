@@ -1,0 +1,219 @@
+"""Who asks, and what they may do: the cluster's accounts behind every way in.
+
+Answers about tokens and rights are kept for some seconds, since one page of a program is dozens
+of questions; so a right that is taken away holds for as long. What cannot be said now raises:
+nobody is let in by mistake. Tokens are kept as digests only.
+"""
+
+import collections
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from stromboli.admission import keyed_lock
+from stromboli.shared.cluster import accounts
+from stromboli.shared.cluster.accounts import Right, User
+from stromboli.shared.messages.admission import Violation
+
+V = TypeVar("V")
+MAX_CACHED = 20_000
+"""Answers kept at once: some megabytes."""
+MAX_STREAM_S = 300.0
+"""How long an account's stream of events may last before it has to ask again. API servers end their
+watches after as long; clients come back by themselves."""
+NO_USER = "rest"
+"""Who reviews say it was where there are no accounts."""
+
+
+class UnauthenticatedError(Exception):
+    """Nobody is known by what came along."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ForbiddenError(Exception):
+    """Somebody may not do all they asked for; nothing was done. ``violations``: each right."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        super().__init__("; ".join(violation.reason for violation in violations))
+        self.violations = violations
+
+
+class Principal(Protocol):
+    """Somebody at admission."""
+
+    @property
+    def name(self) -> str:
+        """Who it is, for reviews."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups they are in."""
+
+    @property
+    def streams_last_s(self) -> float:
+        """Seconds after which a stream of events ends, so that rights are looked at again."""
+
+    @property
+    def scope(self) -> str:
+        """What keeps their idempotency keys from those of others."""
+
+    async def may(self, asked: Right) -> bool:
+        """Whether they may. Raises TransientError if nobody can say now."""
+
+
+class LocalPrincipal:
+    """Whoever reaches us where there are no accounts: on loopback, the machine is the account."""
+
+    name = NO_USER
+    groups: tuple[str, ...] = ()
+    streams_last_s = math.inf
+    scope = ""
+
+    async def may(self, asked: Right) -> bool:
+        """Everything."""
+        del asked
+        return True
+
+
+LOCAL_PRINCIPAL = LocalPrincipal()
+
+
+class AccountPrincipal:
+    """Somebody the cluster knows."""
+
+    def __init__(
+        self,
+        user: User,
+        ask: Callable[[User, Right], Awaitable[bool]],
+        streams_last_s: float,
+    ) -> None:
+        self._user = user
+        self._ask = ask
+        self.streams_last_s = streams_last_s
+
+    @property
+    def name(self) -> str:
+        """As the cluster has it."""
+        return self._user.name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """As the cluster has them."""
+        return self._user.groups
+
+    @property
+    def scope(self) -> str:
+        """The user, also one who has the name of somebody before."""
+        return f"{self._user.name}/{self._user.uid}"
+
+    async def may(self, asked: Right) -> bool:
+        """A right on every name is asked for first: one answer serves for many objects then."""
+        if asked.name and await self._ask(self._user, asked.of_every_name):
+            return True
+        return await self._ask(self._user, asked)
+
+
+class Authenticator:
+    """Finds out who asks. ``now``: seconds of a clock that never goes back."""
+
+    def __init__(
+        self,
+        known: accounts.Accounts,
+        kept_s: float,
+        now: Callable[[], float],
+        *,
+        most_kept: int = MAX_CACHED,
+        streams_last_s: float = MAX_STREAM_S,
+    ) -> None:
+        self._accounts = known
+        self._streams_last_s = streams_last_s
+        self._users: TtlCache[User | accounts.UnknownToken] = TtlCache(kept_s, now, most_kept)
+        self._rights: TtlCache[bool] = TtlCache(kept_s, now, most_kept)
+        self._own_name = ""
+
+    async def authenticate(self, token: str, audiences: Sequence[str]) -> Principal:
+        """Who came with a token. Raises UnknownAskerError; TransientError if nobody can say now."""
+        if not token:
+            raise UnauthenticatedError("no token came along")
+        key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
+        found = await self._users.get(key, lambda: self._accounts.who(token, audiences))
+        if isinstance(found, accounts.UnknownToken):
+            raise UnauthenticatedError(found.reason)
+        return AccountPrincipal(found, self._may, self._streams_last_s)
+
+    async def own_username(self) -> str:
+        """Our own name, as API servers call us when they ask us about our own writes."""
+        if not self._own_name:
+            self._own_name = await self._accounts.own_username()
+        return self._own_name
+
+    async def _may(self, user: User, asked: Right) -> bool:
+        key = msgspec.json.encode((user, asked), order="deterministic")
+        return await self._rights.get(key, lambda: self._accounts.may(user, asked))
+
+
+async def require(principal: Principal, rights: Iterable[Right], where: str = "") -> None:
+    """Return if somebody has all of these. Raises MissingRightsError that names every one that is
+    missing; TransientError if nobody can say now."""
+    missing = await missing_rights(principal, rights, where)
+    if missing:
+        raise ForbiddenError(missing)
+
+
+async def missing_rights(
+    principal: Principal, rights: Iterable[Right], where: str = ""
+) -> tuple[Violation, ...]:
+    """What somebody may not. ``where``: what of the request asks for these rights."""
+    path = f"{where}.rights" if where else "rights"
+    return tuple(
+        [
+            Violation(path=path, reason=each.denial_message(principal.name), expected=each.rule)
+            for each in rights
+            if not await principal.may(each)
+        ]
+    )
+
+
+class TtlCache(Generic[V]):
+    """Answers of the last seconds. Who asks what is being asked waits for that answer."""
+
+    def __init__(self, kept_s: float, now: Callable[[], float], limit: int) -> None:
+        self._kept_s = kept_s
+        self._now = now
+        self._most = limit
+        self._answers: collections.OrderedDict[bytes, tuple[float, V]] = collections.OrderedDict()
+        self._under_way: keyed_lock.KeyedLock[bytes] = keyed_lock.KeyedLock()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._answers)
+
+    async def get(self, key: bytes, ask: Callable[[], Awaitable[V]]) -> V:
+        """The answer that is kept, or what ``ask`` says now. Raises what that raises."""
+        async with self._under_way.of(key):
+            began = self._now()
+            known = self._answers.get(key)
+            if known is not None and began < known[0]:
+                return known[1]
+            answer = await ask()
+            self._answers[key] = began + self._kept_s, answer
+            self._answers.move_to_end(key)
+            if len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+            return answer
+
+
+def bearer(header: str | None) -> str:
+    """The token of an Authorization header (RFC 6750). Raises UnknownAskerError."""
+    scheme, _, token = (header or "").strip().partition(" ")
+    if not scheme:
+        raise UnauthenticatedError("no token came along")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError("Authorization is not a bearer token")
+    return token.strip()

@@ -1,0 +1,90 @@
+"""``AdmissionReview`` (``admission.k8s.io/v1``) as bytes: a request in, an answer out."""
+
+import base64
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import decoding
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.review import Operation
+from stromboli.shared.messages.admission import Violation
+
+MAX_MESSAGE_LENGTH = 8 * 1024
+"""Characters of a refusal: a job with a thousand mistakes is still told in one screenful."""
+
+
+class GroupKind(msgspec.Struct, frozen=True):
+    """What kind of object the request is about."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """As a manifest has it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    username: str = ""
+    groups: tuple[str, ...] | None = ()
+
+
+class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API server asks. ``object`` is null for a deletion, ``old_object`` for a creation."""
+
+    uid: str
+    kind: GroupKind
+    operation: Operation
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    namespace: str = ""
+    user_info: User = User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: ReviewRequest
+
+
+MAX_WARNINGS, MAX_WARNING_LENGTH = 10, 256
+"""What an API server passes on: 4 KiB in all, and it cuts what is longer."""
+_DECODER = msgspec.json.Decoder(_Review)
+
+
+def decode_request(body: bytes) -> ReviewRequest:
+    """The request. Raises ValueError, with the path, if ``body`` is no AdmissionReview."""
+    try:
+        return decoding.decode(_DECODER, body).request
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not an AdmissionReview: {error}") from None
+
+
+def encode_response(
+    uid: str,
+    found: tuple[Violation, ...] = (),
+    additions: tuple[patch.Add, ...] = (),
+    *,
+    code: int = 422,
+    warnings: tuple[str, ...] = (),
+) -> bytes:
+    """The response: refused with all violations in one message, or allowed with a patch and with
+    warnings, which clients such as kubectl print."""
+    response: dict[str, Any] = {"uid": uid, "allowed": not found}
+    if found:
+        message = "; ".join(violation.message for violation in found)
+        if len(message) > MAX_MESSAGE_LENGTH:
+            message = f"{message[:MAX_MESSAGE_LENGTH]} ... ({len(found)} violations in all)"
+        reason = "Invalid" if code == 422 else "ServiceUnavailable"
+        response["status"] = {"code": code, "reason": reason, "message": message}
+    if additions:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
+    if warnings and not found:
+        response["warnings"] = [it[:MAX_WARNING_LENGTH] for it in warnings[:MAX_WARNINGS]]
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )

@@ -1,0 +1,64 @@
+"""What is told and kept of a review, in bounded space: an object may have 100,000 mistakes."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stromboli.shared.api import kinds
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.jobspec.validation.review import Operation
+from stromboli.shared.messages.admission import EntryPoint, ObjectReviewed, Violation
+
+MAX_REPORTED = 1_000
+"""Violations in one answer: who has more corrects these first."""
+MAX_RECORDED = 100
+"""Violations in a record, of which the log takes 8 MiB at most."""
+MAX_TEXT_LENGTH = 1_000
+"""Characters of a path, a reason, an expectation, or a name, which may quote an object's own."""
+_CUT = " ..."
+UNKNOWN = "Unknown"
+"""Whatever else somebody writes there: kinds are also the labels of a metric."""
+_KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
+
+
+def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
+    """The first ones, and how many more there are."""
+    first = [
+        msgspec.structs.replace(
+            it,
+            path=_shortened(it.path),
+            reason=_shortened(it.reason),
+            expected=_shortened(it.expected),
+        )
+        for it in found[:limit]
+    ]
+    if len(found) > limit:
+        first.append(Violation(path="", reason="and more violations"))
+    return tuple(first)
+
+
+def record(
+    kind: str,
+    document: Document,
+    operation: Operation,
+    user: str,
+    entry_point: EntryPoint,
+    found: Sequence[Violation],
+) -> ObjectReviewed:
+    """The record of a review, however strange the object. Its ``object`` is empty if it has no
+    name, its ``kind`` ``Unknown`` if we have no such kind."""
+    names = (_shortened(patch.text_of(document, part)) for part in ("namespace", "name"))
+    return ObjectReviewed(
+        kind=kind if kind in _KINDS else UNKNOWN,
+        object="/".join(filter(None, names)),
+        operation=operation,
+        user=_shortened(user),
+        entry_point=entry_point,
+        allowed=not found,
+        violations=truncated(found, MAX_RECORDED),
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - len(_CUT)] + _CUT

@@ -1,0 +1,213 @@
+"""Submissions over Kafka: the same reviews, rights and writes as over REST, and an answer to each.
+
+One replica consumes, the one that holds the lease; it first reads what the leader before it
+answered. Should two overlap all the same, object names derive from the submission and what is
+created carries its digest, so the API server arbitrates: the second finds the first one's work as
+its own.
+
+Each record is answered on ``admission.reviews`` before it counts as done, whatever it is; one that
+nothing can be done with stops no other. Those of one key are done in order, others side by side. A
+repetition is found by the submission's name, as REST finds an idempotency key. The token stays in
+the record: it is in no answer, log line or trace, and ``dead.letters`` gets no submission, since
+that would keep its headers for two weeks.
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import msgspec
+
+from stromboli.admission import idempotency, keyed_lock, problems
+from stromboli.admission.auth import authentication
+from stromboli.admission.core import submissions
+from stromboli.admission.core.submissions import RejectedSubmission, Submission
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.review.submitted_objects import Applied, RejectedError
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.shared import envelope, errors, leader_election, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObject
+from stromboli.shared.runtime import runtime, telemetry
+
+GROUP = "admission.submissions"
+MAX_CONCURRENT = 32
+"""Submissions under way: as many as lines of a bulk."""
+FACT = "submissions"
+ROLE = "submissions"
+"""The health note that says whether this replica consumes them."""
+_OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
+_answers = telemetry.meter.create_counter(
+    "stromboli.admission.submissions", description="Submissions over Kafka, by their status"
+)
+
+
+class SubmissionConsumer:
+    """Takes submissions for one door. ``askers``: None where there are no accounts."""
+
+    def __init__(
+        self,
+        admission: AdmissionService,
+        settings: AdmissionSettings,
+        authenticator: authentication.Authenticator | None,
+        clock: runtime.Clock,
+    ) -> None:
+        self._admission = admission
+        self._audiences = settings.submissions_audiences
+        self._max_age = timedelta(seconds=settings.submission_max_age_s)
+        self._authenticator = authenticator
+        self._clock = clock
+        self._lanes: keyed_lock.KeyedLock[str] = keyed_lock.KeyedLock()
+
+    async def serve(
+        self,
+        lead: leader_election.Leadership,
+        bus: bus_port.Bus,
+        writer: bus_port.Writer,
+        health: runtime.Health,
+        caught_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Answer what comes while this replica is the leader. ``caught_up``: returns when every
+        answer that is on the log by now is known."""
+        await lead.acquired()
+        await caught_up()
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                async with bus.work(topics.SUBMISSIONS, GROUP) as work:
+                    health.warn(FACT, None)
+                    await self._work(work, writer, health)
+            except* errors.TransientError as group:
+                (reason, *_) = group.exceptions
+                health.warn(FACT, str(reason))
+            await asyncio.sleep(backoff.next_s())
+
+    async def _work(
+        self, work: bus_port.GroupConsumer, writer: bus_port.Writer, health: runtime.Health
+    ) -> None:
+        places = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def handle(record: envelope.Record) -> None:
+            try:
+                async with self._lanes.of(record.key or f"@{record.offset}"):
+                    draft = self._drafted(record, await self.answer(record))
+                    await runtime.retry_until_available(
+                        functools.partial(writer.append, draft), "reviews", health
+                    )
+                    work.done(record)
+            finally:
+                places.release()
+
+        async with asyncio.TaskGroup() as group:
+            async for record in work:
+                await places.acquire()
+                group.create_task(handle(record))
+
+    async def answer(self, record: envelope.Record) -> SubmissionAnswered:
+        """What becomes of a record. Waits for an API server or a log that is away, for as long as
+        the submission may still be done."""
+        read = submissions.read(record, self._clock(), self._max_age)
+        if isinstance(read, RejectedSubmission):
+            return _refusal(record, read)
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                with telemetry.span("take submission", parent=record.traceparent):
+                    return await self._done(record, read)
+            except errors.ConflictError as error:
+                return _refusal(record, RejectedSubmission(read.name, 409, str(error)))
+            except errors.TransientError as error:
+                if self._clock() > read.at + self._max_age:
+                    detail = f"not done in time: {error}"
+                    return _refusal(record, RejectedSubmission(read.name, 503, detail))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+            except Exception as error:  # one bug stops one submission, as one request over REST
+                telemetry.log.error("unexpected", error=type(error).__name__, exc_info=error)
+                detail = "this is a bug in Stromboli; its log has more"
+                return _refusal(record, RejectedSubmission(read.name, 500, detail))
+
+    async def _done(self, record: envelope.Record, read: Submission) -> SubmissionAnswered:
+        """Raises TransientError; ConflictError where others are always faster."""
+        if self._authenticator is None:
+            detail = "this server knows no accounts: set STROM_ADMISSION_ACCOUNTS=true"
+            return _refusal(record, RejectedSubmission(read.name, 501, detail))
+        try:
+            principal = await self._authenticator.authenticate(read.token, self._audiences)
+        except authentication.UnauthenticatedError as error:
+            return _refusal(record, RejectedSubmission(read.name, 401, error.reason))
+        no = functools.partial(_answer_of, record, read.name, user=principal.name)
+        key = idempotency.digest("kafka", principal.scope, read.name.source, read.name.id)
+        asked = idempotency.digest(key, record.value or b"")
+        documents = list(read.documents)
+        marks = [idempotency.digest(asked, str(index)) for index in range(len(documents))]
+
+        async def work() -> tuple[int, bytes]:
+            applied = await self._admission.submit(
+                documents, principal, entry_point="kafka", marks=marks
+            )
+            return 200, msgspec.json.encode([_object_results(each) for each in applied])
+
+        try:
+            status, body = await self._admission.idempotency_cache.answer(key, asked, work)
+        except authentication.ForbiddenError as error:
+            return no(403, str(error), violations=error.violations)
+        except RejectedError as error:
+            return no(422, str(error), violations=error.violations)
+        except idempotency.KeyReusedError:
+            return no(422, "ce_id: it named another submission before; each has one of its own")
+        except errors.ConflictError:
+            raise
+        except errors.PermanentError as error:
+            return no(problems.status_of(error), str(error))
+        return no(status, objects=_OBJECTS.decode(body))
+
+    def _drafted(self, record: envelope.Record, answer: SubmissionAnswered) -> envelope.Draft:
+        _answers.add(1, {"status": answer.status})
+        telemetry.log.info(
+            "submission answered",
+            submission=answer.submission,
+            source=answer.source,
+            offset=answer.offset,
+            user=answer.user,
+            status=answer.status,
+        )
+        return envelope.Draft(
+            topic=topics.REVIEWS,
+            key=answer.submission or f"@{record.offset}",
+            message=answer,
+            time=self._clock(),
+            cause=answer.submission,
+            traceparent=record.traceparent,
+        )
+
+
+def _answer_of(
+    record: envelope.Record,
+    name: submissions.SubmissionId,
+    status: int,
+    detail: str = "",
+    **rest: object,
+) -> SubmissionAnswered:
+    return SubmissionAnswered(
+        submission=name.id,
+        source=name.source,
+        offset=record.offset,
+        status=int(status),
+        detail=detail,
+        **rest,  # type: ignore[arg-type]  # handed through
+    )
+
+
+def _refusal(record: envelope.Record, refused: RejectedSubmission) -> SubmissionAnswered:
+    return _answer_of(record, refused.name, refused.status, refused.detail)
+
+
+def _object_results(applied: Applied) -> SubmittedObject:
+    return SubmittedObject(
+        kind=applied.kind,
+        object="/".join(filter(None, (applied.namespace, applied.name))),
+        uid=kinds.metadata_of(applied.object).uid,
+        result=applied.result,
+    )

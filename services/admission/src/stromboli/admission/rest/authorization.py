@@ -1,0 +1,124 @@
+"""Which right each route asks for: it stands in the route, and one guard asks for it.
+
+``opt=rights.needs(rights.one("get", kinds.JOBS))``. Routes that take objects have ``OF_OBJECTS``:
+admission asks for each of them. A route that says neither is closed to accounts.
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from stromboli.admission import problems
+from stromboli.admission.auth import authentication
+from stromboli.shared import errors
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import accounts
+from stromboli.shared.cluster.accounts import Right
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
+OPT = "needs"
+WRONG_TOKEN = (
+    "this is not the token that the server made at its start; strom and stromboli.client find it "
+    "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
+)
+OPEN = ("/livez", "/readyz", "/schema")
+"""What everyone may read: whether we are well, and how to talk to us."""
+
+
+class RequiredRight(msgspec.Struct, frozen=True):
+    """A right of a route: on the object that the path names, on all of the path's namespace (or of
+    all, if the path has none), or on all of the namespace that the query asks for."""
+
+    verb: str
+    kind: Kind[Any]
+    of: Literal["object", "path", "query"]
+    subresource: str = ""
+
+    def right(self, connection: Connection) -> Right:
+        """The right on what a request is about: on the very names that its handler will see."""
+        path = connection.path_params
+        namespace = (
+            _query_namespace(connection) if self.of == "query" else path.get("namespace", "")
+        )
+        name = path["name"] if self.of == "object" else ""
+        return accounts.right(self.verb, self.kind, namespace, name, self.subresource)
+
+
+def one(verb: str, kind: Kind[Any], subresource: str = "") -> RequiredRight:
+    """A verb on the object that the path names."""
+    return RequiredRight(verb, kind, "object", subresource)
+
+
+def many(verb: str, kind: Kind[Any]) -> RequiredRight:
+    """A verb on all objects of a kind in the path's namespace; without one, everywhere."""
+    return RequiredRight(verb, kind, "path")
+
+
+def many_by_query(verb: str, kind: Kind[Any]) -> RequiredRight:
+    """A verb on all objects of a kind in the namespace that the query asks for, or everywhere."""
+    return RequiredRight(verb, kind, "query")
+
+
+def needs(*rights: RequiredRight) -> dict[str, Any]:
+    """For a route's ``opt``: all of these."""
+    return {OPT: rights}
+
+
+OF_OBJECTS: dict[str, Any] = {OPT: ()}
+"""For a route's ``opt``: an account is needed, and each object in the body asks for its rights."""
+
+
+async def allow_local(connection: Connection, _: BaseRouteHandler) -> None:
+    """The guard where there are no accounts."""
+    connection.scope["user"] = authentication.LOCAL_PRINCIPAL
+
+
+def require_token(token: str) -> Guard:
+    """The guard of a server on loopback without accounts: whoever holds its token may do
+    everything."""
+
+    async def guard(connection: Connection, _: BaseRouteHandler) -> None:
+        if not is_open(connection.scope["path"]):
+            shown = authentication.bearer(connection.headers.get("authorization"))
+            if not hmac.compare_digest(shown.encode(), token.encode()):
+                raise authentication.UnauthenticatedError(WRONG_TOKEN)
+        connection.scope["user"] = authentication.LOCAL_PRINCIPAL
+
+    return guard
+
+
+def require_rights(authenticator: authentication.Authenticator, audiences: Sequence[str]) -> Guard:
+    """The guard that asks the cluster who comes and what they may do."""
+
+    async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+        rule: tuple[RequiredRight, ...] | None = handler.opt.get(OPT)
+        is_question = connection.scope.get("method") == "OPTIONS"
+        if rule is None and (is_question or is_open(connection.scope["path"])):
+            return
+        token = authentication.bearer(connection.headers.get("authorization"))
+        principal = await authenticator.authenticate(token, audiences)
+        if rule is None:
+            raise errors.ForbiddenError(connection.scope["path"], "it is closed to accounts")
+        connection.scope["user"] = principal
+        await authentication.require(principal, [each.right(connection) for each in rule])
+
+    return guard
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no account."""
+    return any(path == each or path.startswith(f"{each}/") for each in OPEN)
+
+
+def _query_namespace(connection: Connection) -> str:
+    """Raises RefusedError for a namespace that is given twice: handlers take the last one, others
+    might take the first."""
+    asked: list[str] = connection.query_params.getall("namespace", [])
+    if len(asked) > 1:
+        raise problems.invalid("namespace", "it is given twice", "one namespace, or none")
+    return asked[0] if asked else ""

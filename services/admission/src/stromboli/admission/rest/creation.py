@@ -1,0 +1,76 @@
+"""Creating one object over REST, once for each idempotency key."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.params import HeaderParameter
+
+from stromboli.admission import idempotency, problems
+from stromboli.admission.auth import authentication
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared.api.kinds import Kind
+
+Document = dict[str, Any]
+Asked = Request[authentication.Principal, Any, Any]
+"""A request whose ``user`` is who asks, as the guard of ``rights`` found."""
+Key = Annotated[
+    str | None,
+    HeaderParameter(
+        name=idempotency.HEADER,
+        min_length=1,
+        max_length=255,
+        description="Makes the request safe to repeat for a day: it is done once, and answered "
+        "alike each time. A UUID serves well.",
+    ),
+]
+
+
+class ObjectCreator:
+    """Creates objects of any kind that may come in by REST."""
+
+    def __init__(self, admission: AdmissionService) -> None:
+        self._admission = admission
+
+    async def create(
+        self,
+        request: Asked,
+        key: str | None,
+        kind: Kind[Any],
+        namespace: str,
+        document: Document,
+    ) -> Response[msgspec.Raw]:
+        """The object as stored, with status 201. Raises RefusedError, OutsideError."""
+        principal = request.user
+        asked = await idempotency.request_digest(request, principal, key)
+        named = _with_path_names(kind, namespace, document)
+        marks = (asked,) if asked else ()
+
+        async def work() -> tuple[int, bytes]:
+            (made,) = await self._admission.submit([named], principal, only_new=True, marks=marks)
+            return 201, bytes(made.object)
+
+        status, body = await (
+            self._admission.idempotency_cache.answer(
+                idempotency.scoped(key, principal), asked, work
+            )
+            if key
+            else work()
+        )
+        return Response(msgspec.Raw(body), status_code=status)
+
+
+def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Document:
+    """The document with what the path says of it."""
+    named = {"apiVersion": kind.api_version, "kind": kind.kind, **document}
+    if (named["apiVersion"], named["kind"]) != (kind.api_version, kind.kind):
+        what = f"{named['apiVersion']} {named['kind']} cannot be created here"
+        raise problems.invalid("kind", what, f"{kind.api_version} {kind.kind}")
+    metadata = named.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise problems.invalid("metadata", "it is no object", "name and labels of the object")
+    metadata = dict(metadata)
+    if namespace and metadata.setdefault("namespace", namespace) != namespace:
+        what = f"{metadata['namespace']!r} is not the namespace asked for"
+        raise problems.invalid("metadata.namespace", what, repr(namespace))
+    return {**named, "metadata": metadata}

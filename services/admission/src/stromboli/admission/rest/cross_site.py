@@ -1,0 +1,109 @@
+"""Refuses what a browser sends on behalf of another site.
+
+A web page may make the browser of its reader send requests to loopback. Three rules keep such a
+page out, none of which depends on the others:
+
+1. **Host** names this server, or is an address of loopback. Otherwise a name of the page's own
+   that resolves to loopback (DNS rebinding) would make it same-origin with us.
+2. **Origin** is this server, if a browser says where the request comes from; so is
+   **Sec-Fetch-Site**, which browsers also send with reads, streams and images. ``null`` is a
+   foreign origin.
+3. Bodies are declared as **JSON**. What a page may send without asking first (CORS-safelisted:
+   forms, ``text/plain``) is refused.
+
+Sources: Fetch standard (Origin, CORS-safelisted request headers), Fetch Metadata Request Headers.
+"""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+
+from stromboli.admission.rest.authorization import Guard
+
+MEDIA = "media_types"
+"""In a route's ``opt``: what its body may be declared as, if not JSON alone."""
+JSON = ("application/json",)
+JSON_LINES = {MEDIA: ("application/x-ndjson", *JSON)}
+"""For a route's ``opt``: one JSON object a line."""
+BODIES = frozenset({"POST", "PUT", "PATCH"})
+SAME_SITE = frozenset({"same-origin", "none"})
+"""``none``: the user typed the address."""
+FORBIDDEN, WRONG_MEDIA, MISDIRECTED = 403, 415, 421
+
+
+class RejectedRequestError(HTTPException):
+    """A request that breaks one of the rules."""
+
+    def __init__(self, status_code: int, detail: str) -> None:
+        super().__init__(detail, status_code=status_code)
+
+
+def guard(hosts: Sequence[str] = ()) -> Guard:
+    """A guard of all three rules. ``hosts``: the names of this server, with any port; none: any
+    name will do, which is for servers that have a certificate and ask for tokens."""
+
+    async def check(
+        connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+    ) -> None:
+        check_host(connection.headers, hosts)
+        check_origin(connection.headers)
+        method = str(connection.scope.get("method"))
+        expected = handler.opt.get(MEDIA, JSON)
+        check_media_type(method, connection.headers, expected)
+
+    return check
+
+
+def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
+    """Rule 1. Raises RefusedRequestError."""
+    name = _hostname(headers.get("host", ""))
+    if hosts and name not in hosts and not _is_loopback(name):
+        raise RejectedRequestError(
+            MISDIRECTED,
+            f"Host {headers.get('host', '')[:100]!r} is not a name of this server; "
+            f"it is one of {', '.join(hosts)} (STROM_ADMISSION_REST_HOSTS adds names)",
+        )
+
+
+def check_origin(headers: Mapping[str, str]) -> None:
+    """Rule 2. Raises RefusedRequestError."""
+    site = headers.get("sec-fetch-site", "none")
+    origin = headers.get("origin")
+    host = headers.get("host", "")
+    if origin is not None and (not host or urlsplit(origin).netloc.lower() != host.lower()):
+        raise RejectedRequestError(FORBIDDEN, f"a page of {origin[:100]!r} may not send requests")
+    if site not in SAME_SITE:
+        raise RejectedRequestError(FORBIDDEN, "a page of another site may not send requests")
+
+
+def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence[str]) -> None:
+    """Rule 3. Raises RefusedRequestError."""
+    length = headers.get("content-length", "0")
+    if method not in BODIES or (length == "0" and "transfer-encoding" not in headers):
+        return
+    declared = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared not in expected:
+        told = f"declared as {declared[:100]!r}" if declared else "not declared"
+        raise RejectedRequestError(
+            WRONG_MEDIA, f"the body is {told}; send Content-Type: {' or '.join(expected)}"
+        )
+
+
+def _is_loopback(name: str) -> bool:
+    """Whether it is an address such as 127.0.0.2, which no name resolves to behind our back."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

@@ -1,0 +1,49 @@
+"""REST for what a pod's containers wrote: ``strom job logs`` reads it."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+from litestar import MediaType, get
+from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response import Stream
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission.rest.authorization import needs, one
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+
+
+def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
+    """Output of one container, as a stream of plain bytes; refusals come before its first one."""
+
+    @get(
+        "/v1/namespaces/{namespace:str}/pods/{name:str}/log",
+        media_type=MediaType.TEXT,
+        opt=needs(one("get", kinds.PODS, "log")),
+        summary="What a container wrote, stdout and stderr as they came",
+    )
+    async def log(
+        namespace: FromPath[str],
+        name: FromPath[str],
+        container: FromQuery[str] = "",
+        follow: FromQuery[bool] = False,
+        previous: FromQuery[bool] = False,
+        tail_lines: Annotated[int | None, QueryParameter(name="tailLines", ge=0)] = None,
+    ) -> Stream:
+        query = cluster_port.LogQuery(
+            container=container, follow=follow, previous=previous, tail_lines=tail_lines
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            chunks = await stack.enter_async_context(cluster.logs(namespace, name, query))
+            return Stream(_relayed(chunks, stack.pop_all()))
+
+    return log
+
+
+async def _relayed(
+    chunks: AsyncGenerator[bytes, None], opened: contextlib.AsyncExitStack
+) -> AsyncGenerator[bytes, None]:
+    async with opened:
+        async for chunk in chunks:
+            yield chunk

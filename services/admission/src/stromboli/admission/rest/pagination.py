@@ -1,0 +1,50 @@
+"""Collections over REST, whole or in pages."""
+
+from typing import Annotated
+
+import msgspec
+from litestar.params import QueryParameter
+
+from stromboli.shared.cluster import port as cluster_port
+
+MAX_ITEMS = 5000
+"""Objects of one page: some tens of megabytes."""
+Limit = Annotated[
+    int | None,
+    QueryParameter(
+        name="limit", ge=1, le=MAX_ITEMS, description="A page of so many; all without it."
+    ),
+]
+Continue = Annotated[
+    str | None,
+    QueryParameter(
+        name="continue",
+        max_length=4096,
+        description="The `continue` of the page before. Over all pages, what stays is seen exactly "
+        "once, whatever changes between them. 410: too old, begin again.",
+    ),
+]
+
+
+class Items(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A collection as of a version. ``continue`` asks for the next page; absent on the last."""
+
+    items: list[msgspec.Raw]
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+async def list_page(
+    cluster: cluster_port.Cluster,
+    kind: cluster_port.AnyKind,
+    namespace: str = "",
+    labels: dict[str, str] | None = None,
+    limit: int | None = None,
+    after: str | None = None,
+) -> Items:
+    """All objects, or a page of them. Raises OutsideError."""
+    if limit is None and not after:
+        whole = await cluster.list(kind, namespace, labels)
+        return Items([msgspec.Raw(item) for item in whole.items], whole.resource_version)
+    page = await cluster.page(kind, namespace, labels, limit=limit or MAX_ITEMS, after=after or "")
+    return Items([msgspec.Raw(item) for item in page.items], page.resource_version, page.next)

@@ -1,0 +1,218 @@
+"""Objects on their way in: their names, the rights they need, and what is said if they stay out."""
+
+import difflib
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.admission.auth import authentication
+from stromboli.shared import errors, keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster.accounts import right
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.jobspec.validation.review import Operation
+from stromboli.shared.messages.admission import Violation
+
+_SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+
+
+class RejectedError(Exception):
+    """What was submitted is wrong; nothing of it was written."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        super().__init__("; ".join(violation.message for violation in violations))
+        self.violations = violations
+
+
+class SubmittedObject(msgspec.Struct, frozen=True):
+    """One object on its way in.
+
+    ``before`` is there if it changes one that exists. ``mark``: the digest of the request that
+    creates it, empty without an idempotency key. ``is_done``: this very request has created the
+    object already, as its mark says; it is not judged or written a second time.
+    """
+
+    kind: Kind[Any]
+    namespace: str
+    document: Document
+    before: Document | None
+    mark: str = ""
+    is_done: bool = False
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        name: str = self.document["metadata"]["name"]
+        return name
+
+    @property
+    def operation(self) -> Operation:
+        """What it is for the rules."""
+        return "UPDATE" if self.before and not self.is_done else "CREATE"
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a submitted object."""
+
+    kind: str
+    namespace: str
+    name: str
+    result: str
+    object: msgspec.Raw
+
+
+class SubmitAttempts:
+    """What one request has come to, however often it had to begin again: its objects by their place
+    in it, each with the review that counts, and those that are written."""
+
+    def __init__(self, marks: Sequence[str] = ()) -> None:
+        self.marks = marks
+        self.reviews: dict[int, tuple[SubmittedObject, tuple[Violation, ...]]] = {}
+        self.written: dict[int, Applied] = {}
+
+    def judged(
+        self, submissions: Sequence[SubmittedObject], refused: Sequence[tuple[Violation, ...]]
+    ) -> None:
+        """The newest verdict counts, except on what was written by an earlier one."""
+        for place, review in enumerate(zip(submissions, refused, strict=True)):
+            if place not in self.written:
+                self.reviews[place] = review
+
+
+def with_mark(document: Document, mark: str) -> Document:
+    """An object with the digest of the request that creates it, so that the same request finds
+    its own work whichever replica it reaches."""
+    metadata = document["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if not mark or not isinstance(annotations, dict):  # what is no object is refused by the rules
+        return document
+    annotations = {**annotations, keys.IDEMPOTENCY: mark}
+    return {**document, "metadata": {**metadata, "annotations": annotations}}
+
+
+def has_mark(document: Document, mark: str) -> bool:
+    """Whether the request with this digest has created the object."""
+    annotations = document["metadata"].get("annotations")
+    if not mark or not isinstance(annotations, dict):
+        return False
+    return annotations.get(keys.IDEMPOTENCY) == mark
+
+
+def with_namespace_and_name(kind: Kind[Any], document: Document) -> tuple[str, Document]:
+    """The namespace of an object, and the object with that and a name."""
+    metadata = {**document["metadata"]}
+    namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
+    if not patch.text_of(document, "name"):
+        metadata["name"] = metadata.pop("generateName") + _suffix()
+    if namespace:
+        metadata["namespace"] = namespace
+    return namespace, {**document, "metadata": metadata}
+
+
+def may_repeat(documents: Sequence[Document]) -> bool:
+    """Whether submitting the objects again makes nothing twice: each has a name."""
+    return all(patch.text_of(document, "name") for document in documents)
+
+
+def with_generated_name(document: Document, suffix: str) -> Document:
+    """An object that has no name gets one that is the same whenever it comes again."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name"):
+        return document
+    stem = metadata.get("generateName")
+    if not isinstance(stem, str) or not stem:
+        return document
+    rest = {key: value for key, value in metadata.items() if key != "generateName"}
+    return {**document, "metadata": {**rest, "name": stem + suffix[:8]}}
+
+
+def unknown_kind(document: Document, path: str) -> Violation:
+    """That objects of this kind are not taken, and which one is probably meant: the kind in the
+    group and version that is, or a kind with nearly the same name."""
+    version, kind = str(document.get("apiVersion")), str(document.get("kind"))
+    taken = sorted({(each.kind, each.api_version) for each in kinds.SUBMITTED})
+    close = difflib.get_close_matches(kind, [name for name, _ in taken], n=1, cutoff=0.8)
+    meant = [f"{known} {name}" for name, known in taken if name in (kind, *close)]
+    expected = f"one of {', '.join(f'{known} {name}' for name, known in taken)}"
+    if meant:
+        expected = f"did you mean {' or '.join(meant)}?"
+    return Violation(
+        path=path, reason=f"{version[:100]} {kind[:100]} is unknown", expected=expected
+    )
+
+
+def already_exists(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:
+    """That there is an object of this name."""
+    what = f"{kind.kind} {namespace}/{name}" if namespace else f"{kind.kind} {name}"
+    return errors.AlreadyExistsError(what, "exists already; delete it or apply a change")
+
+
+async def missing_rights(
+    submissions: list[SubmittedObject], principal: authentication.Principal
+) -> list[tuple[Violation, ...]]:
+    """The right to write each, where it is missing."""
+    found: list[tuple[Violation, ...]] = []
+    for each in submissions:
+        if each.is_done:
+            found.append(())
+            continue
+        name = each.name if each.before else ""  # who creates asks for no name
+        asked = right("patch" if each.before else "create", each.kind, each.namespace, name)
+        found.append(await authentication.missing_rights(principal, (asked,)))
+    return found
+
+
+def raise_if_missing(missing: list[tuple[Violation, ...]]) -> None:
+    """``missing``: of each object. Raises MissingRightsError."""
+    if violations := _placed(missing):
+        raise authentication.ForbiddenError(violations)
+
+
+def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
+    """``refused``: what is wrong with each object. Raises RefusedError."""
+    if violations := _placed(refused):
+        raise RejectedError(violations)
+
+
+def violations_by_object(
+    documents: Sequence[Document], violations: Sequence[Violation]
+) -> Iterator[tuple[Document, tuple[Violation, ...]]]:
+    """The objects that a whole request's violations are about, each with its own."""
+    if len(documents) == 1:
+        yield documents[0], tuple(violations)
+        return
+    of_each: dict[str, list[Violation]] = {}
+    for violation in violations:
+        of_each.setdefault(violation.path.partition(".")[0], []).append(violation)
+    for index, document in enumerate(documents):
+        if found := of_each.get(f"objects[{index}]"):
+            yield document, tuple(found)
+
+
+def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
+    """Of several objects the paths say which one is meant."""
+    return tuple(
+        msgspec.structs.replace(
+            violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
+        )
+        for index, found in enumerate(refused)
+        for violation in found
+    )
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(_SUFFIXES) for _ in range(5))
+
+
+def is_readable(submission: SubmittedObject) -> bool:
+    """Whether the object is one of its kind."""
+    try:
+        submission.kind.decode(msgspec.json.encode(submission.document))
+    except msgspec.DecodeError:
+        return False
+    return True

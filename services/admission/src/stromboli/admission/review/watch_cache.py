@@ -1,0 +1,346 @@
+"""What changes in the cluster, for readers over REST: one watch a kind, however many readers.
+
+A feed keeps the latest changes of its kind in order. A reader has nothing but a version: what it
+has seen. So a slow reader holds next to nothing in memory; one that falls out of what is kept is
+told so (``reset``) and gets everything again. Resuming after a break, also after a restart of ours,
+is the same: from a version that is still kept here or by the API server, else ``reset``.
+"""
+
+import asyncio
+import bisect
+import contextlib
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster import watches
+from stromboli.shared.runtime import runtime, telemetry
+
+MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
+"""Changes of one kind that a reader may be behind: a minute of a busy cluster."""
+BATCH = 256
+"""Changes that one reader holds at once."""
+NOTIFY_INTERVAL_S = 0.02
+"""Readers are woken for a burst together: one wakes at once, the rest of it waits so long."""
+MAX_READERS_PER_USER = 64
+"""Streams of one user: others get theirs while somebody opens as many as they can."""
+MAX_READERS = 256
+"""Streams at once; each costs a connection and a look at every change of its kind."""
+
+WatchEventType = Literal["added", "modified", "deleted", "reset", "synced", "alive"]
+_TYPES: Mapping[str, WatchEventType] = {
+    "ADDED": "added",
+    "MODIFIED": "modified",
+    "DELETED": "deleted",
+}
+
+
+class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
+    """Which objects of a kind a reader wants: of a namespace, with these labels, of this name."""
+
+    namespace: str = ""
+    name: str = ""
+    labels: dict[str, str] = {}
+
+    def has(self, found: meta.ObjectMeta) -> bool:
+        """Whether an object is one of them."""
+        return (
+            self.namespace in ("", found.namespace)
+            and self.name in ("", found.name)
+            and self.labels.items() <= (found.labels or {}).items()
+        )
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """What a reader is told. ``version`` is what to resume from afterwards, or ``mark`` where that
+    is no version; neither: as before."""
+
+    type: WatchEventType
+    version: int = 0
+    object: bytes = b""
+    mark: str = ""
+
+
+class Notifier:
+    """Wakes all who wait, at once and then again at most every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._is_missed = False
+
+    def wait(self) -> "asyncio.Event":
+        """What is set by the next ring. Take it before looking whether there is something."""
+        return self._rung
+
+    def ring(self) -> None:
+        """Soon."""
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(NOTIFY_INTERVAL_S, self._again)
+            self.ring_now()
+        else:
+            self._is_missed = True
+
+    def _again(self) -> None:
+        self._later = None
+        if self._is_missed:
+            self._is_missed = False
+            self.ring()
+
+    def ring_now(self) -> None:
+        """At once."""
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    def still(self) -> None:
+        """No ring is under way any more."""
+        if self._later is not None:
+            self._later.cancel()
+
+
+class WatchCache:
+    """The changes of one kind behind version ``since``, in order of their versions."""
+
+    def __init__(
+        self, cluster: cluster_port.Cluster, kind: cluster_port.AnyKind, events_kept: int
+    ) -> None:
+        self._cluster = cluster
+        self._events_kept = events_kept
+        self.kind = kind
+        self.bell = Notifier()
+        self.since = self.version = 0
+        self._versions: list[int] = []
+        self._changes: list[tuple[WatchEvent, meta.ObjectMeta]] = []
+        self._bytes = 0
+
+    async def begin(self, wanted: int) -> None:
+        """Start at a version that a reader has seen, if that can be; else now."""
+        now = await self.newest()
+        self._forget(wanted if 0 < wanted <= now else now)
+
+    async def newest(self) -> int:
+        """The cluster's version now."""
+        return int((await self._cluster.page(self.kind, limit=1)).resource_version)
+
+    async def run(self) -> None:
+        """Follow the cluster indefinitely."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                stream = self._cluster.watch(self.kind, str(self.version))
+                async with watches.closing(stream, backoff) as events:
+                    async for event in events:
+                        backoff.reset()
+                        self._take(event)
+            except errors.ExpiredError:
+                with contextlib.suppress(errors.TransientError):
+                    self._forget(await self.newest())
+                    self.bell.ring()
+                await asyncio.sleep(backoff.next_s())
+            except errors.ExternalError as error:
+                telemetry.log.warning("watch", kind=self.kind.kind, error=str(error))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+
+    def behind(self, version: int) -> list[tuple[WatchEvent, meta.ObjectMeta]]:
+        """The next changes behind a version, ``BATCH`` at most."""
+        first = bisect.bisect_right(self._versions, version)
+        return self._changes[first : first + BATCH]
+
+    def _take(self, event: cluster_port.WatchEvent) -> None:
+        found = kinds.metadata_of(event.object)
+        if found.version <= self.version:
+            return  # repeated
+        self.version = found.version
+        if event.type == "BOOKMARK":
+            return
+        self._versions.append(found.version)
+        self._changes.append((WatchEvent(_TYPES[event.type], found.version, event.object), found))
+        self._bytes += len(event.object)
+        if len(self._changes) > self._events_kept or self._bytes > MAX_BYTES:
+            self._cut()
+        self.bell.ring()
+
+    def _cut(self) -> None:
+        """Let go of the older half, in one go: a cut costs as much as what is kept."""
+        count = (len(self._changes) + 1) // 2
+        self._bytes -= sum(len(told.object) for told, _ in self._changes[:count])
+        self.since = self._versions[count - 1]
+        del self._versions[:count], self._changes[:count]
+
+    def _forget(self, version: int) -> None:
+        self._versions.clear()
+        self._changes.clear()
+        self._bytes = 0
+        self.since = self.version = version
+
+
+class WatchCaches:
+    """All feeds. Use as an async context manager inside of the server that serves their readers:
+    leaving ends every stream, so that the server need not wait for one."""
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        alive_every_s: float,
+        *,
+        events_kept: int = MAX_EVENTS,
+        readers: int = MAX_READERS,
+        readers_of_one: int = MAX_READERS_PER_USER,
+    ) -> None:
+        self._cluster = cluster
+        self._alive_every_s = alive_every_s
+        self._events_kept = events_kept
+        self._most_readers = readers
+        self._most_of_one = readers_of_one
+        self._of_users: Counter[str] = Counter()
+        self._feeds: dict[cluster_port.AnyKind, tuple[WatchCache, asyncio.Task[None]]] = {}
+        self._beginning = asyncio.Lock()
+        self._readers: dict[cluster_port.AnyKind, int] = {}
+        self.is_open = False
+        self.explanations_changed = Notifier()
+        """Rung when what is not in the cluster, such as an explanation, has changed."""
+
+    async def __aenter__(self) -> Self:
+        self.is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.is_open = False
+        tasks = [task for _, task in self._feeds.values()]
+        for feed, task in self._feeds.values():
+            task.cancel()
+            feed.bell.ring_now()
+            feed.bell.still()
+        self.explanations_changed.ring_now()
+        self.explanations_changed.still()
+        self._feeds.clear()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def watched(self) -> int:
+        """How many kinds are watched now."""
+        return len(self._feeds)
+
+    async def follow(
+        self,
+        kind: cluster_port.AnyKind,
+        chosen: ObjectSelector,
+        seen: int = 0,
+        *,
+        lasts_s: float = math.inf,
+        explanations_changed: Notifier | None = None,
+        user: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Everything, then ``synced``, then every change; or the changes behind version ``seen``.
+
+        What changes while everything is read may be told twice. ``alive`` comes after each
+        silence, and whenever ``news`` rings. Ends after ``lasts_s`` seconds, or when we close.
+        ``user``: whose stream it is; empty where there are no accounts. Raises OutsideError if the
+        cluster is away, TransientError if there are too many readers, RateLimitedError if the user
+        has too many.
+        """
+        until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
+        async with self._reading(kind, seen, user) as (feed, task):
+            if seen > feed.version and seen > await feed.newest():
+                yield WatchEvent("reset")  # a version of another cluster
+                seen = 0
+            while self.is_open and not task.done():
+                left = until - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return
+                rung = feed.bell.wait()
+                other = explanations_changed.wait() if explanations_changed else None
+                if seen < feed.since:
+                    if seen:
+                        yield WatchEvent("reset")
+                    async for told in self._everything(kind, chosen):
+                        seen = told.version
+                        yield told
+                elif changes := feed.behind(seen):
+                    for told, found in changes:
+                        seen = told.version
+                        if chosen.has(found):
+                            yield told
+                elif not await _is_notified(min(left, self._alive_every_s), rung, other):
+                    seen = max(seen, feed.version)
+                    yield WatchEvent("alive", seen)
+                elif other is not None and other.is_set():
+                    yield WatchEvent("alive", seen)
+
+    async def _everything(
+        self, kind: cluster_port.AnyKind, chosen: ObjectSelector
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """In pages: a slow reader holds one of them. Then ``synced`` with the first one's version,
+        from which on every change is told."""
+        first = await self._cluster.page(kind, chosen.namespace, chosen.labels, limit=1)
+        if chosen.name:
+            with contextlib.suppress(errors.NotFoundError):
+                found = await self._cluster.get(kind, chosen.namespace, chosen.name)
+                yield WatchEvent("added", object=found)
+        else:
+            after = ""
+            while True:
+                page = await self._cluster.page(
+                    kind, chosen.namespace, chosen.labels, limit=BATCH, after=after
+                )
+                for item in page.items:
+                    yield WatchEvent("added", object=item)
+                after = page.next
+                if not after:
+                    break
+        yield WatchEvent("synced", int(first.resource_version))
+
+    @contextlib.asynccontextmanager
+    async def _reading(
+        self, kind: cluster_port.AnyKind, seen: int, user: str
+    ) -> AsyncGenerator[tuple[WatchCache, "asyncio.Task[None]"], None]:
+        """The feed of a kind while there is a reader. The first one starts it."""
+        what = f"watch {kind.plural}"
+        if sum(self._readers.values()) >= self._most_readers:
+            raise errors.TransientError(what, f"{self._most_readers} streams are open, the limit")
+        if user and self._of_users[user] >= self._most_of_one:
+            why = f"{self._most_of_one} streams of yours are open, the limit; close some"
+            raise errors.RateLimitedError(what, why)
+        self._readers[kind] = self._readers.get(kind, 0) + 1
+        self._of_users[user] += 1
+        try:
+            async with self._beginning:
+                if not self.is_open:
+                    raise errors.TransientError(what, "the server is about to stop")
+                if kind not in self._feeds or self._feeds[kind][1].done():
+                    feed = WatchCache(self._cluster, kind, self._events_kept)
+                    await feed.begin(seen)
+                    self._feeds[kind] = feed, asyncio.create_task(feed.run())
+                reading = self._feeds[kind]
+            yield reading
+        finally:
+            self._readers[kind] -= 1
+            self._of_users -= Counter({user: 1})
+            if not self._readers[kind] and kind in self._feeds:
+                feed, task = self._feeds.pop(kind)
+                task.cancel()
+                feed.bell.still()
+
+
+async def _is_notified(within_s: float, *bells: asyncio.Event | None) -> bool:
+    """False when it was silent for so long."""
+    waits = [asyncio.ensure_future(bell.wait()) for bell in bells if bell is not None]
+    try:
+        done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+    return bool(done)

@@ -1,0 +1,205 @@
+"""A request with an Idempotency-Key is done once, and answered alike each time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stromboli.admission import idempotency
+from stromboli.admission.rest import application
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.shared import errors, keys, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
+
+JOBS = "/v1/namespaces/default/jobs"
+KEY = {idempotency.HEADER: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
+
+
+def job(name: str = "train", **metadata: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    task = {"name": "work", "replicas": 1, "template": template}
+    return {"metadata": {"name": name, **metadata}, "spec": {"tasks": [task]}}
+
+
+class UnavailableWriter:
+    """A log that is away when the answer is to be kept."""
+
+    epoch = opened_at = 0
+
+    async def append(self, *_: Any) -> Any:
+        raise errors.UnavailableError("append", "the log is away")
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+    """A door that has folded its log, as after a start."""
+    async with EmbeddedBus(folder / "log.db") as bus, begun(bus, cluster) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+    writer = await bus.open_writer("admission", "test")
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                admission.fold(record)
+            if batch.caught_up:
+                break
+    admission.idempotency_cache.open(writer)
+    async with talking(admission, cluster) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def talking(
+    admission: AdmissionService, cluster: EmbeddedCluster
+) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=application.app(application.routes(admission, cluster)))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        await client.post("/v1/apply", json={"objects": [QUEUE]})
+        yield client
+
+
+QUEUE = {
+    "apiVersion": kinds.QUEUES.api_version,
+    "kind": "Queue",
+    "metadata": {"name": "default"},
+}
+
+
+async def test_the_same_request_is_answered_alike_also_after_a_restart(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    """Also when what it made has changed or is gone meanwhile."""
+    async with opened(tmp_path, cluster) as client:
+        first = await client.post(JOBS, json=job(), headers=KEY)
+        again = await client.post(JOBS, json=job(), headers=KEY)
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert first.content == again.content
+        await client.delete(f"{JOBS}/train")
+    async with opened(tmp_path, cluster) as client:
+        late = await client.post(JOBS, json=job(), headers=KEY)
+        assert (late.status_code, late.content) == (201, first.content)
+        assert (await client.get(f"{JOBS}/train")).status_code == 404
+
+
+async def test_what_one_of_two_replicas_answered_is_known_to_whoever_starts_later(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    """Both act: the one that opened the log later does not replace the other."""
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        begun(bus, cluster) as first,
+        begun(bus, cluster) as second,
+    ):
+        await second.post(JOBS, json=job("other"), headers={idempotency.HEADER: "another"})
+        made = await first.post(JOBS, json=job(), headers=KEY)
+        await first.delete(f"{JOBS}/train")
+    async with opened(tmp_path, cluster) as client:
+        late = await client.post(JOBS, json=job(), headers=KEY)
+        assert (late.status_code, late.content) == (201, made.content)
+        assert (await client.get(f"{JOBS}/train")).status_code == 404
+
+
+async def test_another_request_with_the_same_key_is_refused(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    async with opened(tmp_path, cluster) as client:
+        await client.post(JOBS, json=job(), headers=KEY)
+        for path, body in ((JOBS, job("other")), ("/v1/queues", {"metadata": {"name": "q"}})):
+            refused = await client.post(path, json=body, headers=KEY)
+            assert refused.status_code == 422
+            assert refused.json()["violations"][0]["path"] == idempotency.HEADER
+        assert (await client.get(f"{JOBS}/other")).status_code == 404
+
+
+async def test_requests_side_by_side_make_one_job(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    async with opened(tmp_path, cluster) as client:
+        made = job("", generateName="train-")
+        answers = await asyncio.gather(
+            *(client.post(JOBS, json=made, headers=KEY) for _ in range(5))
+        )
+        assert {answer.status_code for answer in answers} == {201}
+        assert len({answer.content for answer in answers}) == 1
+        assert len((await client.get(JOBS)).json()["items"]) == 1
+
+
+async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    """Nothing was written: once the queue is there, the same request passes."""
+    async with opened(tmp_path, cluster) as client:
+        wish = job()
+        wish["spec"]["queue"] = "later"
+        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 422
+        later = {**QUEUE, "metadata": {"name": "later"}}
+        await client.post("/v1/apply", json={"objects": [later]})
+        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["train", ""])
+async def test_work_whose_answer_was_lost_is_found_again(
+    tmp_path: Path, cluster: EmbeddedCluster, name: str
+) -> None:
+    """The job was written and the log was away, or we were killed: the repetition says 201."""
+    made = job(name) if name else job("", generateName="train-")
+    admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+    admission.idempotency_cache.open(UnavailableWriter())
+    async with talking(admission, cluster) as client:
+        lost = await client.post(JOBS, json=made, headers=KEY)
+        assert lost.status_code == 503
+    async with opened(tmp_path, cluster) as client:
+        (stored,) = (await client.get(JOBS)).json()["items"]
+        again = await client.post(JOBS, json=made, headers=KEY)
+        assert again.status_code == 201
+        assert again.json()["metadata"]["uid"] == stored["metadata"]["uid"]
+        assert keys.IDEMPOTENCY in stored["metadata"]["annotations"]
+        stranger = await client.post(
+            JOBS, json=job("train"), headers={idempotency.HEADER: "another"}
+        )
+        assert stranger.status_code == (409 if name else 201)
+
+
+async def test_a_command_is_asked_for_once(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    async with opened(tmp_path, cluster) as client:
+        await client.post(JOBS, json=job())
+        answers = [await client.post(f"{JOBS}/train/suspend", headers=KEY) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [202, 202]
+        assert answers[0].content == answers[1].content
+        assert len((await cluster.list(kinds.COMMANDS)).items) == 1
+
+
+async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first."""
+    monkeypatch.setattr(idempotency, "MEMORY_BYTES", 100)
+    kept = idempotency.IdempotencyCache(runtime.utc_now)
+    kept.open(DiscardingWriter())
+    work: list[str] = []
+
+    async def answered(key: str) -> bytes:
+        async def do() -> tuple[int, bytes]:
+            work.append(key)
+            return 201, b"x" * 40
+
+        return (await kept.answer(key, "request", do))[1]
+
+    for key in ("a", "b", "c", "a", "c"):
+        await answered(key)
+    assert work == ["a", "b", "c", "a"]
+
+
+class DiscardingWriter:
+    """A log that takes everything."""
+
+    epoch = opened_at = 0
+
+    async def append(self, *_: Any) -> Any:
+        return ()

@@ -1,0 +1,115 @@
+"""What an object names and the cluster does not have is refused at once, at every entry point."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from stromboli.admission.rest import application
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
+from stromboli.testkit.admission_cases import manifests
+
+CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "urgent"},
+    "value": 1000,
+}
+
+
+def cron(job: dict[str, Any]) -> dict[str, Any]:
+    spec = {"schedule": "0 3 * * *", "jobTemplate": {"spec": job["spec"]}}
+    return manifests.bare_object(kinds.CRON_JOBS, "nightly", spec=spec)
+
+
+def pod_priority(job: dict[str, Any]) -> dict[str, Any]:
+    job["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = "urgent"
+    return job
+
+
+OF_JOB = manifests.job(priorityClassName="urgent")
+OF_POD = pod_priority(manifests.job())
+CASES = [
+    (OF_JOB, "spec.priorityClassName"),
+    (OF_POD, "spec.tasks[0].template.spec.priorityClassName"),
+    (cron(OF_JOB), "spec.jobTemplate.spec.priorityClassName"),
+]
+
+
+async def checked(
+    admission: AdmissionService, cluster: Any, *objects: dict[str, Any]
+) -> httpx.Response:
+    app: Any = application.app(application.routes(admission, cluster))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        return await client.post("/v1/check", json={"objects": objects})
+
+
+async def pending_reviews(admission: AdmissionService, document: dict[str, Any]) -> dict[str, Any]:
+    kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
+    request = {
+        "uid": "u",
+        "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": document,
+        "userInfo": {"username": "ada"},
+    }
+    body = msgspec.json.encode({"request": request})
+    answer: dict[str, Any] = msgspec.json.decode(
+        await admission.answer(f"/{kind.plural}/validate", body)
+    )
+    return answer["response"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("document", "path"), CASES, ids=["job", "pods", "cron"])
+async def test_an_absent_priority_class_is_refused_as_an_absent_queue_is(
+    document: dict[str, Any], path: str, tmp_path: Path
+) -> None:
+    """With what creates it. Once it exists, or comes in the same request, the job passes."""
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("default")))
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        answer = await checked(admission, cluster, document)
+        (violation,) = answer.json()["violations"]
+        assert (answer.status_code, violation["path"]) == (422, path)
+        assert "priority class 'urgent' does not exist" in violation["reason"]
+        assert not (await pending_reviews(admission, document))["allowed"]
+        assert (await checked(admission, cluster, CLASS, document)).status_code == 200
+        await cluster.create(kinds.PRIORITY_CLASSES, "", msgspec.json.encode(CLASS))
+        assert (await checked(admission, cluster, document)).status_code == 200
+        assert (await pending_reviews(admission, document))["allowed"]
+
+
+async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) -> None:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        document = manifests.job(priorityClassName="system-node-critical")
+        assert (await pending_reviews(admission, document))["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "meant"),
+    [
+        ("batch/v1", "Job", "batch.volcano.sh/v1alpha1 Job"),
+        ("batch/v1", "CronJob", "batch.volcano.sh/v1alpha1 CronJob"),
+        ("scheduling.k8s.io/v1beta1", "PriorityClass", "scheduling.k8s.io/v1 PriorityClass"),
+        ("policy/v1beta1", "PodDisruptionBudget", "policy/v1 PodDisruptionBudget"),
+        ("batch.volcano.sh/v1alpha1", "Jobs", "batch.volcano.sh/v1alpha1 Job"),
+        ("scheduling.volcano.sh/v1beta1", "PodGruop", "scheduling.volcano.sh/v1beta1 PodGroup"),
+    ],
+)
+async def test_a_kind_that_is_not_taken_names_the_nearest_one(
+    version: str, kind: str, meant: str, tmp_path: Path
+) -> None:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        document = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
+        (violation,) = (await checked(admission, cluster, document)).json()["violations"]
+    assert violation["expected"] == f"did you mean {meant}?"

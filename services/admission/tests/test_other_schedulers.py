@@ -1,0 +1,159 @@
+"""While another system's lease claims a name of ours: not ready, and in nobody's way.
+
+An API server refuses what it cannot ask us about. So the webhooks go on answering, and let pass
+what is the other's.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from services.admission.tests.test_entry_points import EntryPoints, opened, request
+from stromboli.admission import service
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import records
+from stromboli.testkit.admission_cases import manifests
+from stromboli.testkit.admission_cases.rules import Case
+
+VOLCANO = cluster.Competitor(
+    lease="volcano-system/vc-scheduler",
+    holder="vc-scheduler-7",
+    since="2026-01-01T12:00:00Z",
+    scheduler_name="volcano",
+)
+TEMPLATE = Path(__file__).parents[1] / "chart" / "templates" / "deployment.yaml"
+WRONG_QUEUE = manifests.queue("team", capability={"cpu": "-1"})
+
+
+class RivalCluster:
+    """A served door, and a monitor's hand."""
+
+    def __init__(
+        self, entry_points: EntryPoints, monitor: bus_port.Writer, health: runtime.Health
+    ) -> None:
+        self.entry_points = entry_points
+        self._monitor = monitor
+        self.health = health
+
+    async def competitors(self, *found: cluster.Competitor) -> None:
+        """Return once admission knows that these act, and no others."""
+        seen = cluster.CompetitorsObserved(competitors=found)
+        synced = cluster.KindSynced(
+            kind="queues", resource_version="1", state="synced", at=runtime.utc_now()
+        )
+        async with asyncio.timeout(records.DEADLINE_S):
+            while True:
+                # As a monitor does: what was appended before the service started proves nothing.
+                for key, message in ((cluster.COMPETITORS_KEY, seen), ("queues", synced)):
+                    draft = envelope.Draft(
+                        topic=topics.SYNC, key=key, message=message, time=runtime.utc_now()
+                    )
+                    await self._monitor.append(draft)
+                await asyncio.sleep(0.05)
+                if self._knows(bool(found)):
+                    return
+
+    def _knows(self, is_beside: bool) -> bool:
+        facts = self.health.problems
+        return ("rivals" in facts) == is_beside and not {"cache", "sync"} & facts.keys()
+
+    async def ready(self, path: str = "/readyz") -> httpx.Response:
+        transport = httpx.ASGITransport(app=http.health_app(self.health))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+            return await client.get(path)
+
+    async def asked(self, kind: Any, document: Any) -> tuple[bool, bool]:
+        """Whether an API server's question is answered with a patch, and with yes."""
+        case = Case(name="", kind=kind, document=document)
+        body = msgspec.json.encode(request(case, document))
+        mutated = await self.entry_points.admission.answer(f"/{kind.plural}/mutate", body)
+        validated = await self.entry_points.admission.answer(f"/{kind.plural}/validate", body)
+        allowed = msgspec.json.decode(validated)["response"]["allowed"]
+        return "patch" in msgspec.json.decode(mutated)["response"], allowed
+
+
+@pytest.fixture
+async def rival_cluster(tmp_path: Path) -> AsyncIterator[RivalCluster]:
+    health = runtime.Health("admission")
+    async with EmbeddedBus(tmp_path / "log.db") as bus, opened(tmp_path) as entry_points:
+        monitor = await bus.open_writer("monitor", "test")
+        work = service.serve(
+            entry_points.admission, AdmissionSettings(), bus, health, runtime.utc_now, "test"
+        )
+        serving = asyncio.create_task(work)
+        yield RivalCluster(entry_points, monitor, health)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+def job(scheduler: str, **spec: Any) -> Any:
+    return manifests.job(schedulerName=scheduler, **spec)
+
+
+async def test_webhooks_let_pass_what_is_the_others_and_judge_what_is_ours(
+    rival_cluster: RivalCluster,
+) -> None:
+    await rival_cluster.competitors(VOLCANO)
+    untouched, judged = (False, True), (True, False)
+    assert await rival_cluster.asked(kinds.JOBS, job("volcano", minAvailable=99)) == untouched
+    assert await rival_cluster.asked(kinds.JOBS, job("", minAvailable=99)) == untouched
+    assert await rival_cluster.asked(kinds.QUEUES, WRONG_QUEUE) == untouched
+    assert (
+        await rival_cluster.asked(kinds.JOBS, job("stromboli", tasks=[], minAvailable=0)) == judged
+    )
+    await rival_cluster.competitors()
+    assert await rival_cluster.asked(kinds.JOBS, job("", tasks=[], minAvailable=0)) == judged
+    assert await rival_cluster.asked(kinds.JOBS, job("volcano", tasks=[], minAvailable=0)) == judged
+    assert await rival_cluster.asked(kinds.QUEUES, WRONG_QUEUE) == judged
+
+
+async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
+    rival_cluster: RivalCluster,
+) -> None:
+    """What people ask says no; what decides about the endpoint is the path in the chart."""
+    found = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    assert found is not None
+    await rival_cluster.competitors(VOLCANO)
+    asked = await rival_cluster.ready()
+    line = asked.json()["admission"]["rivals"]
+    assert asked.status_code == 503
+    for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
+        assert said in line
+    assert (await rival_cluster.ready(found[1])).status_code == 200
+    rival_cluster.health.set("API server", "does not answer")
+    assert (await rival_cluster.ready(found[1])).status_code == 503
+
+
+async def test_who_hands_something_to_us_is_judged_as_ever(rival_cluster: RivalCluster) -> None:
+    """REST is our own door: what comes by it is meant for us."""
+    await rival_cluster.competitors(VOLCANO)
+    answer = await rival_cluster.entry_points.rest.post(
+        "/v1/check", json={"objects": [job("volcano", minAvailable=99)]}
+    )
+    assert answer.status_code == 422
+
+
+def test_pods_of_the_system_are_sent_nowhere() -> None:
+    """Not even by a resource group of their namespace: nothing waits for itself."""
+    mutating, _ = webhooks.configurations(
+        "https://door", b"", resource_groups=True, own_namespace="stromboli"
+    )
+    (of_pods,) = (it for it in mutating["webhooks"] if it["rules"][0]["resources"] == ["pods"])
+    (condition,) = of_pods["matchConditions"]
+    assert condition["expression"] == '!(request.namespace in ["kube-system", "stromboli"])'
+    assert of_pods["failurePolicy"] == "Ignore"

@@ -1,0 +1,84 @@
+"""Restarts of a part of a job: a pod, a partition, a task.
+
+The job's version stays, so that everything else runs on. What has to go stands in the status as
+indexes of tasks with the try from which on they count anew: a pod of theirs that was made for an
+earlier try is *superseded*. So a crash between the status and the deletions loses nothing, and a
+pod that shows up late is still known to be an old one.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+
+from stromboli.controller.core import manifests
+from stromboli.shared import keys
+from stromboli.shared.api import core
+from stromboli.shared.api.batch import Job, RestartedTasks, TaskSpec
+from stromboli.shared.formats import indexes
+
+_parse = functools.lru_cache(maxsize=1024)(indexes.parse)
+
+Part = Mapping[str, indexes.Indexes]
+"""Task -> indexes of its pods."""
+
+
+def is_partial(job: Job) -> bool:
+    """Whether the job restarts only a part of itself now."""
+    return job.status.state.phase == "Restarting" and job.status.restarted is not None
+
+
+def is_superseded(job: Job, pod: core.Pod) -> bool:
+    """Whether a restart of its part ends this pod."""
+    return is_of_earlier_try(
+        job,
+        pod.metadata.annotation(keys.TASK_SPEC) or "",
+        manifests.number(pod.metadata.annotation(keys.TASK_INDEX)),
+        manifests.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+    )
+
+
+def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool:
+    """The same for a pod of which only this is known."""
+    found = job.status.restarted
+    if found is None or retry_count >= found.retry_count or task not in found.tasks:
+        return False
+    return index in _parse(found.tasks[task])
+
+
+def part(action: str, job: Job, task: TaskSpec, index: int | None) -> Part:
+    """What an action on a task of the job restarts; empty if there is nothing it means.
+
+    ``index``: the pod to which it happened, None for something that happened to the task.
+    """
+    if action == "RestartTask":
+        all_of_it = ((0, task.replicas - 1),) if task.replicas else ()
+        array = job.spec.array
+        return {task.name: indexes.Indexes(all_of_it) if array is None else _parse(array.indexes)}
+    if index is None:
+        return {}
+    if action == "RestartPod":
+        return {task.name: indexes.of([index])}
+    parts = task.partition_policy
+    if parts is None or parts.partition_size <= 0:
+        return {}
+    first = index // parts.partition_size * parts.partition_size
+    return {task.name: indexes.Indexes(((first, first + parts.partition_size - 1),))}
+
+
+def union(parts: Iterable[Part]) -> dict[str, indexes.Indexes]:
+    """All of these parts."""
+    joined: dict[str, indexes.Indexes] = {}
+    for one in parts:
+        for task, found in one.items():
+            joined[task] = joined.get(task, indexes.Indexes()) | found
+    return joined
+
+
+def recorded(job: Job, more: Part, retry_count: int) -> RestartedTasks:
+    """What the status says of a restart of ``more``, beside what restarts already."""
+    before: Part = {}
+    if is_partial(job) and job.status.restarted is not None:
+        before = {task: _parse(text) for task, text in job.status.restarted.tasks.items()}
+    joined = union((before, more))
+    return RestartedTasks(
+        retry_count=retry_count, tasks={task: str(joined[task]) for task in sorted(joined)}
+    )

@@ -1,0 +1,488 @@
+"""The controller's cache: the newest of the snapshots and our own write responses.
+
+Pure. Each record costs O(1) and returns the keys that may need a reconcile. Indexes lead from a job
+to its pods and from a PodGroup to its members; any order across topics gives the same cache.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import (
+    event_history,
+    explanations,
+    hardware_index,
+    job_relations,
+    pod_group_members,
+    queue_accounting,
+    recorded_events,
+    topology_index,
+    topology_sources,
+    unmanaged_pod_index,
+)
+from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import queues as rules
+from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import batch as batch_messages
+
+T = TypeVar("T")
+_UNREADABLE = base.type_name(cluster.Unreadable)
+
+
+ReconcileKey = job_relations.ReconcileKey
+group_of = job_relations.group_of
+job_of = job_relations.job_of
+target_of = job_relations.target_of
+
+
+class ApplyResult(msgspec.Struct, frozen=True):
+    """What a record amounts to: items to look at, and why it could not be read (empty: it was)."""
+
+    items: tuple[ReconcileKey, ...] = ()
+    undecodable: str = ""
+
+
+class ProbeResult(msgspec.Struct, frozen=True):
+    """What a pod answered to a question, and when."""
+
+    passed: bool
+    at: datetime
+
+
+class ControllerCache:
+    """Jobs, PodGroups, pods, queues, commands and explanations, with what we know ahead of them."""
+
+    def __init__(
+        self,
+        scheduler_names: Iterable[str],
+        published: event_history.EventHistory,
+        plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
+        tools_domain: str = "",
+        max_queue_depth: int = rules.MAX_DEPTH,
+    ) -> None:
+        names = tuple(scheduler_names)
+        self.scheduler_names = frozenset(names)
+        self.usual_scheduler = names[0] if names else ""
+        self.plugins = plugins
+        self.tools_domain = tools_domain
+        self.published = published
+        self.sync = snapshot.Sync()
+        self._objects = snapshot.Snapshot()
+        self._explanations = explanations.Explanations()
+        self._pods_of: dict[str, set[str]] = {}
+        self.group_members = pod_group_members.GroupMembers()
+        self._user_commands: dict[ReconcileKey, set[str]] = {}
+        self._job_relations = job_relations.JobRelations()
+        self._answers: dict[str, dict[commands.ProbeRequest, ProbeResult]] = {}
+        self._unreadable: dict[str, set[str]] = {}
+        self.queue_usage = queue_accounting.QueueAccounting(max_queue_depth)
+        self.topology_index = topology_index.TopologyIndex()
+        self.hardware = hardware_index.HardwareIndex()
+        self.discovery: Mapping[str, topology_sources.Source] = {}
+        """Where HyperNodes are made from, as the operator says."""
+        self.strays = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
+        self.derived: dict[str, Any] = {}  # uid of a job -> what ``job_pods`` keeps of its pods
+        self._changed: dict[str, set[str]] = {}
+        self._deleting: set[str] = set()
+        self._enqueuing: set[str] = set()
+        self._recorded = recorded_events.RecordedEvents()
+
+    # What is
+
+    def job(self, key: str) -> batch.Job | None:
+        """The job, if it is there and readable."""
+        return self._objects.get(kinds.JOBS, key)
+
+    def jobs(self) -> Iterator[batch.Job]:
+        """All readable jobs."""
+        return self._objects.objects(kinds.JOBS)
+
+    def pod_group(self, key: str) -> scheduling.PodGroup | None:
+        """The PodGroup, if it is there and readable."""
+        return self._objects.get(kinds.POD_GROUPS, key)
+
+    def pod(self, key: str) -> core.Pod | None:
+        """The pod, if it is there and readable."""
+        return self._objects.get(kinds.PODS, key)
+
+    def queue(self, name: str) -> scheduling.Queue | None:
+        """The queue, if it is there and readable."""
+        return self._objects.get(kinds.QUEUES, name)
+
+    def command(self, key: str) -> batch.Command | None:
+        """A user's command, if it is there and readable."""
+        return self._objects.get(kinds.COMMANDS, key)
+
+    def get(self, kind: kinds.Kind[snapshot.T], key: str) -> snapshot.T | None:
+        """Any object, if it is there and readable."""
+        return self._objects.get(kind, key)
+
+    def children(self, owner_uid: str) -> list[batch.Job]:
+        """Jobs that a flow or cron manages, by name."""
+        return self._jobs(self._job_relations.of("maker", owner_uid))
+
+    def made_from(self, template: str) -> list[batch.Job]:
+        """Jobs that flows made from a template, by name."""
+        return self._jobs(self._job_relations.of("template", template))
+
+    def answer(self, pod_uid: str, question: commands.ProbeRequest) -> ProbeResult | None:
+        """What the pod answered last."""
+        return self._answers.get(pod_uid, {}).get(question)
+
+    def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
+        """Object, Unknown or None."""
+        return self._objects.state(kind, key)
+
+    def objects(self, kind: kinds.Kind[snapshot.T]) -> Iterator[snapshot.T]:
+        """All readable objects of a kind."""
+        return self._objects.objects(kind)
+
+    def unknown_reason(self, job: str) -> str:
+        """Why the job cannot be read, empty if it can or is not there."""
+        state = self.state(kinds.JOBS, job)
+        return state.reason if isinstance(state, snapshot.Unknown) else ""
+
+    def unreadable(self, kind: kinds.Kind[Any]) -> Collection[str]:
+        """Keys of objects of a kind that cannot be read."""
+        return self._unreadable.get(kind.plural, ())
+
+    def unknown_pods(self) -> Collection[str]:
+        """Keys of pods that cannot be read."""
+        return self.unreadable(kinds.PODS)
+
+    def pods_of(self, job_uid: str) -> list[core.Pod]:
+        """Pods that a job manages, by name."""
+        return self._pods(self._pods_of.get(job_uid, ()))
+
+    def members(self, pod_group: str) -> list[core.Pod]:
+        """Pods that name the PodGroup as theirs, by name."""
+        return self._pods(self.group_members.of(pod_group))
+
+    def take_changed(self, job_uid: str) -> set[str]:
+        """Keys of the pods of a job in ``derived`` that changed since this was asked last."""
+        return self._changed.pop(job_uid, set())
+
+    def user_commands_for(self, item: ReconcileKey) -> list[batch.Command]:
+        """Commands of users for a job or queue that are still to be dealt with, oldest first."""
+        found = (self.command(key) for key in self._user_commands.get(item, ()))
+        waiting = [it for it in found if it is not None and not self.is_going(it)]
+        return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
+
+    def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
+        """Why this very PodGroup waits, None if it does not."""
+        return self._explanations.of(pod_group)
+
+    def is_ours(self, job: batch.Job) -> bool:
+        """Whether we act on the job: it names one of our schedulers."""
+        return job.spec.scheduler_name in self.scheduler_names
+
+    def is_going(self, found: meta.Object) -> bool:
+        """Whether the object is being deleted, also when only we know yet."""
+        return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
+
+    def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
+        """Whether its pods may be made: past Pending, or decided to be."""
+        return (
+            pod_group.status.phase not in ("", "Pending")
+            or pod_group.metadata.uid in self._enqueuing
+        )
+
+    def is_enqueuing(self, pod_group: scheduling.PodGroup) -> bool:
+        """Whether its phase is being written by the execution of a decision."""
+        return pod_group.metadata.uid in self._enqueuing
+
+    def is_recorded(self, command: commands.Command) -> bool:
+        """Whether this is a Kubernetes Event that stands there already."""
+        return isinstance(command, commands.RecordEvent) and self._recorded.has(command)
+
+    def items(self) -> Iterator[ReconcileKey]:
+        """Everything there is to look at after a start."""
+        yield from (ReconcileKey("queue", key) for key in ("root", "default"))
+        for queue in self.objects(kinds.QUEUES):
+            yield ReconcileKey("queue", queue.metadata.name)
+            yield ReconcileKey("queue counts", queue.metadata.name)
+            yield ReconcileKey("queue rules", queue.metadata.name)
+        yield from (ReconcileKey("job", job.metadata.key) for job in self.jobs())
+        yield from (
+            ReconcileKey("job", key)
+            for key in self.published.jobs
+            if self.state(kinds.JOBS, key) is None
+        )
+        groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
+        yield from (
+            ReconcileKey("podgroup", key)
+            for key in sorted(groups | set(self.group_members.groups()))
+        )
+        yield from (ReconcileKey("stray pods", key) for key in sorted(self.strays.groups()))
+        yield from (ReconcileKey("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
+        for kind, item in job_relations.MAKERS.items():
+            yield from (ReconcileKey(item, it.metadata.key) for it in self.objects(kind))
+        yield from self.hardware.items()
+        yield topology_index.STATUS
+        yield from (ReconcileKey("discovery", source) for source in job_relations.SOURCES)
+
+    # What becomes known
+
+    def apply(self, record: envelope.Record, after_s: float = -math.inf) -> ApplyResult:
+        """Apply a record of a topic in ``FOLDED``. ``after_s``: see ``snapshot.Sync``."""
+        if record.topic == topics.EXPLANATIONS:
+            is_any, undecodable = self._explanations.apply(record)
+            return ApplyResult(
+                (ReconcileKey("podgroup", record.key),) if is_any else (), undecodable
+            )
+        if record.topic == topics.TOPOLOGY:
+            return ApplyResult(*self.hardware.apply(record))
+        if record.topic == topics.SYNC:
+            claimed = self.sync.claimed
+            self.sync.apply(record, after_s)
+            return ApplyResult(tuple(self.items()) if self.sync.claimed != claimed else ())
+        change = self._objects.apply(record)
+        if change is None:
+            return ApplyResult()
+        unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
+        garbled = unreadable is not None and record.type != _UNREADABLE
+        try:
+            return ApplyResult(
+                self._follow(change), unreadable.reason if unreadable and garbled else ""
+            )
+        except errors.InvariantError:
+            raise
+        except Exception as error:  # one object must not stop all others
+            return self._isolate(change, error)
+
+    def _isolate(self, change: snapshot.Change, error: Exception) -> ApplyResult:
+        """Take an object that cannot be indexed for unreadable: what it is counts as unknown."""
+        why = f"not understood: {type(error).__name__}: {error}"
+        unknown = self._objects.mark_unknown(change.kind, change.key, why)
+        return ApplyResult(self._follow(unknown), why)
+
+    def load(self, message: msgspec.Struct) -> None:
+        """What a controller before this one told, at any time before this one acts: what it told to
+        be gone is gone, whatever the topics still show."""
+        self.published.load(message)
+        match message:
+            case batch_messages.JobDeleted():
+                self.forget(kinds.JOBS, message.job, message.uid)
+            case batch_messages.TaskChanged(after=event_history.GONE):
+                namespace, _, _ = message.job.partition("/")
+                self.forget(kinds.PODS, f"{namespace}/{message.pod}", message.pod_uid)
+
+    def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[ReconcileKey, ...]:
+        """Take in the response to a write, or an object just read, ahead of the topics."""
+        if kind not in topics.SNAPSHOTS:
+            return ()
+        change = self._objects.observe(kind, written)
+        return () if change is None else self._follow(change)
+
+    def forget(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
+        """We learned ourselves that this object is gone."""
+        self._deleting.discard(uid)
+        if kind not in topics.SNAPSHOTS:
+            return ()
+        change = self._objects.forget(kind, key, uid)
+        return () if change is None else self._follow(change)
+
+    def mark_deleting(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
+        """Our deletion of this object is acknowledged; the topics will show it later."""
+        found = self.state(kind, key) if kind in topics.SNAPSHOTS else None
+        if not isinstance(found, meta.Object) or found.metadata.uid != uid:
+            return ()
+        self._deleting.add(uid)
+        if isinstance(found, core.Pod):
+            self._index(key, found)
+        return self._touched(kind, key, found)
+
+    def mark_recorded(self, event: commands.RecordEvent) -> None:
+        """The Event is recorded."""
+        self._recorded.mark(event)
+
+    def note_answer(
+        self, asked: commands.RunProbe, answer: ProbeResult
+    ) -> tuple[ReconcileKey, ...]:
+        """A pod was asked."""
+        pod = self.pod(asked.pod)
+        if pod is None or pod.metadata.uid != asked.pod_uid:
+            return ()  # it went away meanwhile, and so did what it said
+        self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
+        return (ReconcileKey("flow", asked.flow),) if answer.passed else ()
+
+    def note_caught_up(self, read: commands.CatchUp, *, is_there: bool) -> tuple[ReconcileKey, ...]:
+        """What a controller before this one told of was looked for."""
+        gone = () if is_there else self.forget(read.kind, read.key, read.uid)
+        self.published.mark_looked_for(read.job, read.uid)
+        return (*gone, ReconcileKey("job", read.job))
+
+    def waiting_for(self, key: str) -> list[batch.Job]:
+        """Jobs that name this one as coming first."""
+        return self._jobs(self._job_relations.of("before", key))
+
+    def mark_enqueuing(self, pod_group_uid: str) -> None:
+        """A decision lets the PodGroup's pods be made while its phase is being written."""
+        self._enqueuing.add(pod_group_uid)
+
+    def unmark_enqueuing(self, pod_group_uid: str) -> None:
+        """The phase is written, or was refused."""
+        self._enqueuing.discard(pod_group_uid)
+
+    def note_owner(
+        self, namespace: str, uid: str, read: meta.ObjectMeta | None
+    ) -> tuple[ReconcileKey, ...]:
+        """An owner of pods was read; None: there is none any more."""
+        return tuple(
+            ReconcileKey("stray pods", it) for it in self.strays.note_owner(namespace, uid, read)
+        )
+
+    # How the indexes follow
+
+    def _follow(self, change: snapshot.Change) -> tuple[ReconcileKey, ...]:
+        before, after = change.before, change.after
+        if isinstance(before, meta.Object):
+            if not isinstance(after, meta.Object) or after.metadata.uid != before.metadata.uid:
+                self._deleting.discard(before.metadata.uid)
+                self._recorded.forget(before.metadata.uid)
+                self._enqueuing.discard(before.metadata.uid)
+                self._answers.pop(before.metadata.uid, None)
+                self.derived.pop(before.metadata.uid, None)
+                self._changed.pop(before.metadata.uid, None)
+                self.published.note_departure(job_of(before), before)
+            if isinstance(before, core.Pod):
+                self._unindex(change.key, before)
+        if isinstance(after, core.Pod):
+            self._index(change.key, after)
+        if change.kind is kinds.JOBS:
+            self._job_relations.follow(change.key, before, after)
+        if change.kind is kinds.COMMANDS:
+            self._index_user_commands(change.key, before, after)
+        if isinstance(after, snapshot.Unknown):
+            self._unreadable.setdefault(change.kind.plural, set()).add(change.key)
+        else:
+            _discard(self._unreadable, change.kind.plural, change.key)
+        items = dict.fromkeys(self._touched(change.kind, change.key, before))
+        items |= dict.fromkeys(self._touched(change.kind, change.key, after))
+        group = group_of(after) if isinstance(after, core.Pod) else None
+        items |= dict.fromkeys(_items(self.queue_usage.follow(change, group)))
+        items |= dict.fromkeys(
+            ReconcileKey("stray pods", key) for key in self.strays.follow(change)
+        )
+        items |= dict.fromkeys((*self.topology_index.follow(change), *self.hardware.follow(change)))
+        return tuple(items)
+
+    def _touched(
+        self, kind: kinds.Kind[Any], key: str, state: snapshot.State
+    ) -> tuple[ReconcileKey, ...]:
+        if kind is kinds.PODS:
+            return self._touched_by_pod(key, state)
+        if kind is kinds.POD_GROUPS:
+            owner = job_of(state) if isinstance(state, meta.Object) else None
+            job = () if owner is None else (ReconcileKey("job", owner),)
+            return (*job, ReconcileKey("podgroup", key))
+        if kind is kinds.JOBS:
+            others = (*self._job_relations.of("before", key), *job_relations.before(state))
+            return (
+                ReconcileKey("job", key),
+                *_items(job_relations.makers(state)),
+                *(ReconcileKey("job", other) for other in others),
+            )
+        if kind in job_relations.MAKERS:
+            return (
+                ReconcileKey(job_relations.MAKERS[kind], key),
+                *self._flows_of(kind, key),
+                *self._waiting_for(state),
+            )
+        if kind is kinds.QUEUES:
+            return (ReconcileKey("queue", key),)
+        if kind is kinds.COMMANDS:
+            target = target_of(state) if isinstance(state, batch.Command) else None
+            return (ReconcileKey("command", key), *(() if target is None else (target,)))
+        return ()
+
+    def _touched_by_pod(self, key: str, state: snapshot.State) -> tuple[ReconcileKey, ...]:
+        owner = job_of(state) if isinstance(state, meta.Object) else None
+        if owner is not None:
+            job = self.job(owner)
+            items = [
+                ReconcileKey("job", owner),
+                *(it for it in _items(job_relations.makers(job)) if it.kind == "flow"),
+            ]
+        elif state is None:
+            items = []
+        else:
+            # A stranger's pod, or one we cannot read, may hold a name that a job of ours needs.
+            parts = key.split("-")
+            names = ("-".join(parts[:end]) for end in range(1, len(parts)))
+            items = [ReconcileKey("job", name) for name in names if self.job(name) is not None]
+        group = group_of(state) if isinstance(state, core.Pod) else None
+        return (*items, ReconcileKey("podgroup", group)) if group else tuple(items)
+
+    def _flows_of(self, kind: kinds.Kind[Any], key: str) -> Iterator[ReconcileKey]:
+        """Flows that a template may let go on."""
+        if kind is not kinds.JOB_TEMPLATES:
+            return
+        namespace, _, name = key.partition("/")
+        for found in self.objects(kinds.JOB_FLOWS):
+            if found.metadata.namespace == namespace and any(
+                entry.name == name for entry in found.spec.flows
+            ):
+                yield ReconcileKey("flow", found.metadata.key)
+
+    def _waiting_for(self, maker: snapshot.State) -> Iterator[ReconcileKey]:
+        """Jobs whose time to live may be over once their maker has written down their end."""
+        if isinstance(maker, meta.Object):
+            for job in self.children(maker.metadata.uid):
+                if job.spec.ttl_seconds_after_finished is not None:
+                    yield ReconcileKey("job", job.metadata.key)
+
+    def _jobs(self, job_keys: Iterable[str]) -> list[batch.Job]:
+        found = (self.job(key) for key in sorted(job_keys))
+        return [job for job in found if job is not None]
+
+    def _index(self, key: str, pod: core.Pod) -> None:
+        owner = pod.metadata.controller
+        if owner is not None and pod.metadata.label(keys.TOOL) is None:
+            self._pods_of.setdefault(owner.uid, set()).add(key)
+            self._note_changed(owner.uid, key)
+        group = group_of(pod)
+        if group is not None:
+            member_state = pod_group_members.member_state_of(pod, is_going=self.is_going(pod))
+            self.group_members.put(key, group, member_state)
+
+    def _unindex(self, key: str, pod: core.Pod) -> None:
+        owner = pod.metadata.controller
+        if owner is not None:
+            _discard(self._pods_of, owner.uid, key)
+            self._note_changed(owner.uid, key)
+        self.group_members.remove(key)
+
+    def _note_changed(self, job_uid: str, key: str) -> None:
+        if job_uid in self.derived:
+            self._changed.setdefault(job_uid, set()).add(key)
+
+    def _index_user_commands(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
+        was = target_of(before) if isinstance(before, batch.Command) else None
+        target = target_of(after) if isinstance(after, batch.Command) else None
+        if was is not None:
+            _discard(self._user_commands, was, key)
+        if target is not None:
+            self._user_commands.setdefault(target, set()).add(key)
+
+    def _pods(self, pod_keys: Iterable[str]) -> list[core.Pod]:
+        found = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
+        return [pod for pod in found if pod is not None]
+
+
+def _items(found: Iterable[tuple[job_relations.ItemKind, str]]) -> Iterator[ReconcileKey]:
+    return (ReconcileKey(*it) for it in found)
+
+
+def _discard(index: dict[T, set[str]], of: T, key: str) -> None:
+    found = index.get(of)
+    if found is not None:
+        found.discard(key)
+        if not found:
+            del index[of]

@@ -1,0 +1,139 @@
+"""What is reconciled as one, and how a job points to its flow, its cron and its template."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.jobspec import job_dependencies
+
+ItemKind = Literal[
+    "job",
+    "podgroup",
+    "queue",
+    "queue counts",
+    "queue rules",
+    "stray pods",
+    "command",
+    "flow",
+    "template",
+    "cron",
+    "hyper nodes",
+    "discovery",
+    "numatopology",
+]
+SOURCES = ("label", "file")
+"""Where HyperNodes are made from; each is reconciled as one."""
+T = TypeVar("T")
+
+
+class ReconcileKey(msgspec.Struct, frozen=True):
+    """Something that is reconciled as one."""
+
+    kind: ItemKind
+    key: str
+
+
+Maker = Literal["flow", "template", "cron"]
+MAKERS: Mapping[kinds.Kind[Any], Maker] = {
+    kinds.JOB_TEMPLATES: "template",
+    kinds.JOB_FLOWS: "flow",
+    kinds.CRON_JOBS: "cron",
+}
+"""Kinds whose objects make jobs -> what is reconciled for one."""
+
+
+def template_of(job: batch.Job) -> str | None:
+    """Key of the JobTemplate that the job was made from."""
+    namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
+    if not name or not name.startswith(f"{namespace}."):
+        return None
+    return f"{namespace}/{name.removeprefix(namespace + '.')}"
+
+
+def before(state: snapshot.State) -> Iterator[str]:
+    """Keys of the jobs that a job waits for."""
+    if isinstance(state, batch.Job):
+        for name in job_dependencies.job_names(state):
+            yield f"{state.metadata.namespace}/{name}"
+
+
+def makers(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
+    """The flow or cron that made a job, and its template."""
+    if not isinstance(state, batch.Job):
+        return
+    owner, namespace = state.metadata.controller, state.metadata.namespace
+    for kind, item in MAKERS.items():
+        if owner and (owner.api_version, owner.kind) == (kind.api_version, kind.kind):
+            yield item, f"{namespace}/{owner.name}"
+    template = template_of(state)
+    if template:
+        yield "template", template
+
+
+Relation = Literal["maker", "template", "before"]
+
+
+class JobRelations:
+    """Keys of jobs by the uid of what made them, by their template's key, and by the key of a job
+    that comes before them. A change costs O(1)."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[tuple[Relation, str], set[str]] = {}
+
+    def of(self, relation: Relation, to: str) -> Iterable[str]:
+        """Jobs that stand in this relation."""
+        return self._jobs.get((relation, to), ())
+
+    def follow(self, key: str, old: snapshot.State, new: snapshot.State) -> None:
+        """A job changed."""
+        for at in _relations(old):
+            jobs = self._jobs.get(at, set())
+            jobs.discard(key)
+            if not jobs:
+                self._jobs.pop(at, None)
+        for at in _relations(new):
+            self._jobs.setdefault(at, set()).add(key)
+
+
+def _relations(state: snapshot.State) -> Iterator[tuple[Relation, str]]:
+    if not isinstance(state, batch.Job):
+        return
+    if state.metadata.controller is not None:
+        yield "maker", state.metadata.controller.uid
+    if template := template_of(state):
+        yield "template", template
+    for key in before(state):
+        yield "before", key
+
+
+def group_of(pod: core.Pod) -> str | None:
+    """Key of the PodGroup that the pod is a member of."""
+    name = pod.metadata.annotation(keys.GROUP_NAME)
+    return f"{pod.metadata.namespace}/{name}" if name else None
+
+
+def job_of(found: meta.Object) -> str | None:
+    """Key of the job that manages the object."""
+    owner = found.metadata.controller
+    if owner is None or owner.kind != kinds.JOBS.kind:
+        return None
+    if owner.api_version != kinds.JOBS.api_version:
+        return None
+    return f"{found.metadata.namespace}/{owner.name}"
+
+
+def target_of(user_command: batch.Command) -> ReconcileKey | None:
+    """The job or queue that a user's command is for."""
+    target = user_command.target
+    if target is None:
+        return None
+    match (target.api_version, target.kind):
+        case (kinds.JOBS.api_version, kinds.JOBS.kind):
+            return ReconcileKey("job", f"{user_command.metadata.namespace}/{target.name}")
+        case (kinds.QUEUES.api_version, kinds.QUEUES.kind):
+            return ReconcileKey("queue", target.name)
+        case _:
+            return None

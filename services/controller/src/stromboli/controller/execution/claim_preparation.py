@@ -1,0 +1,192 @@
+"""Carries out what comes before the binds of a decision (see ``core.preparations``).
+
+A gang is prepared as a whole before any of it is bound: one claim that cannot be had would else
+leave a part of it running. What is waited for is Kubernetes' volume controller, a provisioner, or
+another pod of the same claim; who waits holds up nobody.
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from stromboli.controller import isolation
+from stromboli.controller.core import commands
+from stromboli.controller.core.decisions import decisions, preparations
+from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.shared import errors
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
+
+M = TypeVar("M", bound=meta.Object)
+LOOK_S = 2.0
+"""The longest pause between two looks at a claim: a volume takes seconds to be made."""
+_log = structlog.get_logger(__name__)
+
+
+class ClaimPreparation:
+    """Prepares binds, and undoes it. ``within_s``: how long a claim may take."""
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        limiter: RequestLimiter,
+        retrier: Retrier,
+        within_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._limiter = limiter
+        self._retrier = retrier
+        self._within_s = within_s
+
+    async def prepare(
+        self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
+    ) -> dict[str, decisions.ExecutionResult]:
+        """Pod's uid -> why it is not to be bound; empty if all are prepared."""
+        async with asyncio.TaskGroup() as tasks:
+            found = {
+                bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))
+                for bind in binds
+            }
+        results = {uid: task.result() for uid, task in found.items()}
+        failed = {uid: it for uid, it in results.items() if it is not preparations.DONE}
+        if not failed:
+            return {}
+        first = next(iter(failed.values()))
+        others = preparations.refused("GangNotPrepared", first.message)
+        return {bind.uid: failed.get(bind.uid, others) for bind in binds}
+
+    async def release(self, bind: messages.Bind, group: str) -> None:
+        """Give back devices of a pod that is not bound."""
+        for step in bind.devices:
+            backoff = runtime.Backoff()
+            while True:
+                try:
+                    claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
+                    patch = preparations.release(step, bind, claim)
+                    if patch is not None:
+                        await self._write(patch, group)
+                    break
+                except (errors.ConflictError, errors.NotFoundError):
+                    await self._retrier.pause(backoff.next_s())
+                except errors.PermanentError as error:
+                    _log.warning("devices not released", claim=step.claim, reason=error.reason)
+                    break
+
+    async def _prepare_isolated(
+        self, bind: messages.Bind, group: str, permit: InFlightPermit
+    ) -> decisions.ExecutionResult:
+        call = functools.partial(self._prepare, bind, group, permit)
+        return await isolation.run(call, decisions.failure, "preparation", pod=bind.pod)
+
+    async def _prepare(
+        self, bind: messages.Bind, group: str, permit: InFlightPermit
+    ) -> decisions.ExecutionResult:
+        try:
+            async with asyncio.timeout(self._within_s):
+                for volume in bind.volumes:
+                    answer = await self._bind_volume(volume, bind, group, permit)
+                    if answer is not preparations.DONE:
+                        return answer
+                for devices in bind.devices:
+                    answer = await self._give_devices(devices, bind, group, permit)
+                    if answer is not preparations.DONE:
+                        return answer
+        except TimeoutError:
+            claims = [
+                *(each.claim for each in bind.volumes),
+                *(each.claim for each in bind.devices),
+            ]
+            names = ", ".join(claims)
+            text = f"claims {names} of pod {bind.pod} were not ready within {self._within_s:g} s"
+            return preparations.refused("PreparationTimedOut", text)
+        return preparations.DONE
+
+    async def _bind_volume(
+        self, step: messages.ClaimedVolume, bind: messages.Bind, group: str, permit: InFlightPermit
+    ) -> decisions.ExecutionResult:
+        is_asked = False
+
+        async def look() -> preparations.Next:
+            nonlocal is_asked
+            namespace = bind.namespace
+            claim = await self._read(kinds.PERSISTENT_VOLUME_CLAIMS, namespace, step.claim)
+            volume = None
+            if claim is not None and preparations.needs_volume(step, claim):
+                volume = await self._read(kinds.PERSISTENT_VOLUMES, "", step.volume)
+            found = preparations.for_volume(
+                step, namespace, bind.node, claim, volume, is_asked=is_asked
+            )
+            is_asked = is_asked or found is None
+            return found
+
+        def written() -> None:
+            # A provisioner may have given up before the claim is looked at again.
+            nonlocal is_asked
+            is_asked = True
+
+        return await self._follow(look, group, permit, written)
+
+    async def _give_devices(
+        self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, permit: InFlightPermit
+    ) -> decisions.ExecutionResult:
+        async def look() -> preparations.Next:
+            claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
+            return preparations.for_devices(step, bind, claim)
+
+        return await self._follow(look, group, permit)
+
+    async def _follow(
+        self,
+        look: Callable[[], Awaitable[preparations.Next]],
+        group: str,
+        permit: InFlightPermit,
+        written: Callable[[], None] = lambda: None,
+    ) -> decisions.ExecutionResult:
+        """Look and write until there is an answer; ``written`` is told of each write."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                match await look():
+                    case decisions.ExecutionResult() as answer:
+                        return answer
+                    case commands.Patch() as patch:
+                        await self._write(patch, group)
+                        written()
+                    case None:
+                        async with permit.given_up():
+                            await self._retrier.pause(min(backoff.next_s(), LOOK_S))
+            except (errors.ConflictError, errors.NotFoundError):
+                await self._retrier.pause(backoff.next_s())
+            except errors.PermanentError as error:
+                return decisions.refusal(error)
+
+    async def _read(self, kind: kinds.Kind[M], namespace: str, name: str) -> M | None:
+        try:
+            raw = await self._retrier.until_done(lambda: self._cluster.get(kind, namespace, name))
+        except errors.NotFoundError:
+            return None
+        try:
+            return kind.decode(raw)
+        except msgspec.DecodeError as error:
+            raise errors.InvalidError(f"read {kind.kind} {name}", str(error)) from None
+
+    async def _write(self, patch: commands.Patch, group: str) -> None:
+        async def call() -> None:
+            async with self._limiter.hold(group):
+                await self._cluster.patch(
+                    patch.kind,
+                    patch.namespace,
+                    patch.name,
+                    patch.patch,
+                    patch_type=patch.patch_type,
+                    subresource=patch.subresource,
+                )
+
+        await self._retrier.until_done(call)

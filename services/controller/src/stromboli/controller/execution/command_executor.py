@@ -1,0 +1,317 @@
+"""Carries out the core's commands on cluster and log, and takes the responses into the cache.
+
+Every write is safe to repeat. A write that comes too late (the object has changed) is answered by
+reading the object anew; the next step starts from there.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from stromboli.controller import controller_metrics
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.execution import event_recorder, probe_client, secret_data
+from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime, telemetry
+
+_log = structlog.get_logger(__name__)
+_requests = telemetry.meter.create_counter(
+    "stromboli.controller.requests", description="Requests to the API server"
+)
+
+STAGE_WORKERS = 128
+"""Commands of one stage tried at once: twice what may be under way, so that whoever comes first
+always has one waiting. The first that is refused ends the stage."""
+
+AddKey = Callable[[controller_cache.ReconcileKey, str], None]
+
+
+class RefusedError(errors.PermanentError):
+    """A command that the cluster will not take as it is; said on the object it is for."""
+
+    def __init__(self, command: commands.Command, error: errors.PermanentError) -> None:
+        super().__init__(error.what, error.reason)
+        self.command = command
+
+
+class CommandExecutor:
+    """The only writer of the cluster and of ``batch.events``."""
+
+    def __init__(
+        self,
+        cache: controller_cache.ControllerCache,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        limiter: RequestLimiter,
+        add_key: AddKey,
+        clock: runtime.Clock,
+        events: EventRecorder,
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._writer = writer
+        self._limiter = limiter
+        self._add_key = add_key
+        self._clock = clock
+        self._events = events
+
+    async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
+        """Do all of a stage; ``group`` takes its turns among all writers.
+
+        Facts are told last, also when something failed: what is told is not done again.
+        Kubernetes Events are only handed to the recorder: nobody waits for them.
+        Raises the error of the first command that failed, a bug before RefusedError before
+        TransientError; what was begun beside it is finished first, what was not is left for the
+        next try.
+        """
+        told = [it for it in stage if isinstance(it, commands.Publish)]
+        for said in stage:
+            if isinstance(said, commands.RecordEvent):
+                self._say(said)
+        rest = [it for it in stage if not isinstance(it, commands.Publish | commands.RecordEvent)]
+        waiting = iter(rest)
+        failed: list[Exception] = []
+
+        async def work_off() -> None:
+            for command in waiting:
+                if failed:
+                    return
+                try:
+                    await self._do(command, group, cause)
+                except Exception as error:  # what was begun beside it is finished
+                    failed.append(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(STAGE_WORKERS, len(rest))):
+                tasks.create_task(work_off())
+        if told:
+            await self._publish(told, cause)
+        if failed:
+            raise min(failed, key=_precedence)
+
+    async def read(self, kind: kinds.Kind[Any], namespace: str, name: str) -> meta.Object | None:
+        """Read an object anew into the cache; None if it is not there. Raises OutsideError."""
+        key = f"{namespace}/{name}" if namespace else name
+        _requests.add(1, {"verb": "get", "kind": kind.kind})
+        try:
+            found: meta.Object = kind.decode(await self._cluster.get(kind, namespace, name))
+        except errors.NotFoundError:
+            known = self._cache.state(kind, key) if kind in topics.SNAPSHOTS else None
+            if isinstance(known, meta.Object):
+                self._take_in(self._cache.forget(kind, key, known.metadata.uid))
+            return None
+        except msgspec.DecodeError as error:
+            raise errors.TransientError(f"read {kind.kind} {key}", str(error)) from None
+        self._take_in(self._cache.observe(kind, found))
+        return found
+
+    async def patch(self, command: commands.Patch, group: str) -> int:
+        """Patch, and take in the result; its version, 0 if that is not readable. Raises
+        ConflictError, NotFoundError and the others."""
+        is_flow = command.kind is kinds.JOB_FLOWS
+        known = self._cache.state(kinds.JOB_FLOWS, command.key) if is_flow else None
+        async with self._limiter.hold(group):
+            _requests.add(1, {"verb": "patch", "kind": command.kind.kind})
+            raw = await self._cluster.patch(
+                command.kind,
+                command.namespace,
+                command.name,
+                command.patch,
+                patch_type=command.patch_type,
+                subresource=command.subresource,
+            )
+        written = self._observe(command.kind, raw)
+        if written is not None:
+            controller_metrics.OWN.changed(known, written)
+        return 0 if written is None else written.metadata.version
+
+    async def delete(self, command: commands.Delete, group: str) -> None:
+        """Delete; an object that is gone, or another one by now, is a success."""
+        uid = command.uid
+        if command.owner_uid:
+            found = await self.read(command.kind, command.namespace, command.name)
+            if found is None or not manifests.is_owned(found, command.owner_uid):
+                return
+            uid = found.metadata.uid
+        try:
+            async with self._limiter.hold(group):
+                _requests.add(1, {"verb": "delete", "kind": command.kind.kind})
+                await self._cluster.delete(
+                    command.kind,
+                    command.namespace,
+                    command.name,
+                    uid=uid,
+                    propagation=command.propagation,
+                )
+        except errors.NotFoundError:
+            self._take_in(self._cache.forget(command.kind, command.key, uid))
+        except errors.ConflictError:
+            await self.read(command.kind, command.namespace, command.name)
+        else:
+            self._take_in(self._cache.mark_deleting(command.kind, command.key, uid))
+
+    # One command
+
+    async def _do(self, command: commands.Command, group: str, cause: str) -> None:
+        try:
+            match command:
+                case commands.Create():
+                    await self._create(command, group)
+                case commands.Patch():
+                    is_shown_only = command.kind is kinds.PODS
+                    await self._patch_or_read(
+                        command, event_recorder.GROUP if is_shown_only else group
+                    )
+                case commands.PatchJobStatus():
+                    await self._write_status(command, group)
+                case commands.Delete():
+                    await self.delete(command, group)
+                case commands.RecordEvent():
+                    self._say(command)
+                case commands.Publish():
+                    await self._publish([command], cause)
+                case commands.ReadOwner():
+                    found = await self.read(command.kind, command.namespace, command.name)
+                    is_it = found is not None and found.metadata.uid == command.uid
+                    read = found.metadata if found is not None and is_it else None
+                    self._take_in(self._cache.note_owner(command.namespace, command.uid, read))
+                case commands.CatchUp():
+                    async with self._limiter.hold(group):
+                        found = await self.read(command.kind, command.namespace, command.name)
+                    is_there = found is not None and found.metadata.uid == command.uid
+                    self._take_in(self._cache.note_caught_up(command, is_there=is_there))
+                case commands.RunProbe():
+                    passed = await probe_client.ask(command)
+                    answer = controller_cache.ProbeResult(passed, self._clock())
+                    self._take_in(self._cache.note_answer(command, answer))
+        except RefusedError:
+            raise
+        except errors.PermanentError as error:
+            raise RefusedError(command, error) from error
+
+    async def _create(self, command: commands.Create, group: str) -> None:
+        body = await secret_data.completed(command) if command.secret else command.body
+        try:
+            async with self._limiter.hold(group):
+                _requests.add(1, {"verb": "create", "kind": command.kind.kind})
+                raw = await self._cluster.create(command.kind, command.namespace, body)
+        except errors.AlreadyExistsError as error:
+            await self._accept_existing(command, group, error)
+        else:
+            written = self._observe(command.kind, raw)
+            if written is not None:
+                controller_metrics.OWN.created(self._cache, written, self._clock())
+
+    async def _accept_existing(
+        self, command: commands.Create, group: str, error: errors.AlreadyExistsError
+    ) -> None:
+        found = await self.read(command.kind, command.namespace, command.name)
+        if found is None:
+            raise errors.TransientError(error.what, "it went away meanwhile")
+        if not command.owner_uid:
+            return
+        if not manifests.is_owned(found, command.owner_uid):
+            raise errors.AlreadyExistsError(error.what, "the name belongs to somebody else")
+        if found.metadata.deletion_timestamp is not None:
+            raise errors.TransientError(error.what, "the one before is still going")
+        if command.version is not None and manifests.version_of(found) != command.version:
+            raise errors.TransientError(error.what, "the one before is of another job version")
+        if command.update:
+            patch = commands.Patch(
+                kind=command.kind,
+                namespace=command.namespace,
+                name=command.name,
+                uid=found.metadata.uid,
+                patch=command.update,
+                patch_type="merge",
+            )
+            await self.patch(patch, group)
+
+    async def _patch_or_read(self, command: commands.Patch, group: str) -> None:
+        try:
+            await self.patch(command, group)
+        except (errors.ConflictError, errors.NotFoundError) as error:
+            await self.read(command.kind, command.namespace, command.name)
+            raise errors.TransientError(error.what, error.reason) from error
+
+    async def _write_status(self, command: commands.PatchJobStatus, group: str) -> None:
+        before = command.job
+        patch = commands.Patch(
+            kind=kinds.JOBS,
+            namespace=before.metadata.namespace,
+            name=before.metadata.name,
+            uid=before.metadata.uid,
+            patch=manifests.job_status_patch(command),
+            subresource="status",
+        )
+        try:
+            await self.patch(patch, group)
+        except (errors.ConflictError, errors.NotFoundError) as error:
+            found = await self.read(kinds.JOBS, patch.namespace, patch.name)
+            if not isinstance(found, batch.Job) or not _has_status_of(found, before):
+                raise errors.TransientError(error.what, error.reason) from error
+            # Somebody changed the rest of it. What was just made for it must not go unrecorded.
+            again = commands.PatchJobStatus(job=found, status=command.status)
+            tested = manifests.job_status_patch(again)
+            await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
+
+    def _say(self, event: commands.RecordEvent) -> None:
+        self._cache.mark_recorded(event)
+        self._events.record(event)
+
+    async def _publish(self, told: list[commands.Publish], cause: str) -> None:
+        """Append in order; one call, so that a pod's and its job's events keep their order."""
+        drafts = [
+            envelope.Draft(
+                topic=topics.BATCH_EVENTS,
+                key=it.job,
+                message=it.message,
+                time=it.at,
+                cause=cause,
+                traceparent=it.traceparent,
+            )
+            for it in told
+        ]
+        try:
+            await self._writer.append(*drafts)
+        except errors.ExternalError:
+            for it in told:
+                self._cache.published.expect(it.message)
+            raise
+        for it in told:
+            self._cache.published.observe(it.message)
+            controller_metrics.OWN.told(self._cache, it.message)
+
+    def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> meta.Object | None:
+        try:
+            written: meta.Object = kind.decode(raw)
+        except msgspec.DecodeError as error:
+            # The write is done; the snapshot will say that the object cannot be read.
+            _log.warning("response not readable", kind=kind.kind, reason=str(error))
+            return None
+        self._take_in(self._cache.observe(kind, written))
+        return written
+
+    def _take_in(self, items: tuple[controller_cache.ReconcileKey, ...]) -> None:
+        for item in items:
+            self._add_key(item, "")
+
+
+def _precedence(error: Exception) -> int:
+    """Of several failures, the one that must not go unseen is raised."""
+    if not isinstance(error, errors.ExternalError):
+        return 0
+    return 1 if isinstance(error, RefusedError) else 2
+
+
+def _has_status_of(found: batch.Job, known: batch.Job) -> bool:
+    return found.metadata.uid == known.metadata.uid and found.status == known.status

@@ -1,0 +1,459 @@
+"""Executes the scheduler's decisions and answers each in ``scheduling.outcomes``.
+
+A decision is in hand from the moment it is read until its answer is acknowledged; a restart begins
+at the lowest one that is not. Trouble outside is waited out; a refusal is an outcome. A decision
+may come again under its id, in a later publication: each publication is answered, and the decision
+is executed once at a time (see ``publications``).
+"""
+
+import asyncio
+import contextlib
+import functools
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from stromboli.controller import isolation
+from stromboli.controller.core import commands
+from stromboli.controller.core.decisions import decisions
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.execution import publications
+from stromboli.controller.execution.claim_preparation import ClaimPreparation
+from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
+from stromboli.controller.execution.event_recorder import EventRecorder
+from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier, StoppingError
+from stromboli.controller.execution.publications import Publications
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.shared import envelope, errors, keys, topics
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime, telemetry
+
+GROUP = "controller"
+"""Group of the decisions' reader."""
+NOTICE_LOOK_S = 5.0
+"""How often a pod under notice is looked at: one that ended needs no more waiting."""
+_ENDING = (errors.ExternalError, errors.InvariantError)
+"""Errors that end the term: none of them belongs to one decision."""
+_log = structlog.get_logger(__name__)
+_binds = telemetry.meter.create_counter(
+    "stromboli.controller.decided", description="Binds and evictions by what became of them"
+)
+
+
+class DecisionExecutor:
+    """The reader of ``scheduling.decisions`` that acts."""
+
+    def __init__(
+        self,
+        cache: controller_cache.ControllerCache,
+        bus: bus_port.Bus,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        executor: CommandExecutor,
+        limiter: RequestLimiter,
+        add_key: AddKey,
+        events: EventRecorder,
+        health: runtime.Health,
+        clock: runtime.Clock,
+        in_hand: int,
+        preparation_s: float,
+    ) -> None:
+        self._cache = cache
+        self._bus = bus
+        self._cluster = cluster
+        self._writer = writer
+        self._executor = executor
+        self._limiter = limiter
+        self._add_key = add_key
+        self._events = events
+        self._health = health
+        self._clock = clock
+        self._in_hand = asyncio.Semaphore(in_hand)
+        self._ledger = decisions.OutcomeOffsets(writer.opened_at)
+        self._publications = Publications()
+        self._answered: set[int] = set()
+        self._stopping = asyncio.Event()
+        self._retrier = Retrier()
+        self._backoff = runtime.Backoff()
+        self._preparing = ClaimPreparation(cluster, limiter, self._retrier, preparation_s)
+
+    def stop(self) -> None:
+        """Take no more decisions; ``run`` returns when those in hand are answered."""
+        self._stopping.set()
+        self._retrier.give_up()
+
+    async def run(self) -> None:
+        """Execute decisions until stopped, without those that were answered in an earlier term: the
+        second outcome could differ from the first, which the scheduler has acted on."""
+        self._answered = await runtime.retry_until_available(
+            lambda: publications.answered(self._bus), "decisions", self._health
+        )
+        while not self._stopping.is_set():
+            trouble = await self._work()
+            if trouble is None or self._stopping.is_set():
+                continue
+            self._health.set("decisions", str(trouble))
+            self._retrier.begin_anew()
+            with contextlib.suppress(StoppingError):
+                await self._retrier.pause(self._backoff.next_s(trouble.retry_after_s))
+
+    async def _work(self) -> errors.TransientError | None:
+        """One connection to the topic, until stopped (None) or until the log fails. Then decisions
+        in hand wait for nothing any more: they come again by the next connection, which may not
+        have to wait for the longest notice."""
+        failed: list[errors.TransientError] = []
+        self._publications = Publications()
+        try:
+            async with (
+                self._bus.work(topics.DECISIONS, GROUP) as work,
+                asyncio.TaskGroup() as tasks,
+            ):
+                self._health.set("decisions", None)
+
+                async def read() -> None:
+                    try:
+                        async for record in work:
+                            permit = await InFlightPermit.begun(self._in_hand)
+                            tasks.create_task(self._handle(work, record, permit))
+                    except errors.TransientError as error:
+                        failed.append(error)
+
+                reading = tasks.create_task(read())
+                stopped = tasks.create_task(self._stopping.wait())
+                await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+                reading.cancel()
+                stopped.cancel()
+                self._retrier.give_up()
+        except errors.TransientError as error:
+            return error
+        return failed[0] if failed else None
+
+    async def _handle(
+        self, work: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
+    ) -> None:
+        """Execute and answer a publication, and all of the same decision that come meanwhile."""
+        decision = ""
+        try:
+            message = await self._decoded(work, record)
+            if message is None:
+                work.done(record)
+                return
+            decision = message.decision or record.id
+            if not self._publications.begin(work, decision, record):
+                return
+            with telemetry.span(
+                "execute decision", record.traceparent, pod_group=message.pod_group
+            ):
+                answer = await self._execute(message, decision, permit)
+            while (newest := self._publications.newest(decision)) is not None:
+                await self._tell(work, newest, answer)
+                self._publications.answered(work, decision, newest)
+            self._backoff.reset()
+        except StoppingError:
+            return
+        except ExceptionGroup as group:
+            _, rest = group.split(StoppingError)
+            if rest is not None and rest.subgroup(_ENDING) is not None:
+                raise rest from None
+            if rest is not None:
+                isolation.report(rest, "decision", decision=record.id)
+        except errors.TooLargeError as error:
+            isolation.report(error, "decision", decision=record.id)
+        except _ENDING:
+            raise
+        except Exception as error:  # one decision must not stop all others
+            # It is unanswered, so that it comes again, by the scheduler or after a restart.
+            isolation.report(error, "decision", decision=record.id)
+        finally:
+            self._publications.end(decision, record)
+            permit.end()
+
+    async def _decoded(
+        self, work: bus_port.GroupConsumer, record: envelope.Record
+    ) -> messages.StatementDecided | None:
+        """The decision that is to be executed; None if there is none in the record."""
+        if record.offset in self._answered:
+            self._answered.discard(record.offset)
+            return None
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            now = self._clock()
+            parked = runtime.dead_letter(record, "controller", error.reason, now)
+            await self._retrier.until_done(lambda: self._writer.append(parked))
+            # Nothing of it was done; the outcome ends the scheduler's waiting.
+            answer = messages.DecisionAnswered(
+                decision=record.id, decision_offset=record.offset, pod_group=record.key
+            )
+            await self._tell(work, record, answer)
+            return None
+        return message if isinstance(message, messages.StatementDecided) else None
+
+    async def _execute(
+        self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
+    ) -> messages.DecisionAnswered:
+        async with asyncio.TaskGroup() as tasks:
+            enqueued = (
+                tasks.create_task(self._enqueue_isolated(decided, decision))
+                if decided.enqueue
+                else None
+            )
+            evicted = [
+                tasks.create_task(self._evict(it, decided, permit)) for it in decided.evictions
+            ]
+            bound = tasks.create_task(self._bind_all(decided, decision, permit))
+        enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
+        return messages.DecisionAnswered(
+            decision=decision,
+            decision_offset=-1,  # of the publication that it is given to
+            pod_group=decided.pod_group,
+            enqueue=enqueue,
+            enqueued_version=entered_version,
+            tasks=(*bound.result(), *(task.result() for task in evicted)),
+        )
+
+    async def _tell(
+        self,
+        work: bus_port.GroupConsumer,
+        record: envelope.Record,
+        answer: messages.DecisionAnswered,
+    ) -> None:
+        async def append() -> None:
+            unanswered_from = work.lowest_unfinished
+            draft = envelope.Draft(
+                topic=topics.OUTCOMES,
+                key=answer.decision,
+                message=msgspec.structs.replace(
+                    answer,
+                    decision_offset=record.offset,
+                    unanswered_from=unanswered_from,
+                    outcomes_from=self._ledger.outcomes_from(unanswered_from),
+                ),
+                time=self._clock(),
+                cause=record.id,
+                traceparent=record.traceparent,
+            )
+            (appended,) = await self._writer.append(draft)
+            self._ledger.answered(record.offset, appended.offset)
+
+        await self._retrier.until_done(append)
+
+    # Enqueue
+
+    async def _enqueue_isolated(
+        self, decided: messages.StatementDecided, decision: str
+    ) -> tuple[messages.Result, int]:
+        def refused(_: Exception) -> tuple[messages.Result, int]:
+            return "refused", 0
+
+        call = functools.partial(self._enqueue, decided, decision)
+        return await isolation.run(call, refused, "enqueue", pod_group=decided.pod_group)
+
+    async def _enqueue(
+        self, decided: messages.StatementDecided, decision: str
+    ) -> tuple[messages.Result, int]:
+        """Write the phase and let the job's lane make its pods at the same time; with a version of
+        the PodGroup in which it is past the door."""
+        backoff = runtime.Backoff()
+        group = self._cache.pod_group(decided.pod_group)
+        if group is None or group.status.phase not in ("", "Pending"):
+            # The scheduler may have seen more than we: that the gang was sent back outside.
+            group = await self._read_group(decided.pod_group)
+        while True:
+            if group is None or group.metadata.uid != decided.pod_group_uid:
+                return "refused", 0
+            is_in = group.status.phase not in ("", "Pending")
+            if is_in or pod_groups.was_let_in(group, decision):
+                return "executed", group.metadata.version
+            try:
+                return "executed", await self._write_phase(group, decision)
+            except (errors.ConflictError, errors.NotFoundError):
+                group = await self._read_group(decided.pod_group)
+                await self._retrier.pause(backoff.next_s())
+            except errors.PermanentError as error:
+                _log.warning("enqueue refused", pod_group=decided.pod_group, reason=error.reason)
+                return "refused", 0
+
+    async def _write_phase(self, group: scheduling.PodGroup, decision: str) -> int:
+        uid, key = group.metadata.uid, group.metadata.key
+        self._cache.mark_enqueuing(uid)
+        job = controller_cache.job_of(group)
+        if job is not None:
+            self._add_key(controller_cache.ReconcileKey("job", job), decision)
+        try:
+            patch, turns = pod_groups.enqueue(group, decision), job or key
+            return await self._retrier.until_done(lambda: self._executor.patch(patch, turns))
+        finally:
+            self._cache.unmark_enqueuing(uid)
+            self._add_key(controller_cache.ReconcileKey("podgroup", key), decision)
+
+    async def _read_group(self, key: str) -> scheduling.PodGroup | None:
+        namespace, _, name = key.partition("/")
+        found = await self._retrier.until_done(
+            lambda: self._executor.read(kinds.POD_GROUPS, namespace, name)
+        )
+        return found if isinstance(found, scheduling.PodGroup) else None
+
+    # Binds and evictions
+
+    def _turns_of(self, pod_group: str) -> str:
+        """The job's own turns, where there is one: what is made for it first is bound first."""
+        group = self._cache.pod_group(pod_group)
+        return (group and controller_cache.job_of(group)) or pod_group
+
+    async def _bind_all(
+        self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
+    ) -> tuple[messages.TaskOutcome, ...]:
+        """All binds, or none of those that are left if one of them cannot be prepared."""
+        known = {
+            bind.uid: decisions.before_bind(self._cache, bind, decision) for bind in decided.binds
+        }
+        group = self._turns_of(decided.pod_group)
+        claiming = [
+            bind
+            for bind in decided.binds
+            if known[bind.uid] is None and (bind.volumes or bind.devices)
+        ]
+        if claiming:
+            open_ = [bind for bind in decided.binds if known[bind.uid] is None]
+            known |= await self._preparing.prepare(open_, group, permit)
+        async with asyncio.TaskGroup() as tasks:
+            bound = [
+                tasks.create_task(self._bind(bind, known[bind.uid], group, decision))
+                for bind in decided.binds
+            ]
+        outcomes = tuple(task.result() for task in bound)
+        for bind, outcome in zip(decided.binds, outcomes, strict=True):
+            if outcome.result == "executed" and known[bind.uid] is None:
+                self._events.record_scheduled(decisions.scheduled(bind, self._clock()))
+        return outcomes
+
+    async def _bind(
+        self,
+        bind: messages.Bind,
+        answer: decisions.ExecutionResult | None,
+        group: str,
+        decision: str,
+    ) -> messages.TaskOutcome:
+        """``answer``: what is known without asking for it."""
+        if answer is None:
+            call = functools.partial(self._bind_now, bind, group, decision)
+            answer = await isolation.run(call, decisions.failure, "bind", pod=bind.pod)
+        if answer.result == "refused" and answer.reason != "AlreadyBound":
+            await self._preparing.release(bind, group)
+        _binds.add(1, {"what": "bind", "result": answer.result})
+        return decisions.outcome(bind, answer)
+
+    async def _bind_now(
+        self, bind: messages.Bind, group: str, decision: str
+    ) -> decisions.ExecutionResult:
+        async def call() -> None:
+            async with self._limiter.hold(group):
+                await self._cluster.bind(
+                    bind.namespace,
+                    bind.pod,
+                    uid=bind.uid,
+                    node=bind.node,
+                    annotations={**bind.annotations, keys.DECISION: decision},
+                )
+
+        try:
+            await self._retrier.until_done(call)
+        except (errors.ConflictError, errors.NotFoundError):
+            found = await self._retrier.until_done(
+                lambda: self._executor.read(kinds.PODS, bind.namespace, bind.pod)
+            )
+            pod = found if isinstance(found, core.Pod) else None
+            return decisions.after_bind_refused(pod, bind, decision)
+        except errors.PermanentError as error:
+            return decisions.refusal(error)
+        return decisions.EXECUTED
+
+    async def _evict(
+        self,
+        eviction: messages.Eviction,
+        decided: messages.StatementDecided,
+        permit: InFlightPermit,
+    ) -> messages.TaskOutcome:
+        group = self._turns_of(decided.pod_group)
+        answer = decisions.before_eviction(self._cache, eviction)
+        if answer is None:
+            call = functools.partial(self._evict_now, eviction, group, permit)
+            answer = await isolation.run(call, decisions.failure, "eviction", pod=eviction.pod)
+        _binds.add(1, {"what": "eviction", "result": answer.result})
+        return decisions.outcome(eviction, answer)
+
+    async def _evict_now(
+        self, eviction: messages.Eviction, group: str, permit: InFlightPermit
+    ) -> decisions.ExecutionResult:
+        """Tell the pod that it ends, let it have its notice, and delete it."""
+        due = await self._give_notice(eviction, group)
+        if isinstance(due, decisions.ExecutionResult):
+            return due
+        if eviction.notice_s > 0:
+            await self._wait_until(due, eviction, permit)
+            found = await self._look(eviction)
+            if isinstance(found, decisions.ExecutionResult):
+                return found
+        delete = commands.Delete(
+            kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
+        )
+        try:
+            await self._retrier.until_done(lambda: self._executor.delete(delete, group))
+        except errors.PermanentError as error:
+            return decisions.refusal(error)
+        return decisions.EXECUTED
+
+    async def _give_notice(
+        self, eviction: messages.Eviction, group: str
+    ) -> datetime | decisions.ExecutionResult:
+        """Tell the pod that it ends, and if it has notice, when: as it is told now or was told
+        before; or the answer if there is nothing to end.
+
+        All stands on the pod: after a restart the decision comes again and finds it there, and
+        whoever looks at the pod on its way out knows why.
+        """
+        backoff = runtime.Backoff()
+        while True:
+            found = await self._look(eviction)
+            if isinstance(found, decisions.ExecutionResult):
+                return found  # it must not look evicted that ended by itself
+            now = self._clock()
+            due = decisions.due(found, eviction, now)
+            try:
+                for patch in decisions.notices(found, eviction, due, now):
+                    await self._retrier.until_done(
+                        functools.partial(self._executor.patch, patch, group)
+                    )
+            except (errors.ConflictError, errors.NotFoundError):
+                await self._retrier.pause(backoff.next_s())
+                continue
+            except errors.PermanentError as error:
+                # It loses a courtesy, not its end.
+                _log.warning("notice not given", pod=eviction.pod, reason=error.reason)
+            return decisions.before_eviction(self._cache, eviction) or due
+
+    async def _wait_until(
+        self, due: datetime, eviction: messages.Eviction, permit: InFlightPermit
+    ) -> None:
+        """Until the pod's time is up, or it has ended by itself."""
+        async with permit.given_up():
+            while (left := (due - self._clock()).total_seconds()) > 0:
+                if decisions.has_ended(self._cache, eviction):
+                    return
+                await self._retrier.pause(min(left, NOTICE_LOOK_S))
+
+    async def _look(self, eviction: messages.Eviction) -> core.Pod | decisions.ExecutionResult:
+        """The pod as it is now, or the answer if it is gone or over. The cache may be behind: a
+        pod that finished in the meantime must not be deleted."""
+        found = await self._retrier.until_done(
+            lambda: self._executor.read(kinds.PODS, eviction.namespace, eviction.pod)
+        )
+        if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
+            return decisions.EXECUTED
+        return decisions.before_eviction(self._cache, eviction) or found

@@ -1,0 +1,180 @@
+"""Writes Kubernetes Events, one after another and behind everything else.
+
+An Event that occurs again is one object whose ``count`` grows, as client-go writes it. Events that
+pods were scheduled come last and at a limited rate: a gang of thousands must not flood the API
+server for what its pods show anyway.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from stromboli.controller import isolation
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import telemetry
+
+_log = structlog.get_logger(__name__)
+_written = telemetry.meter.create_counter(
+    "stromboli.controller.events", description="Kubernetes Events, by what became of them"
+)
+GROUP = "$background"
+"""Requests that nothing waits for. The group has had more requests than any job, so under load one
+turn in four is all it gets."""
+MOST_EVENTS = 1000
+"""Events waiting to be written; older ones are dropped: they are news, not state."""
+MOST_SCHEDULED = 5000
+MOST_COUNTED = 4096
+"""Events whose count is remembered, so that an occurrence costs one request: what client-go
+remembers."""
+
+
+class _Series(msgspec.Struct, rename="camel"):
+    """What an Event says of its occurrences."""
+
+    count: int | None = None
+    last_timestamp: datetime | None = None
+
+
+_SERIES = msgspec.json.Decoder(_Series)
+
+
+class EventRecorder:
+    """See the module. ``scheduled_per_s``: Events that pods were scheduled; 0 writes none."""
+
+    def __init__(
+        self, cluster: cluster_port.Cluster, limiter: RequestLimiter, scheduled_per_s: float
+    ) -> None:
+        self._cluster = cluster
+        self._limiter = limiter
+        self._scheduled_per_s = scheduled_per_s
+        self._events: deque[commands.RecordEvent] = deque(maxlen=MOST_EVENTS)
+        self._scheduled: deque[commands.RecordEvent] = deque(maxlen=MOST_SCHEDULED)
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._next_at = 0.0
+        self._news = asyncio.Event()
+        self._stopping = False
+
+    def record(self, event: commands.RecordEvent) -> None:
+        """Have an Event written soon."""
+        if len(self._events) == MOST_EVENTS:
+            dropped = self._events[0]
+            _log.warning("event dropped", about=dropped.name, message=dropped.message)
+            _written.add(1, {"result": "dropped"})
+        self._events.append(event)
+        self._news.set()
+
+    def record_scheduled(self, event: commands.RecordEvent) -> None:
+        """Have it written that a pod was scheduled, once nothing else is to be written."""
+        if self._scheduled_per_s > 0:
+            if len(self._scheduled) == MOST_SCHEDULED:
+                _written.add(1, {"result": "dropped"})
+            self._scheduled.append(event)
+            self._news.set()
+
+    def stop(self) -> None:
+        """``run`` ends when all is written but that pods were scheduled."""
+        self._stopping = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write until stopped."""
+        while True:
+            event = self._next()
+            if event is not None:
+                await isolation.run(lambda of=event: self._write(of), _ignored, "event")  # type: ignore[misc]
+            elif self._stopping:
+                return
+            else:
+                await self._wait()
+
+    def _next(self) -> commands.RecordEvent | None:
+        if self._events:
+            return self._events.popleft()
+        now = asyncio.get_running_loop().time()
+        if self._stopping or not self._scheduled or now < self._next_at:
+            return None
+        self._next_at = max(self._next_at, now - 1.0) + 1 / self._scheduled_per_s
+        return self._scheduled.popleft()
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        wait_s = self._next_at - asyncio.get_running_loop().time() if self._scheduled else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+
+    async def _write(self, event: commands.RecordEvent) -> None:
+        try:
+            is_new = await self._count(event)
+        except errors.ExternalError as error:
+            # Nobody's work depends on an Event, and a namespace that is going takes none.
+            _log.warning("event not recorded", about=event.name, reason=error.reason)
+            _written.add(1, {"result": "refused"})
+        else:
+            _written.add(1, {"result": "created" if is_new else "counted"})
+
+    async def _create(self, event: commands.RecordEvent) -> bool:
+        namespace = manifests.event_namespace(event)
+        try:
+            async with self._limiter.hold(GROUP):
+                await self._cluster.create(kinds.EVENTS, namespace, manifests.event_body(event))
+        except errors.AlreadyExistsError:
+            await self._count_found(event)
+            return False
+        self._remember(event, 1)
+        return True
+
+    async def _count(self, event: commands.RecordEvent) -> bool:
+        count = self._counts.get(_key(event))
+        if count is None:
+            return await self._create(event)
+        try:
+            await self._patch(event, count + 1)
+        except errors.NotFoundError:
+            return await self._create(event)  # it expired
+        return False
+
+    async def _count_found(self, event: commands.RecordEvent) -> None:
+        """Count an Event that a controller before this one wrote, unless it is this very one."""
+        # An empty patch reads it, and takes no right beside that to count.
+        found = _SERIES.decode(await self._send(event, b"{}"))
+        count = found.count or 1
+        self._remember(event, count)
+        last = found.last_timestamp
+        pause = timedelta() if event.recurs else commands.REPEATED_AFTER
+        if last is None or last + pause < event.at.replace(microsecond=0):
+            await self._patch(event, count + 1)
+
+    async def _patch(self, event: commands.RecordEvent, count: int) -> None:
+        await self._send(event, manifests.event_recurrence(event, count))
+        self._remember(event, count)
+
+    async def _send(self, event: commands.RecordEvent, patch: bytes) -> bytes:
+        namespace, name = _key(event)
+        async with self._limiter.hold(GROUP):
+            return await self._cluster.patch(
+                kinds.EVENTS, namespace, name, patch, patch_type="merge"
+            )
+
+    def _remember(self, event: commands.RecordEvent, count: int) -> None:
+        key = _key(event)
+        self._counts.pop(key, None)
+        self._counts[key] = count
+        if len(self._counts) > MOST_COUNTED:
+            self._counts.popitem(last=False)
+
+
+def _key(event: commands.RecordEvent) -> tuple[str, str]:
+    return manifests.event_namespace(event), event.event_name
+
+
+def _ignored(_: Exception) -> None:
+    """It is reported; an Event is news."""

@@ -1,0 +1,38 @@
+"""Asks a pod over the network: does a port take a connection, does a path answer."""
+
+import asyncio
+import contextlib
+
+import aiohttp
+
+from stromboli.controller.core import commands
+
+WITHIN_S = 1.0
+"""A pod that is slower has not passed, and is asked again."""
+
+
+async def ask(asked: commands.RunProbe) -> bool:
+    """Whether the pod passes: a GET is answered with 200 to 399, or the port is open."""
+    question = asked.question
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            if question.path:
+                return await _get(asked.host, question)
+            _, writer = await asyncio.open_connection(asked.host, question.port)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            return True
+    except (OSError, TimeoutError, ValueError, OverflowError, aiohttp.ClientError):
+        return False
+
+
+async def _get(host: str, question: commands.ProbeRequest) -> bool:
+    name, value = question.header
+    address = f"[{host}]" if ":" in host else host
+    url = f"http://{address}:{question.port}/{question.path.lstrip('/')}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, headers={name: value} if name else None, allow_redirects=False) as answer,
+    ):
+        return 200 <= answer.status < 400

@@ -1,0 +1,95 @@
+"""Publications of decisions: which are in hand, and which an earlier term has answered.
+
+The scheduler publishes a decision again under its id if it has no end after a while: because the
+outcome was lost, or only because the execution takes long. Rules:
+
+1. A decision is executed once at a time. A publication that comes during the execution joins it.
+2. Every publication that is not replaced by a later one is answered, with its own offset. What a
+   later one replaces is finished for the log at once: it no longer keeps a restart from beginning
+   behind it.
+3. A publication that has an outcome in the log is not executed again after a restart, even if the
+   position behind it was not committed.
+"""
+
+import contextlib
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages import scheduling as messages
+
+_FIRST_LOOK = 64
+_FARTHER = 16
+
+
+class Publications:
+    """The newest publication of each decision in hand, on one connection to the log."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, envelope.Record] = {}
+        self._executing: dict[str, envelope.Record] = {}
+
+    def begin(self, work: bus_port.GroupConsumer, decision: str, record: envelope.Record) -> bool:
+        """Note a publication; False if the decision is being executed already."""
+        known = self._newest.get(decision)
+        if known is not None and known.offset > record.offset:
+            work.done(record)
+            return False
+        self._newest[decision] = record
+        if known is not None and known.offset < record.offset:
+            work.done(known)
+        if decision in self._executing:
+            return False
+        self._executing[decision] = record
+        return True
+
+    def newest(self, decision: str) -> envelope.Record | None:
+        """The publication that is to be answered next; None once all are."""
+        return self._newest.get(decision)
+
+    def answered(
+        self, work: bus_port.GroupConsumer, decision: str, record: envelope.Record
+    ) -> None:
+        """This publication has its outcome in the log."""
+        if self._newest.get(decision) is record:
+            del self._newest[decision]
+            work.done(record)
+
+    def end(self, decision: str, record: envelope.Record) -> None:
+        """The execution that this publication began has ended, answered or not. Without an answer
+        the publication stays unfinished until the next one replaces it."""
+        if self._executing.get(decision) is record:
+            del self._executing[decision]
+
+
+async def answered(bus: bus_port.Bus) -> set[int]:
+    """Offsets of publications that have an outcome and that a restart may read again.
+
+    Raises TransientError.
+    """
+    newest = await bus.last(topics.OUTCOMES)
+    first = 0 if newest is None else newest.offset + 1
+    back = _FIRST_LOOK
+    while first:
+        first = max(first - back, 0)
+        found = await _outcomes(bus, first)
+        if found and (first == 0 or found[-1].outcomes_from >= first):
+            unanswered_from = found[-1].unanswered_from
+            return {it.decision_offset for it in found if it.decision_offset >= unanswered_from}
+        back *= _FARTHER
+    return set()
+
+
+async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
+    """The outcomes from this offset on that count."""
+    found = []
+    fold = bus.fold((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
+    async with contextlib.aclosing(fold) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                with contextlib.suppress(errors.UndecodableError):
+                    message = envelope.decode(record)
+                    if isinstance(message, messages.DecisionAnswered):
+                        found.append(message)
+            if batch.caught_up:
+                return found
+    return found

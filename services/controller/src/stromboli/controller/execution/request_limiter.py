@@ -1,0 +1,116 @@
+"""A limit on requests in flight: what is nearly done goes first, and nobody waits for a large job.
+
+*Least attained service* (Nuyens and Wierman, 2008: the foreground-background discipline), in
+levels: whoever has had fewer requests goes first, and of equals whoever came first. So gangs that
+are handed in together become whole one after another, not all at the end, and a job of one pod
+does not wait for one of 5,000. Every fourth turn goes to the request that has waited longest: a job
+of 5,000 pods goes on while small ones keep coming.
+"""
+
+import asyncio
+import contextlib
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator
+
+LEVEL = 256
+"""Requests until a group stands behind those that had none: a gang of 100 pods, made and bound."""
+FAIR_TURN = 4
+MOST_REMEMBERED = 1000
+"""Groups whose requests are remembered between two of them."""
+
+
+class _Group:
+    """When it came first, how many requests it has had, and those that wait."""
+
+    __slots__ = ("came", "is_ranked", "served", "turns")
+
+    def __init__(self, came: int) -> None:
+        self.came = came
+        self.served = 0
+        self.is_ranked = False
+        self.turns: deque[asyncio.Future[None]] = deque()
+
+
+class RequestLimiter:
+    """At most ``limit`` holders at once. O(log groups) a turn."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._came = 0
+        self._turns = 0
+        self._known: dict[str, _Group] = {}
+        # A request stands in both lines; what one has served, the other passes over.
+        self._ranks: list[tuple[int, int, _Group]] = []
+        self._all: deque[tuple[_Group, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, group: str) -> AsyncIterator[None]:
+        """A slot while inside."""
+        known = self._group(group)
+        if self._free > 0:
+            self._free -= 1
+            known.served += 1
+        else:
+            await self._wait(known)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _group(self, name: str) -> _Group:
+        known = self._known.pop(name, None)
+        if known is None:
+            self._came += 1
+            known = _Group(self._came)
+            if len(self._known) >= MOST_REMEMBERED:
+                del self._known[next(iter(self._known))]
+        self._known[name] = known
+        return known
+
+    async def _wait(self, group: _Group) -> None:
+        permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group.turns.append(permit)
+        self._all.append((group, permit))
+        self._update_priorities(group)
+        try:
+            await permit
+        except asyncio.CancelledError:
+            if permit.done() and not permit.cancelled():
+                self._pass_on()  # it was ours already
+            raise
+
+    def _update_priorities(self, group: _Group) -> None:
+        if not group.is_ranked:
+            group.is_ranked = True
+            heapq.heappush(self._ranks, (group.served // LEVEL, group.came, group))
+
+    def _pass_on(self) -> None:
+        self._turns += 1
+        found = self._longest_waiting() if self._turns % FAIR_TURN == 0 else self._least_served()
+        if found is None:
+            self._free += 1
+            return
+        group, permit = found
+        group.served += 1
+        permit.set_result(None)
+
+    def _longest_waiting(self) -> tuple[_Group, asyncio.Future[None]] | None:
+        while self._all:
+            group, permit = self._all.popleft()
+            if not permit.done():
+                return group, permit
+        return None
+
+    def _least_served(self) -> tuple[_Group, asyncio.Future[None]] | None:
+        while self._ranks:
+            *_, group = heapq.heappop(self._ranks)
+            group.is_ranked = False
+            while group.turns:
+                permit = group.turns.popleft()
+                if group.turns:
+                    self._update_priorities(group)
+                if not permit.done():
+                    return group, permit
+        self._all.clear()
+        return None

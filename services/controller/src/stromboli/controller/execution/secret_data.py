@@ -1,0 +1,45 @@
+"""Keys and tokens, made up in the moment their Secret is made.
+
+Only the API server ever holds them: no plan, log line, message or topic does. A Secret that stands
+already keeps what it has.
+"""
+
+import asyncio
+import base64
+import secrets
+
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from stromboli.controller.core import commands, manifests
+
+KEY_BITS = 2048
+"""Size of an RSA key: what Volcano's users have."""
+TOKEN_BYTES = 32
+
+
+async def completed(command: commands.Create) -> bytes:
+    """The body of the Secret with what ``command.secret`` asks for."""
+    if command.secret == "ssh-keys":
+        # Some hundred milliseconds of arithmetic: not on the event loop.
+        made = await asyncio.to_thread(ssh_keys)
+    else:
+        made = {"token": secrets.token_urlsafe(TOKEN_BYTES).encode()}
+    body = msgspec.json.decode(command.body)
+    encoded = {name: base64.b64encode(value).decode() for name, value in made.items()}
+    return manifests.encode({**body, "data": {**(body.get("data") or {}), **encoded}})
+
+
+def ssh_keys() -> dict[str, bytes]:
+    """A new key pair as files: ``id_rsa`` (PKCS 1), ``id_rsa.pub``, ``authorized_keys``."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return {"id_rsa": private, "id_rsa.pub": public + b"\n", "authorized_keys": public + b"\n"}

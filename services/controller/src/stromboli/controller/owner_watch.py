@@ -1,0 +1,99 @@
+"""Follows the owners of pods that are not ours and name our scheduler: what they say may change.
+
+Straight from the API server, and only kinds that own such pods: nobody else has a use for these,
+so on the log they would be a burden for everyone. Costs a listing in pages and one watch a kind.
+Trouble outside delays news, and never stops what is known already.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from stromboli.controller import isolation
+from stromboli.controller.core.store import controller_cache
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port, watches
+from stromboli.shared.runtime import runtime
+
+PAGE = 200
+"""Objects read at once: some megabytes at most, of which the metadata stays for a moment."""
+LOOK_S = 1.0
+"""How often one looks whether pods of owners of a kind have come."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnerWatch:
+    """See the module. ``follow`` runs for ever."""
+
+    def __init__(
+        self,
+        cache: controller_cache.ControllerCache,
+        cluster: port.Cluster,
+        add_key: Callable[[controller_cache.ReconcileKey, str], None],
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._add_key = add_key
+
+    async def follow(self) -> None:
+        """All kinds, each for itself."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in kinds.WORKLOADS:
+                tasks.create_task(self._follow(kind))
+
+    async def _follow(self, kind: kinds.Kind[Any]) -> None:
+        backoff = runtime.Backoff()
+        version = ""
+        while True:
+            while not self._cache.strays.has_owners(kind):
+                await asyncio.sleep(LOOK_S)
+                version = ""
+            try:
+                version = version or await self._list(kind)
+                version = await self._watch(kind, version, backoff)
+            except errors.ExpiredError:
+                version = ""
+                await asyncio.sleep(backoff.next_s())
+            except errors.ExternalError as error:
+                _log.warning("owners not followed", kind=kind.kind, reason=str(error))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+
+    async def _list(self, kind: kinds.Kind[Any]) -> str:
+        """What all owners say now; the version from which on changes are to be watched."""
+        first = page = await self._cluster.page(kind, limit=PAGE)
+        while True:
+            for raw in page.items:
+                self._take(kind, raw)
+            if not page.next:
+                return first.resource_version
+            page = await self._cluster.page(kind, limit=PAGE, after=page.next)
+
+    async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
+        """Until the server ends it; the version from which on to go on."""
+        async with watches.closing(self._cluster.watch(kind, version), backoff) as events:
+            async for event in events:
+                backoff.reset()
+                if event.type != "DELETED":  # its pods will follow, and have the last word
+                    version = self._take(kind, event.object) or version
+        return version
+
+    def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:
+        """Take in what an owner says; the version it says it in. A bookmark is of nobody."""
+        try:
+            found = kinds.metadata_of(raw)
+        except msgspec.DecodeError as error:
+            _log.warning("owner not readable", kind=kind.kind, reason=str(error))
+            return ""
+        try:
+            items = self._cache.note_owner(found.namespace, found.uid, found)
+        except Exception as error:  # one owner must not stop the others
+            isolation.report(error, "owner", name=found.key)
+            return found.resource_version
+        for item in items:
+            self._add_key(item, "")
+        return found.resource_version

@@ -1,0 +1,112 @@
+"""The operator's file that says where HyperNodes come from, looked at again while the service runs.
+
+The content is what is compared: a mounted ConfigMap is exchanged by a symbolic link. A file that
+cannot be used changes nothing and says so once; what was in force stays.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core.store import job_relations, topology_sources
+from stromboli.shared.formats import documents
+
+KEY = "networkTopologyDiscovery"
+
+
+class FileError(ValueError):
+    """The file, or one that it names, cannot be used: which, why, and what would do."""
+
+
+class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+
+
+class TopologyFile:
+    """One file, and those that it names."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._seen: tuple[str, ...] | None = None
+
+    def look(self) -> Mapping[str, topology_sources.Source] | None:
+        """The sources by name, or None if they are as they were. Raises FileError, once for each
+        content that cannot be used."""
+        if self._path is None:
+            return None
+        text, error = _read(self._path)
+        entries: list[topology_sources.SourceEntry] = []
+        if not error:
+            try:
+                entries = _entries(text)
+            except ValueError as found:
+                error = f"{self._path}: {found}"
+        named: list[tuple[Path, str]] = []
+        for entry in entries if not error else ():
+            if entry.source == "file":
+                try:
+                    path = self._path.parent / msgspec.convert(entry.config, _FileConfig).path
+                except msgspec.ValidationError as found:
+                    error = f"{self._path}: source file: {found}"
+                    break
+                own, error = _read(path)
+                named.append((path, own))
+        seen = (text, error, *(own for _, own in named))
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        if error:
+            raise FileError(error)
+        return _sources(self._path, entries, named)
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Text and trouble, one of them empty."""
+    try:
+        return path.read_text(encoding="utf-8"), ""
+    except (OSError, UnicodeDecodeError) as error:
+        return "", f"{path}: {error}; name a file that can be read"
+
+
+def _entries(text: str) -> list[topology_sources.SourceEntry]:
+    """The sources that are switched on. Raises ValueError."""
+    try:
+        found: list[Any] = [document for document, _ in documents.read(text)]
+    except documents.DocumentError as error:
+        raise ValueError(f"line {error.line}: {error.problem}; {error.next_step}") from None
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise ValueError(f"write one document with {KEY}")
+    try:
+        entries = msgspec.convert(found[0].get(KEY) or [], list[topology_sources.SourceEntry])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{KEY}: {error}") from None
+    enabled = [entry for entry in entries if entry.enabled]
+    names = [entry.source for entry in enabled]
+    for name in names:
+        if name not in job_relations.SOURCES:
+            raise ValueError(
+                f"{KEY}: source {name!r} is none of {', '.join(job_relations.SOURCES)}"
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"{KEY}: source {name} is there twice; write all of it as one")
+    return enabled
+
+
+def _sources(
+    path: Path, entries: list[topology_sources.SourceEntry], named: list[tuple[Path, str]]
+) -> Mapping[str, topology_sources.Source]:
+    found: dict[str, topology_sources.Source] = {}
+    texts = iter(named)
+    for entry in entries:
+        where = path
+        try:
+            if entry.source == "label":
+                found["label"] = topology_sources.labels(entry.config)
+            else:
+                where, text = next(texts)
+                found["file"] = topology_sources.switches(text)
+        except ValueError as error:
+            raise FileError(f"{where}: {error}") from None
+    return found

@@ -1,0 +1,122 @@
+"""A controller that begins may know less of a job than the one before it did: that one saw its own
+writes ahead of the topics, and the monitor may lag behind. What is not seen yet is not gone."""
+
+from collections import deque
+
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import J, enqueued, finish, running, submitted
+from stromboli.shared.api import batch as api
+from stromboli.shared.api import kinds
+from stromboli.shared.messages import batch
+from stromboli.testkit.builders import make_job, make_task
+
+PODS, JOBS = "cluster.pods", "cluster.jobs"
+RESTARTED = [api.LifecyclePolicy(event="PodEvicted", action="RestartJob")]
+
+
+def job() -> api.Job:
+    return make_job(tasks=[make_task(replicas=2)], policies=RESTARTED)
+
+
+def states(harness: CoreHarness) -> list[str]:
+    told = [it for _, it in harness.told if isinstance(it, batch.TaskChanged)]
+    return [it.after for it in told]
+
+
+def phases(harness: CoreHarness) -> list[str]:
+    return [it.after for _, it in harness.told if isinstance(it, batch.JobPhaseChanged)]
+
+
+def act(harness: CoreHarness) -> None:
+    """Every step, on what was seen until now."""
+    while harness.dirty:
+        harness.step(next(iter(harness.dirty)))
+
+
+def test_a_pod_that_was_told_of_before_its_topic_shows_it_has_not_vanished() -> None:
+    harness = enqueued(job())
+    made = {pod.metadata.uid for pod in harness.pods()}
+    harness.restart(without=PODS)
+    harness.settle()
+    assert states(harness) == ["Pending", "Pending"]
+    assert (harness.phase(), harness.job().status.retry_count) == ("Pending", 0)
+    assert {pod.metadata.uid for pod in harness.pods()} == made
+    harness.run()
+    harness.settle()
+    assert states(harness)[2:] == ["Running", "Running"]
+
+
+def test_a_pod_that_vanished_while_its_topic_was_late_is_told_once_and_policies_act() -> None:
+    harness = enqueued(job())
+    old = harness.shown(PODS)
+    harness.restart(without=PODS)
+    harness.unseen[PODS] = deque(old.values())
+    harness.reap(f"{J}-worker-0")
+    act(harness)
+    assert states(harness).count("Gone") == 1
+    assert harness.job().status.retry_count == 1
+    harness.settle()
+    gone = [
+        it for _, it in harness.told if isinstance(it, batch.TaskChanged) and it.after == "Gone"
+    ]
+    assert len({it.pod_uid for it in gone}) == len(gone), "late news tells nothing again"
+
+
+def test_a_job_that_was_told_of_before_its_topic_shows_it_is_not_deleted() -> None:
+    harness = submitted(job())
+    harness.restart(without=JOBS)
+    harness.settle()
+    assert [it for _, it in harness.told if isinstance(it, batch.JobDeleted)] == []
+    harness.enqueue(harness.group_key())
+    harness.settle()
+    assert phases(harness) == ["Pending"]
+
+
+def test_a_job_that_is_gone_is_told_so_whether_its_topic_is_late_or_not() -> None:
+    for old in (True, False):
+        harness = submitted(job())
+        shown = harness.shown(JOBS)
+        harness.delete(kinds.JOBS, J)
+        harness.restart(old=shown if old else None)
+        harness.settle()
+        assert [it.job for _, it in harness.told if isinstance(it, batch.JobDeleted)] == [J]
+
+
+def test_nothing_is_told_backwards_by_a_picture_that_is_older_than_what_was_told() -> None:
+    harness = running(job())
+    old = harness.shown(JOBS) | harness.shown(PODS)
+    finish(harness, "Succeeded", "Succeeded")
+    told = (states(harness), phases(harness))
+    assert told[1][-1] == "Completed"
+    harness.restart(old=old)
+    act(harness)
+    assert (states(harness), phases(harness)) == told
+    harness.settle()
+    assert (states(harness), phases(harness)) == told
+
+
+def test_what_is_told_to_be_deleted_is_so_although_a_late_topic_shows_it() -> None:
+    harness = submitted(job())
+    old = harness.shown(JOBS)
+    harness.delete(kinds.JOBS, J)
+    harness.settle()
+    told = list(harness.told)
+    harness.restart(old=old)
+    act(harness)
+    harness.settle()
+    assert harness.told == told
+
+
+def test_results_of_an_array_outlast_a_controller_that_knows_an_older_status() -> None:
+    """Its pods are gone by then: the job alone knows them."""
+    array = api.ArraySpec(indexes="0-3")
+    harness = running(make_job(tasks=[make_task(replicas=1)], array=array))
+    old = harness.shown(JOBS)
+    finish(harness, "Succeeded")
+    harness.reap(f"{J}-worker-0")
+    harness.settle()
+    harness.restart(old=old)
+    act(harness)
+    progress = harness.job().status.array
+    assert progress is not None
+    assert progress.succeeded == "0"

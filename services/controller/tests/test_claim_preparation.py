@@ -1,0 +1,156 @@
+"""Before a pod is bound its claims are; a gang whose claims cannot be had is not begun in part."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.controller.tests.support import claims
+from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support.service_harness import Harness
+from stromboli.embedded import volume_controller
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.testkit import builders, objects
+
+DONE = ("executed", "")
+
+
+@pytest.fixture(params=[None, stages.SEED], ids=["in order", "disorder"])
+async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    """With who makes and binds volumes."""
+    async with stages.set_up(tmp_path, request.param) as made:
+        await made.submit(builders.make_node())
+        making = asyncio.create_task(volume_controller.VolumeController(made.cluster).run())
+        yield made
+        making.cancel()
+
+
+async def node_of(harness: Harness, pod: str) -> str:
+    found = kinds.PODS.decode(await harness.cluster.get(kinds.PODS, "default", pod))
+    return found.spec.node_name
+
+
+async def test_a_volume_is_made_for_the_node_and_then_the_pod_is_bound(harness: Harness) -> None:
+    await claims.late_class(harness, "late", "disks.example.com")
+    claim = await claims.volume_claim(harness, "c", "late")
+    async with harness.controller():
+        one, two = await claims.pods(harness, "g-0", "g-1")
+        step = claims.to_volume(claim)
+        answers = await claims.decide(harness, claims.bind(one, step), claims.bind(two, step))
+    assert answers == [DONE, DONE]
+    found = await harness.until(kinds.PERSISTENT_VOLUME_CLAIMS, "default/c", lambda _: True)
+    assert found.status.phase == "Bound"
+    assert found.metadata.annotation(keys.SELECTED_NODE) == "n1"
+    assert await node_of(harness, "g-0") == "n1"
+
+
+async def test_a_volume_that_there_is_gets_bound_to_its_claim(harness: Harness) -> None:
+    await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(harness, "c", "late")
+    await claims.volume(harness, "v", "late")
+    async with harness.controller():
+        (pod,) = await claims.pods(harness, "g-0")
+        assert await claims.decide(harness, claims.bind(pod, claims.to_volume(claim, "v"))) == [
+            DONE
+        ]
+    found = await harness.until(kinds.PERSISTENT_VOLUMES, "v", lambda _: True)
+    assert found.spec.claim_ref is not None
+    assert found.spec.claim_ref.uid == claim.metadata.uid
+
+
+async def test_a_claim_that_cannot_be_had_keeps_the_whole_gang_unbound(harness: Harness) -> None:
+    """Its volume is another's by now. Devices that were written for its peers are free again."""
+    await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(harness, "c", "late")
+    other = await claims.volume_claim(harness, "other", "late")
+    await claims.volume(harness, "v", "late")
+    device = await claims.device_claim(harness, "d")
+    async with harness.controller():
+        one, two, three = await claims.pods(harness, "g-0", "g-1", "g-2")
+        first = await claims.decide(harness, claims.bind(three, claims.to_volume(other, "v")))
+        answers = await claims.decide(
+            harness,
+            claims.bind(one, claims.to_volume(claim, "v")),
+            claims.bind(two, claims.to_devices(device, claims.allocation())),
+        )
+    assert first == [DONE]
+    assert answers == [("refused", "VolumeTaken"), ("refused", "GangNotPrepared")]
+    assert await node_of(harness, "g-1") == ""
+    found = await harness.until(kinds.RESOURCE_CLAIMS, "default/d", lambda _: True)
+    assert (found.status.allocation, found.status.reserved_for) == (None, ())
+
+
+async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness) -> None:
+    """The first brings them, the second is put down beside it, in whatever order they come."""
+    claim = await claims.device_claim(harness, "d")
+    async with harness.controller():
+        one, two = await claims.pods(harness, "g-0", "g-1")
+        answers = await claims.decide(
+            harness,
+            claims.bind(two, claims.to_devices(claim)),
+            claims.bind(one, claims.to_devices(claim, claims.allocation())),
+        )
+        assert answers == [DONE, DONE]
+        found = await harness.until(kinds.RESOURCE_CLAIMS, "default/d", lambda _: True)
+        assert found.status.allocation == claims.allocation()
+        assert {each.name for each in found.status.reserved_for} == {"g-0", "g-1"}
+        assert found.metadata.finalizers
+        (three,) = await claims.pods(harness, "g-2")
+        others = claims.to_devices(claim, claims.allocation("gpu-1"))
+        assert await claims.decide(harness, claims.bind(three, others)) == [
+            ("refused", "ClaimAllocated")
+        ]
+
+
+async def test_what_is_waited_for_goes_on_in_the_next_process(harness: Harness) -> None:
+    """A decision that waits for a volume holds up no other, and comes again after a restart."""
+    await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(harness, "c", "late")
+    async with harness.controller():
+        one, two = await claims.pods(harness, "g-0", "g-1")
+        waiting = await harness.decide(
+            pod_group="default/g",
+            pod_group_uid="g",
+            binds=(claims.bind(one, claims.to_volume(claim)),),
+        )
+        await harness.until(
+            kinds.PERSISTENT_VOLUME_CLAIMS,
+            "default/c",
+            lambda it: it.metadata.annotation(keys.SELECTED_NODE) == "n1",
+        )
+        assert await claims.decide(harness, claims.bind(two)) == [DONE]
+    async with harness.controller():
+        reference = {"namespace": "default", "name": "c"}
+        await claims.volume(harness, "v", "late")
+        patch = objects.merge(spec={"claimRef": reference})
+        await harness.cluster.patch(kinds.PERSISTENT_VOLUMES, "", "v", patch, patch_type="merge")
+        answer = await harness.answer(waiting)
+    assert [task.result for task in answer.tasks] == ["executed"]
+
+
+async def test_a_provisioner_that_gives_up_is_a_refusal(harness: Harness) -> None:
+    """It takes the node's name from the claim: another node may do."""
+    await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(harness, "c", "late")
+    async with harness.controller():
+        (pod,) = await claims.pods(harness, "g-0")
+        deciding = asyncio.create_task(
+            claims.decide(harness, claims.bind(pod, claims.to_volume(claim)))
+        )
+        patch = objects.merge(metadata={"annotations": {keys.SELECTED_NODE: None}})
+        while not deciding.done():
+            asked = asyncio.create_task(
+                harness.until(
+                    kinds.PERSISTENT_VOLUME_CLAIMS,
+                    "default/c",
+                    lambda it: it.metadata.annotation(keys.SELECTED_NODE) is not None,
+                )
+            )
+            await asyncio.wait([deciding, asked], return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            await harness.cluster.patch(
+                kinds.PERSISTENT_VOLUME_CLAIMS, "default", "c", patch, patch_type="merge"
+            )
+        assert await deciding == [("refused", "ProvisioningFailed")]

@@ -1,0 +1,188 @@
+"""Tools beside a job: where they stand, what they share with it, and when they go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import enqueued, running
+from stromboli.controller.core.pods import debug_tool_pods
+from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.jobspec import debug_tools
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+POD = "default/j1-tool-jupyter"
+
+
+def asking(*wishes: debug_tools.DebugToolRequest, replicas: int = 2) -> batch.Job:
+    volume = batch.VolumeSpec(mount_path="/data", volume_claim_name="shared")
+    job = make_job(tasks=[make_task(replicas=replicas)], volumes=(volume,))
+    return wanting(job, *wishes)
+
+
+def wanting(job: batch.Job, *wishes: debug_tools.DebugToolRequest) -> batch.Job:
+    annotations = {
+        **(job.metadata.annotations or {}),
+        keys.TOOLS: debug_tools.encode_annotation(wishes),
+    }
+    metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
+    return msgspec.structs.replace(job, metadata=metadata)
+
+
+def annotate(harness: CoreHarness, *wishes: debug_tools.DebugToolRequest) -> None:
+    body = harness.objects["jobs", "default/j1"]
+    body["metadata"].setdefault("annotations", {})[keys.TOOLS] = debug_tools.encode_annotation(
+        wishes
+    )
+    harness.put(kinds.JOBS, body)
+    harness.settle()
+
+
+def on_node(harness: CoreHarness, name: str, node: str) -> None:
+    body = harness.objects["pods", f"default/{name}"]
+    body["spec"]["nodeName"] = node
+    harness.put(kinds.PODS, body)
+    harness.settle()
+
+
+@pytest.fixture
+def harness() -> CoreHarness:
+    """A job that runs on n1 and n2, with a notebook."""
+    made = running(asking())
+    on_node(made, "j1-worker-0", "n1")
+    on_node(made, "j1-worker-1", "n2")
+    annotate(made, debug_tools.DebugToolRequest(tool="jupyter"))
+    return made
+
+
+def objects(harness: CoreHarness) -> set[str]:
+    """Kinds of the tool's objects that are there."""
+    return {plural for plural, key in harness.objects if key == POD}
+
+
+def test_a_tool_stands_where_the_job_runs_with_its_volumes(harness: CoreHarness) -> None:
+    body = harness.objects["pods", POD]
+    assert body["spec"]["nodeName"] == "n1"
+    claims = [it["persistentVolumeClaim"]["claimName"] for it in body["spec"]["volumes"]]
+    assert claims == ["shared"]
+    (container,) = body["spec"]["containers"]
+    assert [it["mountPath"] for it in container["volumeMounts"]] == ["/data"]
+    assert "--ServerApp.root_dir=/data" in container["command"]
+    assert body["metadata"]["ownerReferences"][0]["uid"] == harness.job().metadata.uid
+    assert keys.GROUP_NAME not in body["metadata"]["annotations"]
+
+
+def test_its_service_and_its_token_are_the_jobs_and_stand_in_the_status(
+    harness: CoreHarness,
+) -> None:
+    assert objects(harness) == {"pods", "services", "secrets"}
+    service = harness.objects["services", POD]
+    assert service["spec"]["selector"] == {keys.TOOL: "jupyter", keys.TOOL_OF: "j1"}
+    assert harness.job().status.controlled_resources["tool-jupyter"] == "jupyter"
+    names = {it["name"] for it in harness.objects["pods", POD]["spec"]["containers"][0]["env"]}
+    assert names == {debug_tools.TOKEN, "JUPYTER_TOKEN"}
+
+
+def test_a_tools_pod_is_none_of_the_jobs(harness: CoreHarness) -> None:
+    """Neither its running nor its end is counted, and no policy looks at it."""
+    assert harness.job().status.running == 2
+    harness.change_pod(POD, "Failed", exit_code=1)
+    harness.settle()
+    assert (harness.phase(), harness.job().status.failed) == ("Running", 0)
+
+
+def test_no_tool_before_the_job_runs_somewhere() -> None:
+    harness = enqueued(asking(debug_tools.DebugToolRequest(tool="jupyter")))
+    assert objects(harness) == {"services", "secrets"}
+
+
+def test_a_tool_that_is_not_wanted_any_more_goes_with_all_that_is_its_own(
+    harness: CoreHarness,
+) -> None:
+    annotate(harness)
+    assert harness.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    harness.reap(POD)
+    harness.settle()
+    assert objects(harness) == set()
+    assert "tool-jupyter" not in harness.job().status.controlled_resources
+
+
+def test_a_tool_goes_with_the_end_of_the_job(harness: CoreHarness) -> None:
+    finish_job(harness)
+    harness.reap(POD)
+    harness.settle()
+    assert harness.phase() == "Completed"
+    assert objects(harness) == set()
+
+
+def finish_job(harness: CoreHarness) -> None:
+    for name in ("j1-worker-0", "j1-worker-1"):
+        harness.change_pod(f"default/{name}", "Succeeded")
+    harness.settle()
+
+
+def test_a_restart_ends_the_tools_pod_and_keeps_its_token(harness: CoreHarness) -> None:
+    harness.submit(make_command("c1", "RestartJob", harness.job()))
+    harness.settle()
+    assert harness.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    assert objects(harness) >= {"services", "secrets"}
+
+
+def test_a_tool_follows_the_job_to_another_node(harness: CoreHarness) -> None:
+    on_node(harness, "j1-worker-0", "n3")
+    assert harness.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    harness.reap(POD)
+    harness.settle()
+    assert harness.objects["pods", POD]["spec"]["nodeName"] == "n3"
+
+
+def test_another_image_makes_another_pod(harness: CoreHarness) -> None:
+    annotate(harness, debug_tools.DebugToolRequest(tool="jupyter", image="ours:1"))
+    harness.reap(POD)
+    harness.settle()
+    assert harness.objects["pods", POD]["spec"]["containers"][0]["image"] == "ours:1"
+
+
+def test_a_strangers_pod_of_that_name_is_left_alone(harness: CoreHarness) -> None:
+    annotate(harness)
+    harness.reap(POD)
+    harness.settle()
+    stranger: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "j1-tool-jupyter", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"},
+    }
+    harness.put(kinds.PODS, stranger)
+    annotate(harness, debug_tools.DebugToolRequest(tool="jupyter"))
+    assert "nodeName" not in harness.objects["pods", POD]["spec"]
+    assert "deletionTimestamp" not in harness.objects["pods", POD]["metadata"]
+
+
+def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() -> None:
+    wishes = (
+        debug_tools.DebugToolRequest(tool="jupyter"),
+        debug_tools.DebugToolRequest(tool="tensorboard"),
+    )
+    harness = enqueued(asking(*wishes))
+    assert not any(plural == "ingresses" for plural, _ in harness.objects)
+    cache = controller_cache.ControllerCache(
+        ["volcano"], event_history.EventHistory(), tools_domain="tools.example.org"
+    )
+    made = debug_tool_pods.creations(cache, harness.job())
+    (ingress,) = (it for it in made if it.kind is kinds.INGRESSES)
+    assert ingress.name == "j1-tool-jupyter"
+    assert b'"host":"jupyter-j1-default.tools.example.org"' in ingress.body
+
+
+def test_a_host_never_has_too_long_a_label() -> None:
+    job = asking()
+    named = debug_tool_pods.host(job, "x" * 60, "code-server", "d")
+    label = named.removesuffix(".d")
+    assert len(label) <= 63
+    assert debug_tool_pods.host(job, "x" * 59 + "y", "code-server", "d") != named
+    assert not label.endswith("-")

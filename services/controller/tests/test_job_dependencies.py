@@ -1,0 +1,152 @@
+"""Jobs that wait for others: when they begin, what is said meanwhile, and what stays for them."""
+
+import pytest
+
+from services.controller.tests.support.core_harness import CoreHarness
+from stromboli.shared import keys
+from stromboli.shared.api import batch
+from stromboli.shared.jobspec import job_dependencies
+from stromboli.testkit.builders import make_job, make_task
+
+
+def job(name: str, after: str = "", ttl_s: int | None = None) -> batch.Job:
+    return make_job(
+        name,
+        tasks=[make_task("t", 1)],
+        annotations={keys.AFTER: after} if after else {},
+        ttl_seconds_after_finished=ttl_s,
+    )
+
+
+def with_jobs(*jobs: batch.Job) -> CoreHarness:
+    harness = CoreHarness()
+    for made in jobs:
+        harness.submit(made)
+    harness.settle()
+    return harness
+
+
+def said(harness: CoreHarness) -> set[tuple[str, str]]:
+    """Reason and job of every Event so far."""
+    return {(it.reason, it.name) for it in harness.events.values()}
+
+
+def noted(harness: CoreHarness, name: str) -> str:
+    """What stands on the job of what keeps it from beginning."""
+    return harness.job(f"default/{name}").metadata.annotation(keys.HELD) or ""
+
+
+def run(harness: CoreHarness, name: str, end: str = "Succeeded") -> None:
+    """Let a job begin and end."""
+    begin(harness, name)
+    harness.change_pod(f"default/{name}-t-0", end, exit_code=int(end == "Failed"))
+    harness.settle()
+
+
+def begin(harness: CoreHarness, name: str) -> None:
+    (group,) = [key for key in groups(harness) if key.startswith(f"default/{name}-")]
+    harness.enqueue(group)
+    harness.settle()
+    harness.change_pod(f"default/{name}-t-0", "Running")
+    harness.settle()
+
+
+def groups(harness: CoreHarness) -> list[str]:
+    return sorted(key for kind, key in harness.objects if kind == "podgroups")
+
+
+def has_group(harness: CoreHarness, name: str) -> bool:
+    return any(key.startswith(f"default/{name}-") for key in groups(harness))
+
+
+@pytest.mark.parametrize(
+    ("condition", "end", "begins"),
+    [
+        ("afterok", "Succeeded", True),
+        ("afterok", "Failed", False),
+        ("afternotok", "Failed", True),
+        ("afternotok", "Succeeded", False),
+        ("afterany", "Succeeded", True),
+        ("afterany", "Failed", True),
+    ],
+)
+def test_a_job_begins_when_the_other_has_ended_as_it_should(
+    condition: str, end: str, *, begins: bool
+) -> None:
+    harness = with_jobs(job("a"), job("b", f"{condition}:a"))
+    assert not has_group(harness, "b")
+    assert ("WaitsForJob", "b") in said(harness)
+    assert noted(harness, "b").startswith(f"WaitsForJob: {condition}:a: ")
+    run(harness, "a", end)
+    assert noted(harness, "b").startswith("" if begins else "NeverBegins: ")
+    assert bool(noted(harness, "b")) != begins
+    assert has_group(harness, "b") == begins
+    assert (("NeverBegins", "b") in said(harness)) != begins
+
+
+def test_after_waits_for_the_other_to_begin() -> None:
+    harness = with_jobs(job("a"), job("b", "after:a"))
+    assert not has_group(harness, "b")
+    begin(harness, "a")
+    assert has_group(harness, "b")
+
+
+def test_all_conditions_have_to_hold() -> None:
+    harness = with_jobs(job("a"), job("c"), job("b", "afterok:a:c"))
+    run(harness, "a")
+    assert not has_group(harness, "b")
+    run(harness, "c")
+    assert has_group(harness, "b")
+
+
+def test_a_job_that_is_not_there_never_counts_as_ended() -> None:
+    harness = with_jobs(job("b", "afterany:a"))
+    assert not has_group(harness, "b")
+    harness.submit(job("a"))
+    harness.settle()
+    run(harness, "a")
+    assert has_group(harness, "b")
+
+
+def test_jobs_that_wait_for_each_other_say_so() -> None:
+    harness = with_jobs(job("a", "afterok:b"), job("b", "afterany:c"), job("c", "after:a"))
+    assert groups(harness) == []
+    assert {("Refused", name) for name in ("a", "b", "c")} <= said(harness)
+
+
+def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
+    """Whatever its time to live; afterwards it goes, and the other runs on without it."""
+    harness = with_jobs(job("a", ttl_s=0), job("d"), job("b", "afterok:a:d"))
+    run(harness, "a")
+    harness.wait(5)
+    harness.settle()
+    assert ("jobs", "default/a") in harness.objects
+    run(harness, "d")
+    harness.wait(5)
+    harness.settle()
+    assert ("jobs", "default/a") not in harness.objects
+    begin(harness, "b")
+    assert has_group(harness, "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("later:a", "'later' is no condition; write afterok:JOB"),
+        ("afterok", "'afterok' names no job"),
+        ("afterok:a::b", "names no job"),
+        ("afterok:a?afterany", "'a\\?afterany' is no job's name"),
+    ],
+)
+def test_what_cannot_be_read_says_how_to_write_it(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        job_dependencies.parse(text)
+
+
+def test_repetitions_count_once() -> None:
+    waits = job_dependencies.parse(" afterok:a:b, afterok:a ,, afterany:c")
+    assert [(it.condition, it.job) for it in waits] == [
+        ("afterok", "a"),
+        ("afterok", "b"),
+        ("afterany", "c"),
+    ]

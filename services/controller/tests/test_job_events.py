@@ -1,0 +1,241 @@
+"""What a job says of itself: why it is in its phase, and what made each of its pods go."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from services.controller.tests.support.core_harness import CoreHarness, KilledError, RefusedError
+from services.controller.tests.support.scenarios import (
+    J,
+    fail,
+    finish,
+    go_on,
+    reap_all,
+    restarted,
+    running,
+    submitted,
+)
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.store.controller_cache import ReconcileKey
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.messages import batch as messages
+from stromboli.testkit.builders import NOON, make_command, make_job, make_task
+
+
+@pytest.mark.parametrize(
+    ("job", "ends", "why"),
+    [
+        (
+            make_job(tasks=[make_task(replicas=2)]),
+            ["Succeeded", "Failed"],
+            "1 of 2 needed pods succeeded; j1-worker-1 failed",
+        ),
+        (
+            make_job(tasks=[make_task(replicas=2)], min_available=1, min_success=2),
+            ["Failed", "Succeeded"],
+            "1 of 2 needed pods succeeded; j1-worker-0 failed",
+        ),
+        (
+            make_job(tasks=[make_task("a", 2, min_available=1)], min_available=1),
+            ["Failed", "Failed"],
+            "0 of 1 needed pods of task a succeeded; j1-a-0 failed",
+        ),
+    ],
+    ids=["minAvailable", "minSuccess", "a task's own"],
+)
+def test_a_failed_job_says_how_far_it_came(job: batch.Job, ends: Sequence[str], why: str) -> None:
+    harness = running(job)
+    finish(harness, *ends)
+    assert (harness.phase(), harness.job().status.state.message) == ("Failed", why)
+    said = next(it for it in harness.events.values() if it.reason == "Failed")
+    assert (said.type, why in said.message) == ("Warning", True)
+    last = [it for _, it in harness.told if isinstance(it, messages.JobPhaseChanged)][-1]
+    assert last.message == why
+
+
+def test_every_phase_that_a_policy_led_to_says_which_pod_was_behind_it() -> None:
+    harness = running(
+        make_job(
+            tasks=[make_task(replicas=3)],
+            policies=[batch.LifecyclePolicy(event="OOMKilled", action="AbortJob")],
+        )
+    )
+    for name in ("j1-worker-0", "j1-worker-2"):
+        harness.change_pod(f"default/{name}", "Failed", exit_code=137, end="OOMKilled")
+    harness.settle()
+    why = "PodFailed of j1-worker-0, OOMKilled, exit code 137 and 1 more"
+    assert harness.job().status.state.message == why
+    reap_all(harness)
+    assert harness.job().status.state.message == f"AbortJob: {why}"
+
+
+def test_events_of_one_second_are_told_apart_in_time() -> None:
+    said = next(iter(submitted(make_job()).events.values()))
+    exact = said.at.replace(microsecond=123456)
+    body = msgspec.json.decode(manifests.event_body(msgspec.structs.replace(said, at=exact)))
+    assert body["eventTime"] == "2026-01-01T12:00:00.123456Z"
+    assert body["lastTimestamp"] == "2026-01-01T12:00:00Z"
+    assert all(body[it] for it in ("action", "reportingComponent", "reportingInstance"))
+
+
+def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
+    said = next(iter(submitted(make_job()).events.values()))
+    long = msgspec.structs.replace(said, message="é" * 900)
+    assert len(msgspec.json.decode(manifests.event_body(long))["message"].encode()) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (lambda harness: command(harness, "RestartJob"), "RestartJob"),
+        (lambda harness: command(harness, "AbortJob"), "AbortJob"),
+        (lambda harness: command(harness, "TerminateJob"), "TerminateJob"),
+        (lambda harness: command(harness, "CompleteJob"), "CompleteJob"),
+        (lambda harness: harness.wait(60), "DeadlineExceeded"),
+        (lambda harness: harness.change_pod("default/j1-worker-0", "Succeeded"), "JobCompleted"),
+        (lambda harness: harness.scale(J, 0, 1), "ScaledDown"),
+        (lambda harness: harness.delete(kinds.PODS, "default/j1-worker-1"), "Deleted"),
+        (lambda harness: harness.reap("default/j1-worker-1"), "Deleted"),
+        (lambda harness: fail(harness, "j1-worker-0", exit_code=3), "RestartTask"),
+    ],
+)
+def test_the_history_says_what_made_a_pod_go(
+    end: Callable[[CoreHarness], None], reason: str
+) -> None:
+    """The reason stays when the kubelet tells later how the pod ended, and when it is gone."""
+    policy = batch.LifecyclePolicy(exit_code=3, action="RestartTask")
+    harness = running(
+        make_job(
+            tasks=[make_task(replicas=2)],
+            min_available=1,
+            min_success=1,
+            active_deadline_seconds=60,
+            policies=[policy],
+        )
+    )
+    end(harness)
+    harness.settle()
+    if [it for it in harness.pods() if it.metadata.deletion_timestamp]:
+        harness.change_pod("default/j1-worker-1", "Failed", exit_code=143, end="Error")
+        harness.settle()
+    reap_all(harness)
+    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
+    assert {it.reason for it in told if it.pod == "j1-worker-1" and it.reason} == {reason}
+
+
+def test_a_pod_that_was_bound_before_anybody_looked_says_when_it_was_created() -> None:
+    """The controller made it and was gone until it had a node."""
+    harness = submitted(make_job())
+    harness.enqueue(harness.group_key())
+    harness.commands_left = 1
+    with pytest.raises(KilledError):
+        harness.settle()
+    (pod,) = harness.pods()
+    harness.wait(60)
+    harness.change_pod(pod.metadata.key, node="n1")
+    harness.restart()
+    harness.settle()
+    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.created_at) for it in told] == [("Bound", NOON)]
+
+
+def command(harness: CoreHarness, action: str) -> None:
+    harness.submit(make_command("c1", action, harness.job()))
+
+
+def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
+    """Also of one that never came to its main container."""
+    harness = running(make_job())
+    initial = {"name": "init", "state": {"terminated": {"exitCode": 5, "reason": "Error"}}}
+    done = {"name": "first", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    harness.change_pod("default/j1-worker-0", "Failed", initContainerStatuses=[done, initial])
+    harness.settle()
+    last = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)][-1]
+    assert (last.exit_code, last.reason) == (5, "Error")
+
+
+def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
+    harness = running(make_job())
+    command(harness, "AbortJob")
+    harness.settle()
+    assert harness.job().status.state.message.startswith("command c1, ")
+    reap_all(harness)
+    state = harness.job().status.state
+    assert (state.reason, state.message) == ("Stopped", "AbortJob was asked for")
+
+
+def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_scaled() -> None:
+    """It runs on without any, as the specification has it, and would look as if it were stuck."""
+    harness = submitted(make_job(tasks=[make_task(replicas=0)]))
+    assert (harness.phase(), harness.reasons().count("NoPods")) == ("Running", 1)
+    harness = running(make_job(tasks=[make_task(replicas=2)]))
+    assert "NoPods" not in harness.reasons()
+    harness.scale(J, 0, 0)
+    harness.settle()
+    assert (harness.phase(), harness.reasons().count("NoPods")) == ("Running", 1)
+
+
+def test_every_phase_counts_the_tries_alike() -> None:
+    """A restart is told after the try that it ends: whether there is another one shows later."""
+    harness = restarted(retries=2)
+    go_on(harness)
+    fail(harness, "j1-worker-1")
+    reap_all(harness)
+    told = [
+        (it.reason, tried[1])
+        for it in harness.events.values()
+        if (tried := re.search(r", ((after )?try \d+): ", it.message))
+    ]
+    assert told == [
+        ("Restarting", "after try 1"),
+        ("Pending", "try 2"),
+        ("Running", "try 2"),
+        ("Restarting", "after try 2"),
+        ("Failed", "after try 2"),
+    ]
+
+
+class Unanswered(CoreHarness):
+    """What is told comes to stand on the log, which nobody answers as long as ``is_cut``."""
+
+    is_cut = False
+
+    def do(self, command: commands.Command) -> None:
+        if isinstance(command, commands.Publish) and self.is_cut:
+            self.told.append((command.job, command.message))
+            self.cache.published.expect(command.message)
+            raise RefusedError
+        super().do(command)
+
+
+def test_a_job_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+    harness = Unanswered()
+    harness.submit(make_job())
+    harness.is_cut = True
+    while not harness.told:
+        harness.see()
+        harness.step(next(iter(harness.dirty)))
+    harness.delete(kinds.JOBS, J)
+    harness.is_cut = False
+    harness.settle()
+    assert [type(it) for _, it in harness.told] == [messages.JobPhaseChanged, messages.JobDeleted]
+
+
+def test_a_pod_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+    """And its attempt counts: the next pod's is another one."""
+    harness = Unanswered()
+    harness.submit(make_job(tasks=[make_task(replicas=1)]))
+    harness.settle()
+    harness.enqueue(harness.group_key())
+    harness.see()
+    harness.step(ReconcileKey("job", J))
+    harness.is_cut = True
+    harness.step(ReconcileKey("job", J))
+    harness.reap(f"{J}-worker-0")
+    harness.is_cut = False
+    harness.settle()
+    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.attempt) for it in told] == [("Pending", 1), ("Gone", 1), ("Pending", 2)]
+    assert told[0].pod_uid == told[1].pod_uid != told[2].pod_uid

@@ -1,0 +1,41 @@
+"""A job that names no scheduler: it passed admission because another system acted."""
+
+import pytest
+
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import J, rivals_seen
+from stromboli.controller.core import reconcilers
+from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.shared.api import batch
+from stromboli.shared.messages import cluster
+from stromboli.testkit.builders import NOON, make_job, make_record, snapshot_of
+
+
+def test_a_job_that_names_nobody_is_left_to_another_system_and_then_told_that_nobody_runs_it() -> (
+    None
+):
+    """It stays as it is: how far the other got with it is not known."""
+    harness = CoreHarness()
+    rival = cluster.Competitor(lease="v/l", holder="h", since="s", scheduler_name="theirs")
+    harness.show(rivals_seen(harness, rival))
+    harness.see()
+    harness.submit(make_job(scheduler=""))
+    harness.settle()
+    assert harness.events == {}
+    harness.show(rivals_seen(harness))
+    harness.see()
+    harness.settle()
+    (said,) = harness.events.values()
+    assert (said.type, said.reason) == ("Warning", "NoScheduler")
+    assert "submit it again; without a name it gets 'volcano'" in said.message
+    harness.restart()
+    harness.settle()
+    assert (len(harness.events), harness.told, list(harness.requests())) == (1, [], [])
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+def test_a_job_of_nobody_that_has_ended_is_told_nothing(phase: str) -> None:
+    status = batch.JobStatus(state=batch.JobState(phase=phase))
+    cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
+    cache.apply(make_record(snapshot_of(make_job(scheduler="", status=status))))
+    assert reconcilers.plan(cache, controller_cache.ReconcileKey("job", J), NOON) == ()

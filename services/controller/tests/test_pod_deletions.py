@@ -1,0 +1,106 @@
+"""Pods that are gone before anybody saw that they are being deleted."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.controller.tests.support.scenarios import J, running
+from stromboli.controller.core.store.controller_cache import ReconcileKey
+from stromboli.shared import topics
+from stromboli.shared.api import batch as api
+from stromboli.shared.api import kinds
+from stromboli.shared.messages import batch
+from stromboli.testkit.builders import make_job, make_task
+
+RULES = [
+    api.LifecyclePolicy(event="Preempted", action="RestartTask"),
+    api.LifecyclePolicy(event="NodeLost", action="RestartTask"),
+    api.LifecyclePolicy(event="PodEvicted", action="AbortJob"),
+]
+
+
+@pytest.mark.parametrize(
+    ("disruption", "cause"),
+    [("PreemptionByScheduler", "Preempted"), ("DeletionByTaintManager", "NodeLost")],
+)
+def test_a_pod_that_vanishes_went_for_what_it_said_last(disruption: str, cause: str) -> None:
+    """As where the answer to our deletion is lost, and the pod is not there when we ask again."""
+    harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
+    (pod,) = harness.pods()
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": disruption}
+    harness.change_pod(pod.metadata.key, conditions=[condition])
+    harness.settle()
+    harness.reap(pod.metadata.key)
+    harness.settle()
+    assert gone(harness.told) == [cause]
+    assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
+
+
+def test_a_pod_that_vanishes_without_a_word_was_evicted_by_somebody() -> None:
+    harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
+    harness.reap(f"{J}-worker-0")
+    harness.settle()
+    assert gone(harness.told) == ["AbortJob"]
+    assert harness.phase() == "Aborted"
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartTask"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
+def test_a_pod_that_a_restart_ended_went_for_that_though_nobody_saw_it_going(
+    action: str, is_killed: bool
+) -> None:
+    """The job is no longer restarting once all have gone; what ended them is told before."""
+    policies = [api.LifecyclePolicy(event="PodFailed", action=action)]
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
+    harness.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
+    harness.see()
+    harness.step(ReconcileKey("job", J))
+    for name in harness.pod_names():
+        harness.reap(f"default/{name}")
+    if is_killed:
+        harness.restart()
+    harness.settle()
+    assert (harness.phase(), gone(harness.told)) == ("Pending", [action])
+
+
+def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -> None:
+    policies = [
+        api.LifecyclePolicy(event="PodFailed", action="RestartPod"),
+        api.LifecyclePolicy(event="PodEvicted", action="AbortJob"),
+    ]
+    harness = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
+    harness.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
+    harness.see()
+    harness.step(ReconcileKey("job", J))
+    for name in harness.pod_names():
+        harness.reap(f"default/{name}")
+    harness.settle()
+    assert (harness.phase(), gone(harness.told)) == ("Aborted", ["AbortJob"])
+
+
+def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> None:
+    """Somebody ended it before we did, which the monitor tells after our new pod is there."""
+    policies = [
+        api.LifecyclePolicy(event="PodFailed", action="RestartPod"),
+        api.LifecyclePolicy(event="PodEvicted", action="AbortJob"),
+    ]
+    harness = running(make_job(tasks=[make_task(replicas=1)], policies=policies))
+    (old,) = harness.pods()
+    harness.change_pod(old.metadata.key, "Failed", exit_code=1)
+    harness.see()
+    harness.step(ReconcileKey("job", J))
+    harness.delete(kinds.PODS, old.metadata.key)
+    harness.reap(old.metadata.key)
+    while not harness.pods():
+        harness.step(ReconcileKey("job", J))
+    harness.step(ReconcileKey("job", J))  # the new one is told
+    for _ in range(2):
+        harness.see_one(topics.PODS.name)
+        harness.step(ReconcileKey("job", J))
+    harness.settle()
+    assert (harness.phase(), gone(harness.told)) == ("Pending", [])
+
+
+def gone(told: Sequence[tuple[str, object]]) -> list[str]:
+    messages = [it for _, it in told if isinstance(it, batch.TaskChanged)]
+    return [it.reason for it in messages if it.after == "Gone"]

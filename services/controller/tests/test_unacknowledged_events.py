@@ -1,0 +1,58 @@
+"""A log that takes what the controller tells, and does not say so."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from services.controller.tests.support import service_harness as stages
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port
+from stromboli.shared.messages import batch
+from stromboli.testkit.builders import make_job, make_node
+
+J = "default/j1"
+
+
+class UnansweringWriter:
+    """Nobody answers to what is told of phases."""
+
+    def __init__(self, writer: port.Writer) -> None:
+        self._writer = writer
+        self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        appended = await self._writer.append(*drafts)
+        if any(isinstance(draft.message, batch.JobPhaseChanged) for draft in drafts):
+            raise errors.UnavailableError("append", "nobody answered")
+        return appended
+
+
+class UnansweringBus:
+    """See the module."""
+
+    def __init__(self, bus: port.Bus) -> None:
+        self._bus = bus
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def open_writer(self, name: topics.Service, instance: str) -> port.Writer:
+        writer = await self._bus.open_writer(name, instance)
+        return UnansweringWriter(writer) if name == "controller" else writer
+
+
+async def test_a_job_that_may_have_been_told_of_is_told_to_be_gone(tmp_path: Path) -> None:
+    async with asyncio.timeout(20), stages.set_up(tmp_path, disorder=None) as harness:
+        bus: Any = UnansweringBus(harness.bus)
+        harness.bus = bus
+        await harness.submit(make_node())
+        async with harness.controller():
+            await harness.submit(make_job())
+            pending = await harness.told(
+                topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.job == J
+            )
+            await harness.cluster.delete(kinds.JOBS, "default", "j1")
+            gone = await harness.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+    assert gone.uid == pending.uid

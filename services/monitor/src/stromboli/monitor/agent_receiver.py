@@ -1,0 +1,228 @@
+"""The door for agents: who reports for which node, over HTTP.
+
+::
+
+    PUT  /v1/nodes/{node}/topology                 the whole report
+    POST /v1/nodes/{node}/topology/alive?digest=…  a sign of life: 204, or 409 for *send it whole*
+
+An agent comes with its service account's token, made for us, and speaks for the node of the pod
+that the token is bound to, and no other. Kubernetes says which that is: its TokenReview names the
+node, and before 1.30 the pod, which we look up.
+"""
+
+import contextlib
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Litestar, Request, Response, post, put
+from litestar.params import FromPath, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from stromboli.monitor.core import reports
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.shared import envelope, errors
+from stromboli.shared.api import core, kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster.accounts import Accounts, UnknownToken
+from stromboli.shared.runtime import runtime
+
+LARGEST_BYTES = 4 * 1024 * 1024
+"""A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""
+TOKEN_KEPT_S = 300.0
+"""A token that was good is good for so long without asking the API server again."""
+TOKENS_KEPT = 20_000
+NODE_NAME = "authentication.kubernetes.io/node-name"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
+Put = Callable[[envelope.Draft | None], None]
+Digest = Annotated[str, QueryParameter(name="digest")]
+
+
+class ReportRejectedError(Exception):
+    """An agent may not do this. ``status``: HTTP's word for it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _ActiveTerm(msgspec.Struct, frozen=True):
+    """What the door goes by while it is open."""
+
+    put: Put
+    is_there: Callable[[str], bool]
+    reports: reports.NodeReports
+
+
+class AgentReceiver:
+    """See the module. Without ``accounts``, which is for one machine alone, the holder of ``token``
+    may speak for every node; an empty one lets everybody do so."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        accounts: Accounts | None,
+        cluster: cluster_port.Cluster,
+        clock: runtime.Clock,
+        monotonic: Callable[[], float],
+        *,
+        token: str = "",
+    ) -> None:
+        self._known: _ActiveTerm | None = None
+        self._settings = settings
+        self._accounts = accounts
+        self._token = token
+        self._cluster = cluster
+        self._clock = clock
+        self._monotonic = monotonic
+        self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        """Digest of a token -> until when it is good, and for which node."""
+
+    @contextlib.contextmanager
+    def open(
+        self, put: Put, is_there: Callable[[str], bool], known: reports.NodeReports
+    ) -> Iterator[None]:
+        """While inside, this monitor acts and its log is open: before and afterwards agents are
+        told to come again. ``put`` sends a draft off; ``is_there``: whether there may be such a
+        node; ``known``: what was reported so far."""
+        self._known = _ActiveTerm(put, is_there, known)
+        try:
+            yield
+        finally:
+            self._known = None
+
+    async def report(self, node: str, token: str, body: bytes) -> None:
+        """Take in a whole report. Raises RefusedError, OutsideError."""
+        known = await self._authenticate(node, token)
+        if len(body) > LARGEST_BYTES:
+            raise ReportRejectedError(
+                413, f"{len(body)} bytes, a report takes {LARGEST_BYTES} at most"
+            )
+        try:
+            topology = reports.read(body)
+        except msgspec.DecodeError as error:
+            raise ReportRejectedError(400, f"this is no report of a node: {error}") from None
+        digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+        known.put(known.reports.report(node, topology, digest, self._clock()))
+
+    async def heartbeat(self, node: str, token: str, digest: str) -> None:
+        """Take in a sign of life. Raises RefusedError (409: send it whole), OutsideError."""
+        known = await self._authenticate(node, token)
+        if not known.reports.heartbeat(node, digest, self._clock()):
+            raise ReportRejectedError(
+                409, f"another report of node {node} stands here: send it whole"
+            )
+
+    async def _authenticate(self, node: str, token: str) -> _ActiveTerm:
+        self._now()
+        if self._accounts is not None:
+            speaks_for = await self._node_of(token, self._accounts)
+            if speaks_for != node:
+                raise ReportRejectedError(
+                    403, f"this agent runs on node {speaks_for} and cannot speak for {node}"
+                )
+        elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
+            raise ReportRejectedError(401, "this is not the token of this monitor")
+        known = self._now()
+        if not known.is_there(node):
+            raise ReportRejectedError(404, f"the cluster has no node {node}")
+        return known
+
+    def _now(self) -> _ActiveTerm:
+        if self._known is None:
+            raise errors.UnavailableError("monitor", "this one does not act now: come again")
+        return self._known
+
+    async def _node_of(self, token: str, accounts: Accounts) -> str:
+        if not token:
+            raise ReportRejectedError(
+                401, "send the service account's token: Authorization: Bearer ..."
+            )
+        named = hashlib.blake2b(token.encode(), digest_size=16).digest()
+        kept = self._nodes.get(named)
+        if kept is not None and self._monotonic() < kept[0]:
+            return kept[1]
+        user = await accounts.who(token, (self._settings.agents_audience,))
+        if isinstance(user, UnknownToken):
+            raise ReportRejectedError(401, user.reason)
+        namespace, _, account = self._settings.agents_account.partition("/")
+        if user.name != f"system:serviceaccount:{namespace}:{account}":
+            raise ReportRejectedError(
+                403,
+                f"{user.name} is no agent: agents are {namespace}/{account} "
+                "(STROM_MONITOR_AGENTS_ACCOUNT)",
+            )
+        node = await self._bound_to(namespace, user.extra)
+        self._nodes[named] = (self._monotonic() + TOKEN_KEPT_S, node)
+        if len(self._nodes) > TOKENS_KEPT:
+            self._nodes.popitem(last=False)
+        return node
+
+    async def _bound_to(self, namespace: str, extra: Mapping[str, tuple[str, ...]]) -> str:
+        nodes, pods, uids = (extra.get(key, ()) for key in (NODE_NAME, POD_NAME, POD_UID))
+        if len(nodes) == 1:
+            return nodes[0]
+        if len(pods) != 1 or len(uids) != 1:
+            raise ReportRejectedError(403, "the token is bound to no pod: mount a projected one")
+        try:
+            pod: core.Pod = kinds.PODS.decode(
+                await self._cluster.get(kinds.PODS, namespace, pods[0])
+            )
+        except errors.NotFoundError:
+            raise ReportRejectedError(
+                403, f"the token's pod {namespace}/{pods[0]} is gone"
+            ) from None
+        if pod.metadata.uid != uids[0] or not pod.spec.node_name:
+            raise ReportRejectedError(403, f"the token's pod {namespace}/{pods[0]} is gone")
+        return pod.spec.node_name
+
+
+def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    @put(
+        "/v1/nodes/{node:str}/topology",
+        include_in_schema=False,
+        status_code=204,
+        request_max_body_size=LARGEST_BYTES,
+    )
+    async def report(node: FromPath[str], request: Request[Any, Any, Any]) -> None:
+        await agents.report(node, _token(request), await request.body())
+
+    @post("/v1/nodes/{node:str}/topology/alive", include_in_schema=False, status_code=204)
+    async def heartbeat(
+        node: FromPath[str], request: Request[Any, Any, Any], digest: Digest
+    ) -> None:
+        await agents.heartbeat(node, _token(request), digest)
+
+    return [report, heartbeat]
+
+
+def app(agents: AgentReceiver) -> Litestar:
+    """The door as an application of its own."""
+    return Litestar(
+        routes(agents),
+        openapi_config=None,
+        logging_config=None,
+        exception_handlers=HANDLERS,
+    )
+
+
+def _token(request: Request[Any, Any, Any]) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _refused(_: Request[Any, Any, Any], error: ReportRejectedError) -> Response[str]:
+    return Response(f"{error}\n", status_code=error.status, media_type="text/plain")
+
+
+def _away(_: Request[Any, Any, Any], error: errors.ExternalError) -> Response[str]:
+    return Response(f"{error}\n", status_code=503, media_type="text/plain")
+
+
+HANDLERS: dict[Any, Any] = {ReportRejectedError: _refused, errors.ExternalError: _away}

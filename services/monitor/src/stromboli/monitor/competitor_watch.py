@@ -1,0 +1,78 @@
+"""Looks for other systems of the same API groups, and says in ``cluster.sync`` who they are."""
+
+import asyncio
+
+import msgspec
+
+from stromboli.monitor.core import competitor_tracker
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port
+from stromboli.shared.messages import cluster as messages
+from stromboli.shared.runtime import runtime
+
+FACT = "rivals"
+
+
+class CompetitorWatch:
+    """See the module. The monitor itself only reads, so a rival is no problem of its own."""
+
+    def __init__(
+        self,
+        claimed: tuple[str, ...],
+        cluster: port.Cluster,
+        writer: bus_port.Writer,
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self._claims = competitor_tracker.parse_claims(claimed)
+        self._rivals = competitor_tracker.CompetitorTracker(self._claims)
+        self._cluster = cluster
+        self._writer = writer
+        self._health = health
+        self._clock = clock
+        self._said: messages.CompetitorsObserved | None = None
+
+    async def run(self, every_s: float) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at every lease once, and say who acts if that has changed. While the API server is
+        away the last look holds; the first one waits for it."""
+        for claim in self._claims:
+            await self._look_at(claim)
+        found = self._rivals.found(asyncio.get_running_loop().time(), self._clock())
+        if found == self._said:
+            return
+        draft = envelope.Draft(
+            topic=topics.SYNC, key=messages.COMPETITORS_KEY, message=found, time=self._clock()
+        )
+        await runtime.retry_until_available(lambda: self._writer.append(draft), "log", self._health)
+        self._said = found
+        lines = [f"{it.holder} holds Lease {it.lease}" for it in found.competitors]
+        self._health.warn(FACT, "; ".join([*lines, found.unknown]).strip("; ") or None)
+
+    async def _look_at(self, claim: competitor_tracker.LeaseClaim) -> None:
+        async def read() -> bytes | None:
+            try:
+                return await self._cluster.get(kinds.LEASES, claim.namespace, claim.name)
+            except errors.NotFoundError:
+                return None
+
+        try:
+            raw = await (
+                read()
+                if self._said
+                else runtime.retry_until_available(read, "cluster", self._health)
+            )
+            spec = None if raw is None else kinds.LEASES.decode(raw).spec
+        except errors.TransientError:
+            return
+        except (errors.PermanentError, msgspec.DecodeError) as error:
+            self._rivals.refuse(claim, str(error))
+        else:
+            self._rivals.see(claim, spec, asyncio.get_running_loop().time())

@@ -1,0 +1,146 @@
+"""Reading what stands on our own topics: first to know it, then to see who else writes there.
+
+A monitor that stands by reads what the active one says, for as long as that takes; once it has
+opened the log itself it reads on up to the ends of then, and from there on what it says itself.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+
+import structlog
+
+from stromboli.monitor.core.reflector_state import ReflectorState
+from stromboli.monitor.core.reports import NodeReports
+from stromboli.shared import envelope, errors, leader_election, topics
+from stromboli.shared.bus import materialization, port
+from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import runtime
+
+OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
+PAUSE_S = 0.1
+"""Between looks at what we say ourselves: seldom does anything hang on it."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnTopicsReader:
+    """Folds into pictures and reports up to the barrier; behind it, follows."""
+
+    def __init__(
+        self,
+        bus: port.Bus,
+        reflector_states: Iterable[ReflectorState],
+        reports: NodeReports,
+        health: runtime.Health,
+    ) -> None:
+        self._bus = bus
+        self._health = health
+        self._epoch = -1
+        self._by_plural = {picture.kind.plural: picture for picture in reflector_states}
+        self._by_topic: dict[str, ReflectorState | NodeReports] = {
+            picture.topic.name: picture for picture in self._by_plural.values()
+        }
+        self._by_topic[reports.topic.name] = reports
+        self._place = port.START
+        self._moved = asyncio.Condition()
+        self._batches: AsyncGenerator[port.Batch, None]
+
+    async def stand_by(self, caught_up: asyncio.Event) -> None:
+        """Take in what there is, say so, and go on with what the active monitor says, for ever.
+        Raises LogLostError."""
+        async with contextlib.aclosing(self._read()) as batches:
+            async for batch in batches:
+                self._fold(batch)
+                if batch.caught_up:
+                    caught_up.set()
+
+    @contextlib.asynccontextmanager
+    async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
+        """While inside, ``follow`` may go on behind what stood there when this began, which has
+        been taken in; topic name -> next offset. Raises ReplacedError, LogLostError."""
+        self._epoch = epoch
+        async with contextlib.aclosing(self._read()) as self._batches:
+            async for batch in self._batches:
+                for record in batch.records:
+                    self._check(record)
+                self._fold(batch)
+                if batch.caught_up:
+                    break
+            yield dict(self._place.positions)
+
+    async def follow(self) -> None:
+        """Go on for ever: mark what others hide. Raises ReplacedError, LogLostError."""
+        async for batch in self._batches:
+            for record, is_heard in self._news(batch):
+                self._look_at(record, is_heard=is_heard)
+            async with self._moved:
+                self._move(batch)
+                self._moved.notify_all()
+            await asyncio.sleep(PAUSE_S)
+
+    async def reached(self, topic: topics.Topic, position: int) -> None:
+        """Return when everything before ``position`` of a topic has been looked at."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
+
+    def _read(self) -> AsyncGenerator[port.Batch, None]:
+        return materialization.materialize(self._bus, OWN, self._health.set, "picture", self._place)
+
+    def _fold(self, batch: port.Batch) -> None:
+        for record, is_heard in self._news(batch):
+            if record.topic == topics.SYNC:
+                if is_heard:
+                    self._fold_sync(record)
+            elif is_heard:
+                self._by_topic[record.topic.name].apply(record)
+            else:
+                self._by_topic[record.topic.name].overwrite(record.key)
+        self._move(batch)
+
+    def _move(self, batch: port.Batch) -> None:
+        for name, position in batch.positions.items():
+            before = self._place.positions.get(name, 0)
+            if position < before:
+                raise errors.LogLostError(f"read {name}", f"stood at {before}, now {position}")
+        self._place = batch.position
+
+    def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
+        """Records as they stand in their topics, each with whether it is heard.
+
+        Without those that come a second time: they would look like somebody else's later ones.
+        """
+        either = [(record, True) for record in batch.records]
+        either += [(record, False) for record in batch.fenced]
+        if batch.fenced:
+            either.sort(key=lambda pair: pair[0].offset)
+        return [
+            (record, is_heard)
+            for record, is_heard in either
+            if record.offset >= self._place.positions.get(record.topic.name, 0)
+        ]
+
+    def _look_at(self, record: envelope.Record, *, is_heard: bool) -> None:
+        if is_heard:
+            self._check(record)  # a record that is dropped replaces no writer, whatever its epoch
+        if record.epoch != self._epoch and record.topic != topics.SYNC:
+            _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
+            self._by_topic[record.topic.name].overwrite(record.key)
+
+    def _check(self, record: envelope.Record) -> None:
+        if record.epoch is not None and record.epoch > self._epoch:
+            raise leader_election.ReplacedError(
+                f"{record.topic.name}@{record.offset} is by {record.id}"
+            )
+
+    def _fold_sync(self, record: envelope.Record) -> None:
+        picture = self._by_plural.get(record.key)
+        if picture is None:
+            return  # of a kind that this version does not know, or no kind at all
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            _log.warning("sync not readable", kind=record.key, reason=error.reason)
+            message = None
+        synced = message if isinstance(message, cluster.KindSynced) else None
+        picture.apply_sync(synced, -1 if record.epoch is None else record.epoch)

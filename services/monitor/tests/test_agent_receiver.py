@@ -1,0 +1,244 @@
+"""Agents and the monitor: over HTTP, with tokens, each for its own node."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from services.monitor.tests import readings, shell
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.monitor import agent_receiver, service
+from stromboli.monitor.agent import __main__ as agent
+from stromboli.monitor.agent import reporting
+from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import accounts
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import base, node_topology
+from stromboli.shared.runtime import http, runtime
+from stromboli.testkit import builders, objects, records
+from stromboli.testkit.doubles import fake_kubelet, recorded_machines
+
+SETTINGS = MonitorSettings(
+    heartbeat_s=0.02, agents_account="kube-system/agents", agents_silence_s=0.0
+)
+AGENT = "system:serviceaccount:kube-system:agents"
+
+
+def user(name: str, extra: Mapping[str, tuple[str, ...]]) -> accounts.User:
+    return accounts.User(name=name, extra=dict(extra))
+
+
+class Accounts:
+    """Tokens, whom they are of, and how often that was asked."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, accounts.User] = {}
+        self.asked = 0
+        self.audiences: Sequence[str] = ()
+
+    async def who(
+        self, token: str, audiences: Sequence[str]
+    ) -> accounts.User | accounts.UnknownToken:
+        self.asked += 1
+        self.audiences = audiences
+        unknown = accounts.UnknownToken("the API server does not know the token")
+        return self.users.get(token, unknown)
+
+    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+        raise AssertionError("rights play no part")
+
+    async def own_username(self) -> str:
+        raise AssertionError("our own name plays no part")
+
+
+class AgentServer:
+    """A running monitor with its door."""
+
+    def __init__(
+        self, url: str, bus: bus_port.Bus, cluster: cluster_port.Cluster, known: Accounts
+    ) -> None:
+        self.url, self.bus, self.cluster, self.accounts = url, bus, cluster, known
+
+    def monitor(self, node: str, token: str, folder: Path) -> reporting.MonitorClient:
+        """How an agent that says it is on this node sees it."""
+        file = folder / f"{token or 'none'}.token"
+        file.write_text(token)
+        return reporting.MonitorClient(self.url, node, str(file))
+
+    async def told(self, count: int = 1) -> list[node_topology.TopologyObserved]:
+        """What stands on the topic, once so much does."""
+        found = await shell.until(self.bus, topics.TOPOLOGY, shell.count(count))
+        decoded = [envelope.decode(record) for record in found]
+        return [each for each in decoded if isinstance(each, node_topology.TopologyObserved)]
+
+
+@pytest.fixture
+async def agent_server(tmp_path: Path) -> AsyncIterator[AgentServer]:
+    """A monitor that knows the nodes n1 and n2, and an agent's token for n1."""
+    known_accounts = Accounts()
+    known_accounts.users["good"] = user(AGENT, {agent_receiver.NODE_NAME: ("n1",)})
+    async with contextlib.AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(EmbeddedBus(tmp_path / "log.db"))
+        cluster = await stack.enter_async_context(EmbeddedCluster(tmp_path / "cluster.db"))
+        for name in ("n1", "n2"):
+            await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, name))
+        health = runtime.Health("monitor")
+        known = agent_receiver.AgentReceiver(
+            SETTINGS,
+            known_accounts,
+            cluster,
+            runtime.utc_now,
+            asyncio.get_running_loop().time,
+        )
+        port = await stack.enter_async_context(
+            http.serving(agent_receiver.app(known), http.listen("127.0.0.1", 0))
+        )
+        serving = service.serve(SETTINGS, bus, cluster, health, lambda: builders.NOON, known)
+        task = asyncio.create_task(serving)
+        async with asyncio.timeout(records.DEADLINE_S):
+            await health.ready()
+        yield AgentServer(f"http://127.0.0.1:{port}", bus, cluster, known_accounts)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def step(of: agent.Agent, now_s: float = 0.0) -> None:
+    await asyncio.to_thread(of.step, now_s)
+
+
+async def refusal(of: reporting.MonitorClient) -> str:
+    """What an agent is told whose report is not taken."""
+    with pytest.raises(errors.ExternalError) as raised:
+        await asyncio.to_thread(of.report, b"{}")
+    return str(raised.value)
+
+
+async def test_a_machine_is_told_on_the_topic_as_its_agent_reads_it(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
+    machine = readings.opened(sys, nvml)
+    await step(agent.Agent(machine, agent_server.monitor("n1", "good", tmp_path), AgentSettings()))
+    (told,) = await agent_server.told()
+    assert told.node == "n1"
+    assert told.topology == machine.read(0.0)
+    assert agent_server.accounts.audiences == ("stromboli-monitor",)
+
+
+async def test_what_the_kubelet_gives_out_is_told_at_once(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    """Its files change: the next look does not wait for its time."""
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
+    fake = fake_kubelet.FakeKubelet()
+    folder = tmp_path / "kubelet"
+    recorded_machines.put(folder / "cpu_manager_state", "{}")
+    with fake_kubelet.serve(fake, folder):
+        of = agent.Agent(
+            readings.opened(sys, nvml, folder),
+            agent_server.monitor("n1", "good", tmp_path),
+            AgentSettings(),
+        )
+        await step(of, 0.0)
+        fake.given = (fake_kubelet.ContainerAllocation(pod="p", cpus=(1,)),)
+        await step(of, 1.0)
+        recorded_machines.put(folder / "cpu_manager_state", '{"policyName": "static"}')
+        await step(of, 2.0)
+    told = await agent_server.told(2)
+    assert [[each.pod for each in one.topology.exclusive_allocations] for one in told] == [
+        [],
+        ["p"],
+    ]
+
+
+async def test_signs_of_life_are_small_and_a_monitor_that_forgot_gets_all_again(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
+    monitor = agent_server.monitor("n1", "good", tmp_path)
+    named = reporting.digest(base.encode(readings.opened(sys, nvml).read(0.0)))
+    assert not await asyncio.to_thread(monitor.send_heartbeat, named)
+    of = agent.Agent(readings.opened(sys, nvml), monitor, AgentSettings())
+    await step(of, 0.0)
+    assert await asyncio.to_thread(monitor.send_heartbeat, named)
+    await step(of, 100.0)
+    assert len(await agent_server.told()) == 1
+    assert agent_server.accounts.asked == 1, "a good token is remembered"
+
+
+async def test_an_agent_speaks_for_its_own_node_alone(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    said = await refusal(agent_server.monitor("n2", "good", tmp_path))
+    assert "403 this agent runs on node n1 and cannot speak for n2" in said
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        ("", "401 send the service account's token"),
+        ("stolen", "401 the API server does not know the token"),
+        ("other", "403 system:serviceaccount:default:default is no agent"),
+        ("loose", "403 the token is bound to no pod"),
+        ("gone", "403 the token's pod kube-system/agent-x is gone"),
+        ("reborn", "403 the token's pod kube-system/agent-1 is gone"),
+        ("far", "404 the cluster has no node n9"),
+    ],
+)
+async def test_who_is_no_agent_of_the_node_is_refused_with_the_reason(
+    agent_server: AgentServer, tmp_path: Path, token: str, reason: str
+) -> None:
+    pod = {agent_receiver.POD_NAME: ("agent-1",), agent_receiver.POD_UID: ("another",)}
+    gone = {agent_receiver.POD_NAME: ("agent-x",), agent_receiver.POD_UID: ("1",)}
+    await agent_server.cluster.create(kinds.PODS, "kube-system", agent_pod("agent-1"))
+    agent_server.accounts.users |= {
+        "other": user("system:serviceaccount:default:default", {agent_receiver.NODE_NAME: ("n1",)}),
+        "loose": user(AGENT, {}),
+        "gone": user(AGENT, gone),
+        "reborn": user(AGENT, pod),
+        "far": user(AGENT, {agent_receiver.NODE_NAME: ("n9",)}),
+    }
+    node = "n9" if token == "far" else "n1"
+    assert reason in await refusal(agent_server.monitor(node, token, tmp_path))
+
+
+async def test_where_tokens_name_the_pod_alone_it_says_the_node(
+    agent_server: AgentServer, tmp_path: Path
+) -> None:
+    """As before Kubernetes 1.30."""
+    created = await agent_server.cluster.create(kinds.PODS, "kube-system", agent_pod("agent-1"))
+    uid = kinds.metadata_of(created).uid
+    extra = {agent_receiver.POD_NAME: ("agent-1",), agent_receiver.POD_UID: (uid,)}
+    agent_server.accounts.users["pod"] = user(AGENT, extra)
+    await asyncio.to_thread(agent_server.monitor("n2", "pod", tmp_path).report, b"{}")
+    assert [each.node for each in await agent_server.told()] == ["n2"]
+
+
+def agent_pod(name: str) -> bytes:
+    return objects.pod(name, nodeName="n2")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"numaNodes": 1}', b'{"numaNodes": [{"cpus": "0"}]}']
+)
+async def test_what_is_no_report_is_refused(
+    agent_server: AgentServer, tmp_path: Path, body: bytes
+) -> None:
+    monitor = agent_server.monitor("n1", "good", tmp_path)
+    with pytest.raises(errors.ExternalError, match="400 this is no report of a node"):
+        await asyncio.to_thread(monitor.report, body)
+
+
+async def test_a_monitor_that_is_away_is_trouble_that_passes(tmp_path: Path) -> None:
+    sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
+    monitor = reporting.MonitorClient("http://127.0.0.1:1", "n1")
+    of = agent.Agent(readings.opened(sys, nvml), monitor, AgentSettings())
+    await step(of, 0.0)
+    await step(of, 100.0)

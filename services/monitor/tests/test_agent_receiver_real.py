@@ -1,0 +1,68 @@
+"""A real API server says for which node an agent's token speaks."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from stromboli.monitor import agent_receiver
+from stromboli.monitor.core import reports
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.shared import envelope
+from stromboli.shared.cluster.kubernetes import (
+    KubernetesAccounts,
+    KubernetesCluster,
+    KubernetesSettings,
+)
+from stromboli.shared.runtime import runtime
+from stromboli.testkit import objects, tenants
+from stromboli.testkit.parts import real
+from stromboli.testkit.parts.api import Api
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+SETTINGS = MonitorSettings(agents_account="default/agents")
+
+
+async def agent_token(api: Api, node: str) -> str:
+    """As the kubelet of this node mounts it into the agent's pod."""
+    await api.create("/api/v1/nodes", {"metadata": {"name": node}})
+    spec = {
+        "nodeName": node,
+        "serviceAccountName": "agents",
+        "containers": [{"name": "agent", "image": "agent"}],
+    }
+    pods = "/api/v1/namespaces/default/pods"
+    pod = await api.create(pods, {"metadata": {"name": node}, "spec": spec})
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": node, "uid": pod["metadata"]["uid"]}
+    asked = {
+        "audiences": [SETTINGS.agents_audience],
+        "expirationSeconds": tenants.TOKEN_S,
+        "boundObjectRef": bound,
+    }
+    path = "/api/v1/namespaces/default/serviceaccounts/agents/token"
+    node_reports = await api.create(path, {"spec": asked})
+    return str(node_reports["status"]["token"])
+
+
+async def test_a_token_speaks_for_the_node_of_its_pod_alone(real_parts: real.RealParts) -> None:
+    node = objects.unique("agent")
+    known = reports.NodeReports(timedelta(seconds=90))
+    said: list[envelope.Draft | None] = []
+    kubeconfig = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+    async with real_parts.client() as api, KubernetesCluster(kubeconfig) as cluster:
+        await tenants.create_account(api, "default", "agents")
+        token = await agent_token(api, node)
+        agent_server = agent_receiver.AgentReceiver(
+            SETTINGS, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
+        )
+        with agent_server.open(said.append, lambda _: True, known):
+            await agent_server.report(node, token, b"{}")
+            with pytest.raises(
+                agent_receiver.ReportRejectedError, match="cannot speak for another"
+            ):
+                await agent_server.report("another", token, b"{}")
+            loose = await tenants.token(api, "default", "agents", SETTINGS.agents_audience)
+            with pytest.raises(agent_receiver.ReportRejectedError, match="bound to no pod"):
+                await agent_server.report(node, loose, b"{}")
+    assert [draft.key for draft in said if draft is not None] == [node]

@@ -1,0 +1,80 @@
+"""Whose lease claims a scheduler's name, and when it counts no more."""
+
+from datetime import timedelta
+
+import pytest
+
+from stromboli.monitor.core import competitor_tracker
+from stromboli.shared.api import coordination
+from stromboli.testkit.builders import NOON
+
+CLAIM = competitor_tracker.LeaseClaim("volcano-system", "volcano", "volcano")
+
+
+def spec(renewed: str, holder: str = "vc-1") -> coordination.LeaseSpec:
+    return coordination.LeaseSpec(
+        holder_identity=holder,
+        lease_duration_seconds=15,
+        acquire_time="2026-01-01T11:00:00.000000Z",
+        renew_time=renewed,
+    )
+
+
+def ago(minutes: int) -> str:
+    return (NOON - timedelta(minutes=minutes)).isoformat()
+
+
+def names(found: competitor_tracker.CompetitorTracker, now_s: float) -> list[str]:
+    return [rival.holder for rival in found.found(now_s, NOON).competitors]
+
+
+def test_a_lease_that_is_renewed_counts_whatever_its_holders_clock_shows() -> None:
+    """Nine minutes behind, here; what counts is that it changes."""
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    for now_s, minutes in ((0.0, 9), (14.0, 8), (28.0, 7)):
+        found.see(CLAIM, spec(ago(minutes)), now_s)
+    assert names(found, 42.0) == ["vc-1"]
+    (rival,) = found.found(42.0, NOON).competitors
+    assert (rival.lease, rival.scheduler_name) == ("volcano-system/volcano", "volcano")
+
+
+def test_a_lease_that_stands_still_counts_no_more_after_its_length() -> None:
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    found.see(CLAIM, spec(ago(1)), 0.0)
+    found.see(CLAIM, spec(ago(1)), 15.1)
+    assert names(found, 15.1) == []
+
+
+def test_a_lease_left_behind_long_ago_never_counts() -> None:
+    """Whoever removes a system leaves its leases, and no start shall wait for them."""
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    found.see(CLAIM, spec(ago(11)), 0.0)
+    assert names(found, 0.0) == []
+
+
+def test_a_lease_that_says_no_time_counts_while_it_may_be_held() -> None:
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    found.see(CLAIM, spec("soon"), 0.0)
+    assert names(found, 15.0) == ["vc-1"]
+
+
+def test_no_lease_and_one_without_a_holder_claim_nothing() -> None:
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    found.see(CLAIM, None, 0.0)
+    assert names(found, 0.0) == []
+    found.see(CLAIM, spec(ago(0), holder=""), 1.0)
+    assert names(found, 1.0) == []
+
+
+def test_what_may_not_be_looked_at_is_unknown_until_it_may() -> None:
+    found = competitor_tracker.CompetitorTracker((CLAIM,))
+    found.refuse(CLAIM, "get leases: forbidden")
+    assert found.found(0.0, NOON).unknown == "get leases: forbidden"
+    found.see(CLAIM, None, 1.0)
+    assert found.found(1.0, NOON).unknown == ""
+
+
+@pytest.mark.parametrize("text", ["volcano", "volcano-system/volcano", "/a=b", "a/=b"])
+def test_a_claim_that_is_none_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(ValueError, match="namespace/name=scheduler name"):
+        competitor_tracker.parse_claims((text,))

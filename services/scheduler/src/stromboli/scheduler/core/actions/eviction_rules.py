@@ -1,0 +1,123 @@
+"""Who may evict, whom, and in which order: what the evicting actions share before the search."""
+
+from collections.abc import Iterable
+from functools import cmp_to_key
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+
+NEVER = "Never"
+"""The preemption policy of pods that wait rather than evict."""
+_PREEMPTED = ("DisruptionTarget", "True", "PreemptionByScheduler")
+
+
+class VictimIndex:
+    """Tasks that may be evicted, by queue and node, as they were when an action began.
+
+    Those of equal standing are listed youngest first. O(tasks) to make.
+    """
+
+    def __init__(self, ssn: session.Session, statuses: Iterable[entities.Status]) -> None:
+        self._session = ssn
+        self._statuses = frozenset(statuses)
+        self._listed: dict[str, dict[int, list[entities.Task]]] = {}
+        self._held: dict[str, resource_vectors.Table] = {}
+        for row, tasks in enumerate(ssn.nodes.tasks):
+            for task in sorted(tasks.values(), key=_eviction_preference, reverse=True):
+                job = ssn.job_of(task)
+                if job is None or job.frozen:
+                    continue
+                if task.preemptable and task.status in self._statuses:
+                    self._list(task, job.queue, row)
+
+    @property
+    def queues(self) -> list[str]:
+        """Queues with any, by name."""
+        return sorted(self._listed)
+
+    def on(self, row: int, queues: Iterable[str]) -> list[entities.Task]:
+        """Those of the queues on a node that have not been evicted since."""
+        return [
+            task
+            for queue in queues
+            for task in self._listed.get(queue, {}).get(row, ())
+            if task.status in self._statuses
+        ]
+
+    def helpful_nodes(self, task: entities.Task, queues: Iterable[str]) -> extension_points.Mask:
+        """Nodes that could hold the task if all went; on the others there is nothing to try."""
+        future = self._session.nodes.future_idle
+        for queue in queues:
+            if queue in self._held:
+                future = future + self._held[queue]
+        return resource_vectors.fits(task.request, future) & self._session.nodes.labelled.usable
+
+    def held_by(self, queues: Iterable[str]) -> extension_points.Mask:
+        """Nodes that had tasks of the queues when the action began."""
+        mask = np.zeros(len(self._session.nodes), np.bool_)
+        for queue in queues:
+            mask[list(self._listed.get(queue, ()))] = True
+        return mask
+
+    def _list(self, task: entities.Task, queue: str, row: int) -> None:
+        self._listed.setdefault(queue, {}).setdefault(row, []).append(task)
+        if queue not in self._held:
+            self._held[queue] = np.zeros_like(self._session.nodes.idle)
+        self._held[queue][:, row] += task.request
+
+
+def may_evict(ssn: session.Session, task: entities.Task) -> bool:
+    """Whether the pod may evict others now: its policy allows it, and it does not wait already
+    for what was evicted for it at the node it is nominated to."""
+    if task.pod.spec.preemption_policy == NEVER:
+        return False
+    nominated = ssn.nodes.rows.get(task.pod.status.nominated_node_name)
+    if nominated is None:
+        return True
+    filter_result = ssn.finder.filter_result(task)
+    if filter_result.passed[nominated] and ssn.finder.fits_future(task)[nominated]:
+        return False
+    return not filter_result.resolvable[nominated] or not any(
+        other.priority < task.priority and _is_preempted(other)
+        for other in ssn.nodes.tasks[nominated].values()
+    )
+
+
+def pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:
+    """The job's tasks that wait for a place and may be given one, in order."""
+    return ssn.ordered_tasks(task for task in job.pending if not task.is_gated)
+
+
+def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
+    """Queue -> jobs that may evict others, in order."""
+    found: dict[str, list[entities.Job]] = {}
+    for job in ssn.waiting_jobs():
+        is_tried = job.is_decidable and not job.is_pending and ssn.job_valid(job) is None
+        is_tried = is_tried and not ssn.topology.problem(job)
+        # Whoever may not pass the job in front may not evict others for it either.
+        is_tried = is_tried and ssn.job_starving(job) and not ssn.held_back(job)
+        if is_tried and ssn.is_full:
+            ssn.untried.add(job.key)
+        elif is_tried:
+            found.setdefault(job.queue, []).append(job)
+    return {queue: ssn.ordered_jobs(jobs) for queue, jobs in found.items()}
+
+
+def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.Queue]:
+    """Queues as they are to be served."""
+    return sorted((ssn.queues[name] for name in names), key=cmp_to_key(ssn.compare_queues))
+
+
+def _eviction_preference(task: entities.Task) -> tuple[int, float, str]:
+    """More for what should rather go: low priority, then youth."""
+    return (-task.priority, task.created.timestamp(), task.key)
+
+
+def _is_preempted(task: entities.Task) -> bool:
+    return task.pod.metadata.deletion_timestamp is not None and any(
+        (condition.type, condition.status, condition.reason) == _PREEMPTED
+        for condition in task.pod.status.conditions
+    )

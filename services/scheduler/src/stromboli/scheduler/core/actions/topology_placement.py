@@ -1,0 +1,174 @@
+"""Looking for a part of the network that takes a gang, or a group of it (spec/topology 4).
+
+Tiers are tried from the lowest up, and in a tier the domains that could hold what the gang lacks,
+the one that plugins like best first. What a domain could hold at most is counted for all domains at
+once, by kind of task, so that domains without the room cost nothing; where all tasks are equal the
+first domain that is tried is the one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stromboli.scheduler.core.actions import subgroups
+from stromboli.scheduler.core.framework import session, statement
+from stromboli.scheduler.core.model import entities, node_views, subjobs, topology_domains
+
+PlaceTasks = Callable[[entities.SubJob | None, list[entities.Task], statement.Statement], None]
+"""Places tasks of the job, or of a group of it, until it is ready; the next one is the last of the
+list, and what was tried is taken from it."""
+Attempt = Callable[[int, list[entities.Task], statement.Statement], None]
+"""The same inside a domain."""
+
+
+class PlacementUnit(NamedTuple):
+    """A job, or a group of it."""
+
+    job: entities.Job
+    subjob: entities.SubJob | None = None
+
+    def is_ready(self, ssn: session.Session) -> bool:
+        """It may be bound."""
+        if self.subjob is None:
+            return ssn.job_ready(self.job)
+        return ssn.subjob_ready(self.job, self.subjob)
+
+    def is_pipelined(self, ssn: session.Session) -> bool:
+        """Its promises are worth keeping."""
+        if self.subjob is None:
+            return ssn.job_pipelined(self.job)
+        return ssn.subjob_pipelined(self.job, self.subjob)
+
+    @property
+    def missing_count(self) -> int:
+        """How many tasks must at least be placed before it can be ready or wait."""
+        if self.subjob is None:
+            job = self.job
+            return max(1, job.min_available - job.ready - job.waiting - job.pending_best_effort)
+        return max(
+            1, self.subjob.min_available - subjobs.count(self.subjob, subjobs.NOMINATED_STATUSES)
+        )
+
+
+def place(
+    ssn: session.Session,
+    job: entities.Job,
+    tasks: list[entities.Task],
+    trial: statement.Statement,
+    place_tasks: PlaceTasks,
+) -> None:
+    """Place the job's tasks where its wishes allow, until it is ready. ``tasks``: those to be
+    tried, the next one last; what was tried is taken from them."""
+
+    def attempt(domain: int, left: list[entities.Task], part: statement.Statement) -> None:
+        if not job.sub_group_minimums:
+            place_tasks(None, left, part)
+            return
+
+        def place_group(
+            subjob: entities.SubJob, members: list[entities.Task], piece: statement.Statement
+        ) -> None:
+            _search_domains(
+                ssn,
+                PlacementUnit(job, subjob),
+                members,
+                piece,
+                domain,
+                lambda _, some, bit: place_tasks(subjob, some, bit),
+            )
+
+        subgroups.place(ssn, job, left, part, place_group)
+
+    job.topology_error = ""
+    _search_domains(ssn, PlacementUnit(job), tasks, trial, topology_domains.ROOT_INDEX, attempt)
+    if trial.operations:
+        job.topology_error = ""
+
+
+def _search_domains(
+    ssn: session.Session,
+    unit: PlacementUnit,
+    tasks: list[entities.Task],
+    trial: statement.Statement,
+    inside: int,
+    attempt: Attempt,
+) -> None:
+    job = unit.job
+    for group in ssn.topology.ways(job, unit.subjob, inside):
+        promised: tuple[list[statement.Operation], list[entities.Task]] | None = None
+        for domain in _candidate_domains(ssn, unit, tasks, group):
+            left, part = list(tasks), ssn.statement()
+            job.fit_errors.clear()
+            with ssn.topology.confined(domain):
+                attempt(domain, left, part)
+            if part.operations and unit.is_ready(ssn):
+                trial.merge(part)
+                tasks[:] = left
+                return
+            if promised is None and part.operations and unit.is_pipelined(ssn):
+                promised = (part.save(), left)
+            part.discard()
+        if promised is not None:
+            trial.recover(promised[0])
+            tasks[:] = promised[1]
+            return
+    tasks.clear()
+
+
+def _candidate_domains(
+    ssn: session.Session, unit: PlacementUnit, tasks: Sequence[entities.Task], group: Sequence[int]
+) -> list[int]:
+    """The domains that could hold what is lacking, the best first."""
+    asked = np.array(group, np.intp)
+    most = domain_capacity(ssn, tasks)[asked]
+    found = asked[most >= unit.missing_count]
+    if not len(found):
+        _report_shortage(ssn, unit, asked, most)
+    if len(found) < 2:
+        return [int(each) for each in found]
+    numbers: list[int] = found.tolist()
+    scores = dict(zip(numbers, ssn.domain_scores(tasks, found).tolist(), strict=True))
+    there = {each: ssn.topology.there(unit.job, each) for each in numbers}
+    return sorted(numbers, key=lambda each: (-scores[each], -there[each], each))
+
+
+def domain_capacity(ssn: session.Session, tasks: Sequence[entities.Task]) -> node_views.Counts:
+    """How many of the tasks each domain could hold at most, kinds that get into each other's way
+    counted as if they did not."""
+    tree = ssn.topology.tree
+    first: dict[Hashable, entities.Task] = {}
+    counts: Counter[Hashable] = Counter()
+    for task in tasks:
+        kind = ssn.finder.kind(task)
+        first.setdefault(kind, task)
+        counts[kind] += 1
+    total = np.zeros(len(tree), np.int64)
+    for kind, task in first.items():
+        on_nodes = ssn.finder.room(task, counts[kind])
+        if on_nodes is None:
+            total += counts[kind]
+        else:
+            total += np.minimum(tree.sums(on_nodes[np.newaxis, :])[0], counts[kind])
+    return total
+
+
+def _report_shortage(
+    ssn: session.Session,
+    unit: PlacementUnit,
+    asked: topology_domains.Indices,
+    room: node_views.Counts,
+) -> None:
+    tree = ssn.topology.tree
+    best = int(np.argmax(room))
+    domain = int(asked[best])
+    what = "the gang" if unit.subjob is None else f"its group {unit.subjob.key}"
+    where = f"{tree.names[domain]} of tier {tree.tiers[domain]}"
+    if domain == topology_domains.ROOT_INDEX:
+        where = "the whole cluster"
+    unit.job.topology_error = (
+        f"no part of the network that is near enough has room for {what}: "
+        f"{unit.missing_count} of its "
+        f"tasks must lie in one, and {where}, the roomiest, could hold {room[best]}"
+    )

@@ -1,0 +1,168 @@
+"""What a gang may take from others in one piece: bundles of victims (spec/scheduling 8.6).
+
+A *safe* bundle leaves its job's minimums standing (or the job is below them already); a *whole*
+bundle ends its job, so all of it goes or none. Safe ones are taken first.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cmp_to_key
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors, subjobs
+from stromboli.scheduler.core.placement import extension_points
+
+PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
+"""Actions, as plugins are told."""
+
+
+class VictimBundle(msgspec.Struct, frozen=True, eq=False):
+    """Victims of one job that go together."""
+
+    job: entities.Job
+    victims: Sequence[entities.Task]
+    is_safe: bool
+
+    @property
+    def request(self) -> resource_vectors.Sum:
+        """What they hold."""
+        return queue_usage.sum_of_requests(self.victims, len(self.victims[0].request))
+
+
+def make_bundles(
+    ssn: session.Session,
+    action: str,
+    preemptor: entities.Job,
+    candidates: Iterable[entities.Task],
+    need: resource_vectors.Sum,
+    helps: extension_points.Mask,
+    *,
+    whole_allowed: bool,
+) -> list[VictimBundle]:
+    """The bundles that plugins leave, in the order in which they are to be taken.
+
+    ``helps``: nodes that could take some of the newcomer's tasks; what a job can spare is spared
+    there first.
+    """
+    rows = ssn.nodes.rows
+    by_job: dict[str, list[entities.Task]] = {}
+    for task in candidates:
+        by_job.setdefault(task.job, []).append(task)
+    found = [
+        left
+        for key in sorted(by_job)
+        for bundle in _split_job(
+            ssn.jobs[key], by_job[key], lambda task: bool(helps[rows[task.node]])
+        )
+        if bundle.is_safe or (whole_allowed and not _starts_in_session(ssn, bundle.job))
+        for left in _filtered_by_plugins(ssn, action, preemptor, bundle)
+    ]
+    # Stable sorts, the least important first.
+    found.sort(key=lambda bundle: (bundle.job.uid, bundle.victims[0].uid))
+    found.sort(key=lambda bundle: -_benefit_cost_ratio(bundle, need))
+    found.sort(key=cmp_to_key(_job_order(ssn, action, preemptor)))
+    found.sort(key=lambda bundle: not bundle.is_safe)
+    return found
+
+
+def _starts_in_session(ssn: session.Session, job: entities.Job) -> bool:
+    """This session binds pods of the job. They cannot be evicted yet: alone they would hold places
+    in vain."""
+    binding = job.with_status(entities.Status.BINDING)
+    return any(task.key in ssn.decisions.binds for task in binding)
+
+
+def _split_job(
+    job: entities.Job, tasks: Iterable[entities.Task], helps: Callable[[entities.Task], bool]
+) -> list[VictimBundle]:
+    ordered = sorted(tasks, key=lambda task: (not helps(task), task.priority, task.uid))
+    if job.ready < job.min_available:
+        return [VictimBundle(job, ordered, is_safe=True)]
+    surplus = job.ready - job.min_available
+    ready = Counter(task.role for task in job.with_status(*entities.READY))
+    of_role = {role: ready[role] - least for role, least in job.role_minimums}
+    groups = _Groups(job)
+    safe: list[entities.Task] = []
+    finish_session: list[entities.Task] = []
+    for task in ordered:
+        if len(safe) < surplus and of_role.get(task.role, 1) > 0 and groups.can_spare(task):
+            groups.take(task)
+            safe.append(task)
+            if task.role in of_role:
+                of_role[task.role] -= 1
+        else:
+            finish_session.append(task)
+    parts = [
+        VictimBundle(job, safe, is_safe=True),
+        VictimBundle(job, finish_session, is_safe=False),
+    ]
+    return [part for part in parts if part.victims]
+
+
+class _Groups:
+    """What the groups of a job can spare: what is beyond a group's minimum, and whole groups beyond
+    those that their policy wants."""
+
+    def __init__(self, job: entities.Job) -> None:
+        self._job = job
+        self._left = {
+            key: subjobs.count(subjob, subjobs.ALLOCATED_STATUSES)
+            for key, subjob in job.subjobs.items()
+        }
+
+    def can_spare(self, task: entities.Task) -> bool:
+        """Enough groups are whole without the task, too."""
+        least = self._job.sub_group_minimums
+        subjob = self._job.subjobs[task.subjob]
+        if not least.get(subjob.policy) or self._left[task.subjob] != subjob.min_available:
+            return True
+        whole = sum(
+            self._left[key] >= each.min_available
+            for key, each in self._job.subjobs.items()
+            if each.policy == subjob.policy
+        )
+        return whole > least[subjob.policy]
+
+    def take(self, task: entities.Task) -> None:
+        """The task goes."""
+        self._left[task.subjob] -= 1
+
+
+def _filtered_by_plugins(
+    ssn: session.Session, action: str, preemptor: entities.Job, bundle: VictimBundle
+) -> list[VictimBundle]:
+    """A safe bundle may shrink, a whole one may not."""
+    agreed = ssn.unified_evictable(action, preemptor, bundle.victims)
+    if bundle.is_safe:
+        return [VictimBundle(bundle.job, agreed, is_safe=True)] if agreed else []
+    return [bundle] if len(agreed) == len(bundle.victims) else []
+
+
+def _job_order(
+    ssn: session.Session, action: str, preemptor: entities.Job
+) -> Callable[[VictimBundle, VictimBundle], int]:
+    """Whose tasks go first: those of the job that is served last, or of the queue that is."""
+
+    def compare(left: VictimBundle, right: VictimBundle) -> int:
+        if left.job is right.job:
+            return 0
+        if action == PREEMPT:
+            return -ssn.compare_jobs(left.job, right.job)
+        queues = [ssn.queue_of(job) for job in (left.job, right.job, preemptor)]
+        return 0 if queues[0] is queues[1] else ssn.compare_victim_queues(*queues)
+
+    return compare
+
+
+def _benefit_cost_ratio(bundle: VictimBundle, need: resource_vectors.Sum) -> float:
+    """What the bundle brings towards the need for what its job loses; nothing lost: infinite."""
+    if bundle.is_safe:
+        return math.inf
+    asked = need > 0
+    brings = np.minimum(bundle.request, need)[asked] / need[asked]
+    loses = bundle.job.allocated[asked] / need[asked]
+    return float(brings.sum() / loses.sum()) if loses.sum() else 0.0

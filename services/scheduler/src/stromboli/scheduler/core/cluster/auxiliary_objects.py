@@ -1,0 +1,161 @@
+"""What sessions look at besides nodes, pods, jobs and queues: quotas, volumes, the network."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.model import (
+    node_attributes,
+    node_constraints,
+    nodes,
+    requirements,
+    topology_domains,
+)
+from stromboli.scheduler.core.numa import nodes as numa_nodes
+from stromboli.shared.api import core, meta, numa, resource, shard, storage, topology
+from stromboli.shared.messages import node_topology
+
+T = TypeVar("T")
+FIELDS: Mapping[type[meta.Object], str] = {
+    core.ResourceQuota: "resource_quotas",
+    core.PodDisruptionBudget: "disruption_budgets",
+    storage.PersistentVolume: "volumes",
+    storage.PersistentVolumeClaim: "claims",
+    storage.StorageClass: "storage_classes",
+    storage.CSINode: "csi_nodes",
+    storage.CSIDriver: "csi_drivers",
+    storage.CSIStorageCapacity: "storage_capacities",
+    resource.ResourceClaim: "resource_claims",
+    resource.DeviceClass: "device_classes",
+    resource.ResourceSlice: "resource_slices",
+    shard.NodeShard: "node_shards",
+    topology.HyperNode: "hyper_nodes",
+    numa.Numatopology: "numa_topologies",
+}
+"""Struct -> field of ``cluster.Cluster``."""
+
+
+class AuxiliaryObjects:
+    """Objects by kind and key, as they are now. ``unread``: field -> key -> why it cannot be read.
+
+    Plugins with many objects to look at look them up here; others take them from the session's
+    ``cluster``, whose tuples are made anew only for kinds that changed.
+    """
+
+    def __init__(self) -> None:
+        self.claims: dict[str, storage.PersistentVolumeClaim] = {}
+        self.volumes: dict[str, storage.PersistentVolume] = {}
+        self.storage_classes: dict[str, storage.StorageClass] = {}
+        self.csi_nodes: dict[str, storage.CSINode] = {}
+        self.csi_drivers: dict[str, storage.CSIDriver] = {}
+        self.storage_capacities: dict[str, storage.CSIStorageCapacity] = {}
+        self.resource_quotas: dict[str, core.ResourceQuota] = {}
+        self.disruption_budgets: dict[str, core.PodDisruptionBudget] = {}
+        self.resource_claims: dict[str, resource.ResourceClaim] = {}
+        self.device_classes: dict[str, resource.DeviceClass] = {}
+        self.resource_slices: dict[str, resource.ResourceSlice] = {}
+        self.node_shards: dict[str, shard.NodeShard] = {}
+        self.hyper_nodes: dict[str, topology.HyperNode] = {}
+        self.numa_topologies: dict[str, numa.Numatopology] = {}
+        self.hardware: dict[str, node_topology.TopologyObserved] = {}
+        """Node -> what its agent tells of it."""
+        self.machines = numa_nodes.HardwareCache()
+        self.namespace_labels: dict[str, Mapping[str, str]] = {}
+        self.unreadable: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
+        self._tuples: dict[str, tuple[meta.Object, ...]] = {}
+        self._remembered: dict[str, tuple[tuple[object, ...], Any]] = {}
+        self._reach: dict[
+            str, tuple[storage.PersistentVolume | None, int, list[str], node_attributes.Mask]
+        ] = {}
+        self._network: (
+            tuple[tuple[topology.HyperNode, ...], int, topology_domains.TopologyTree] | None
+        ) = None
+
+    def put(self, found: meta.Object) -> None:
+        """An object as it is now; of a kind in ``FIELDS``."""
+        field = FIELDS[type(found)]
+        getattr(self, field)[found.metadata.key] = found
+        self.unreadable[field].pop(found.metadata.key, None)
+        self._tuples.pop(field, None)
+
+    def put_unreadable(self, kind: type[meta.Object], key: str, reason: str) -> None:
+        """It is there and cannot be read."""
+        self.remove(kind, key)
+        self.unreadable[FIELDS[kind]][key] = reason
+
+    def remove(self, kind: type[meta.Object], key: str) -> None:
+        """It is gone."""
+        field = FIELDS[kind]
+        getattr(self, field).pop(key, None)
+        self.unreadable[field].pop(key, None)
+        self._tuples.pop(field, None)
+
+    def listed(self, field: str) -> tuple[Any, ...]:
+        """The objects of a field in the order of keys; the same tuple until one of them changes."""
+        if field not in self._tuples:
+            objects = getattr(self, field)
+            self._tuples[field] = tuple(objects[key] for key in sorted(objects))
+        return self._tuples[field]
+
+    def reach(self, volume: str, table: nodes.Nodes) -> node_attributes.Mask:
+        """Nodes that reach a volume, none where there is no such volume. Made anew when the volume
+        or labels of nodes changed; not to be changed by the caller."""
+        found, version = self.volumes.get(volume), table.labelled.placement_version
+        kept = self._reach.get(volume)
+        # Rows move without a change of version: their names are another list then.
+        is_same = kept is not None and kept[0] is found and kept[2] is table.names
+        if kept is None or not is_same or kept[1] != version:
+            if len(self._reach) > 2 * len(self.volumes) + 16:
+                self._reach.clear()
+            kept = self._reach[volume] = (found, version, table.names, _reached(found, table))
+        return kept[3]
+
+    def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
+        """What a plugin made of these parts in an earlier session; made anew when one of them is
+        another object (numbers: another number)."""
+        known = self._remembered.get(name)
+        if known is None or not all(
+            left is right or (isinstance(left, int) and left == right)
+            for left, right in zip(known[0], parts, strict=True)
+        ):
+            known = self._remembered[name] = (tuple(parts), make())
+        found: T = known[1]
+        return found
+
+    def network(self, table: nodes.Nodes) -> topology_domains.TopologyTree:
+        """The nodes' places on the network. Made anew when HyperNodes, nodes or labels changed."""
+        found, version = self.listed("hyper_nodes"), table.labelled.placement_version
+        if self._network is None or self._network[0] is not found or self._network[1] != version:
+            labels = [each.metadata.labels or {} for each in table.objects]
+            self._network = (found, version, topology_domains.build_tree(found, table.rows, labels))
+        return self._network[2]
+
+    def network_problems(self, table: nodes.Nodes) -> list[str]:
+        """What of the HyperNodes makes no sense or cannot be read."""
+        unreadable = sorted(self.unreadable["hyper_nodes"].items())
+        found = [f"HyperNode {name} cannot be read: {why}" for name, why in unreadable]
+        return found + list(self.network(table).complaints) if self.hyper_nodes else found
+
+    def merged_with(self, given: cluster_objects.Cluster) -> cluster_objects.Cluster:
+        """What a session is given, with the objects here instead of its own."""
+        fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
+        return cluster_objects.Cluster(
+            now=given.now,
+            usage=given.usage,
+            memory=given.memory,
+            namespace_labels=self.namespace_labels,
+            **fields,
+        )
+
+
+def _reached(volume: storage.PersistentVolume | None, table: nodes.Nodes) -> node_attributes.Mask:
+    if volume is None:
+        return np.zeros(len(table), np.bool_)
+    placed = volume.spec.node_affinity
+    if placed is None or placed.required is None:
+        return np.ones(len(table), np.bool_)
+    return node_constraints.matches(
+        table.labelled, requirements.Constraints((), placed.required, ())
+    )

@@ -1,0 +1,239 @@
+"""GPU GPUs that several pods share, and which of them a pod is given (spec/topology 3).
+
+A GPU has memory, 100 parts of compute and a number of users. A pod wants, container by container,
+a number of GPUs with some of both on each. Everything here is a function of one node's GPUs.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from stromboli.scheduler.core.plugins.deviceshare import mig
+
+ALL_CORES = 100
+"""A GPU's compute, in percent."""
+UNLIMITED = 2**31
+"""Users of a GPU that has no limit."""
+MIG = "mig"
+
+
+class ContainerRequest(NamedTuple):
+    """What a container wants: ``number`` GPUs, on each ``percent`` of the memory or, where that is
+    0, ``memory_mib``, and ``cores`` percent of the compute; 100 of them mean the GPU alone."""
+
+    number: int
+    memory_mib: int = 0
+    percent: int = 0
+    cores: int = 0
+
+    def memory_on(self, gpu: "Gpu") -> int:
+        """MiB of this GPU."""
+        return gpu.memory_mib * self.percent // 100 if self.percent else self.memory_mib
+
+
+class GpuRequest(NamedTuple):
+    """What a pod wants; equal wishes get equal answers. A container without GPUs wants 0.
+
+    ``mode``: empty for any. ``types`` and ``not_types``: upper-case parts of a GPU's type; ``ids``
+    and ``not_ids``: GPUs; the first of both empty: any. ``apart``: the job whose pods share no
+    GPU, empty if they may. ``rules``: of those rules no two pods share a GPU.
+    """
+
+    containers: tuple[ContainerRequest, ...]
+    mode: str = ""
+    types: tuple[str, ...] = ()
+    not_types: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    not_ids: tuple[str, ...] = ()
+    exclusive_job: str = ""
+    rules: frozenset[int] = frozenset()
+
+    def allows(self, gpu: "Gpu") -> bool:
+        """Whether the GPU is one that the pod may have at all."""
+        kind = gpu.kind.upper()
+        return (
+            gpu.is_healthy
+            and self.mode in ("", gpu.mode)
+            and (not self.ids or gpu.uuid in self.ids)
+            and gpu.uuid not in self.not_ids
+            and (not self.types or any(part in kind for part in self.types))
+            and not any(part in kind for part in self.not_types)
+        )
+
+
+class GpuAllocation(msgspec.Struct, frozen=True):
+    """What a container has of a GPU. ``instance``: of a divided GPU, ``group-position``."""
+
+    uuid: str
+    memory_mib: int
+    cores: int
+    instance: str = ""
+
+
+class Owner(NamedTuple):
+    """A pod that has shares. ``job``: empty for none."""
+
+    uid: str
+    job: str
+    rules: frozenset[int] = frozenset()
+
+
+PodAllocation = tuple[tuple[GpuAllocation, ...], ...]
+"""Shares by container."""
+
+
+class Gpu(msgspec.Struct, eq=False):
+    """A GPU and who has what of it. ``place``: its number on the node."""
+
+    uuid: str
+    place: int
+    max_users: int
+    memory_mib: int
+    kind: str = ""
+    mode: str = ""
+    is_healthy: bool = True
+    layouts: tuple[mig.Geometry, ...] = ()
+    """How it can be divided, if its mode is ``mig``."""
+    users: tuple[tuple[Owner, GpuAllocation], ...] = ()
+    used_mib: int = 0
+    used_cores: int = 0
+
+    @property
+    def state(self) -> tuple[Hashable, ...]:
+        """GPUs of the same state give the same, to those who do not care which GPU or beside
+        whom."""
+        kind = (self.kind, self.mode, self.is_healthy, self.max_users, self.memory_mib)
+        instances = tuple(sorted(share.instance for _, share in self.users))
+        return (*kind, self.used_mib, self.used_cores, len(self.users), instances)
+
+    def put(self, owner: Owner, share: GpuAllocation) -> None:
+        """The owner has this share as well."""
+        self.users += ((owner, share),)
+        self._recount()
+
+    def drop(self, uid: str) -> None:
+        """The pod has nothing of it any more."""
+        self.users = tuple(user for user in self.users if user[0].uid != uid)
+        self._recount()
+
+    def _recount(self) -> None:
+        self.used_mib = sum(share.memory_mib for _, share in self.users)
+        self.used_cores = sum(share.cores for _, share in self.users)
+
+    def share(
+        self, demand: ContainerRequest, gpu_request: GpuRequest, owner: Owner
+    ) -> GpuAllocation | None:
+        """What the GPU can give the container, None if not enough."""
+        memory = demand.memory_on(self)
+        blocked = (
+            len(self.users) >= self.max_users
+            or (demand.cores == ALL_CORES and self.users)
+            or self.used_cores >= ALL_CORES
+            or self.used_cores + demand.cores > ALL_CORES
+            or self._conflicts_with_users(gpu_request, owner)
+        )
+        if blocked:
+            return None
+        if self.mode != MIG:
+            fits = self.used_mib + memory <= self.memory_mib
+            return GpuAllocation(self.uuid, memory, demand.cores) if fits else None
+        taken = [share.instance for _, share in self.users]
+        instance = mig.smallest_free_instance(self.layouts, taken, memory)
+        if instance is None:
+            return None
+        return GpuAllocation(self.uuid, instance.memory_mib, demand.cores, instance.name)
+
+    def _conflicts_with_users(self, gpu_request: GpuRequest, owner: Owner) -> bool:
+        return any(
+            other.uid != owner.uid
+            and (
+                (gpu_request.exclusive_job and other.job == gpu_request.exclusive_job)
+                or gpu_request.rules & other.rules
+            )
+            for other, _ in self.users
+        )
+
+
+OrderGpus = Callable[[Sequence[Gpu], ContainerRequest], Iterable[Gpu]]
+"""GPUs that are allowed -> in which order they are tried. It may look at how they are by now."""
+ScoreAllocation = Callable[[Gpu, GpuAllocation], float]
+"""What giving the share is worth, asked once it is given."""
+
+
+class Policy(NamedTuple):
+    """How GPUs are chosen, and what a choice is worth to the node's score."""
+
+    order: OrderGpus
+    link_score: ScoreAllocation
+
+
+def _highest_index_first(gpus: Sequence[Gpu], _: ContainerRequest) -> Iterable[Gpu]:
+    return sorted(gpus, key=lambda gpu: -gpu.place)
+
+
+def _lowest_index_first(gpus: Sequence[Gpu], _: ContainerRequest) -> Iterable[Gpu]:
+    return sorted(gpus, key=lambda gpu: gpu.place)
+
+
+def _fullest_first(gpus: Sequence[Gpu], _: ContainerRequest) -> Iterable[Gpu]:
+    return sorted(gpus, key=lambda gpu: (-gpu.used_mib, gpu.place))
+
+
+def _least_used_first(gpus: Sequence[Gpu], _: ContainerRequest) -> Iterable[Gpu]:
+    return sorted(gpus, key=lambda gpu: (len(gpu.users), gpu.place))
+
+
+def _zero(_: Gpu, __: GpuAllocation) -> float:
+    return 0.0
+
+
+def _fullness(gpu: Gpu, _: GpuAllocation) -> float:
+    return 100 * gpu.used_mib / gpu.memory_mib if gpu.memory_mib else 0.0
+
+
+def _idleness(gpu: Gpu, _: GpuAllocation) -> float:
+    return 100.0 if len(gpu.users) == 1 else 0.0
+
+
+LOWEST = Policy(_lowest_index_first, _zero)
+"""The lowest number that has room."""
+POLICIES: Mapping[str, Policy] = {
+    "": Policy(_highest_index_first, _zero),
+    "binpack": Policy(_fullest_first, _fullness),
+    "spread": Policy(_least_used_first, _idleness),
+}
+
+
+def allocate(
+    gpus: Sequence[Gpu], gpu_request: GpuRequest, owner: Owner, policy: Policy
+) -> tuple[PodAllocation, float] | None:
+    """Give the pod what it wants and say what of, and what it is worth; None if it cannot have it.
+
+    Containers come one after another and take, GPU by GPU in the policy's order, what fits; each
+    takes GPUs that differ. ``GPUs`` are changed, also where the answer is None.
+    """
+    allowed = [gpu for gpu in gpus if gpu_request.allows(gpu)]
+    allocation: list[tuple[GpuAllocation, ...]] = []
+    score = 0.0
+    for demand in gpu_request.containers:
+        shares: list[GpuAllocation] = []
+        left = list(allowed)
+        while len(shares) < demand.number:
+            for gpu in policy.order(left, demand):
+                share = gpu.share(demand, gpu_request, owner)
+                if share is not None:
+                    break
+            else:
+                return None
+            gpu.put(owner, share)
+            score += policy.link_score(gpu, share)
+            shares.append(share)
+            left.remove(gpu)
+        allocation.append(tuple(shares))
+    return tuple(allocation), score
+
+
+def copied(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """The same to try on."""
+    return [msgspec.structs.replace(gpu) for gpu in gpus]

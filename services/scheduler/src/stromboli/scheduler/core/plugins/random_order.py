@@ -1,0 +1,47 @@
+"""The plugin ``random-order``: pods go in an order drawn by lot, whatever job they are of.
+
+What gang scheduling is compared with: with it and without ``gang``, pods are bound one by one in an
+order that hangs on nothing but their names and the session's seed, so that it comes out the same
+again.
+"""
+
+import hashlib
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._lots: dict[str, bytes] = {}
+
+    def open(self, ssn: session.Session) -> None:
+        """Order tasks by their lots, and jobs by the first lot among their pending tasks."""
+        self._seed = str(ssn.seed).encode()
+        ssn.add_task_order(
+            lambda left, right: _compare(self._random_key(left), self._random_key(right))
+        )
+        ssn.add_job_order(
+            lambda left, right: _compare(self._first_key(left), self._first_key(right))
+        )
+
+    def close(self, ssn: session.Session) -> None:
+        """Nothing stays."""
+
+    def _first_key(self, job: entities.Job) -> bytes:
+        pending = job.by_status.get(entities.Status.PENDING, {}).values()
+        return min((self._random_key(task) for task in pending), default=b"")
+
+    def _random_key(self, task: entities.Task) -> bytes:
+        lot = self._lots.get(task.key)
+        if lot is None:
+            drawn = hashlib.blake2b(task.key.encode(), key=self._seed, digest_size=8)
+            lot = self._lots[task.key] = drawn.digest()
+        return lot
+
+
+def _compare(left: bytes, right: bytes) -> int:
+    return (left > right) - (left < right)

@@ -1,0 +1,85 @@
+"""The tree of queues by ``spec.parent``: who is below whom, and which queues are in no tree.
+
+A queue that cannot be reached from the root has no place and therefore no limits that could be
+kept: nothing is decided for it, and what hangs below it, while the others go on.
+"""
+
+from collections.abc import Mapping
+
+from stromboli.scheduler.core.model import entities
+
+ROOT = "root"
+"""The queue above all others, and the parent of those that name none. It need not exist as an
+object: then nothing limits the cluster as a whole."""
+
+
+class Hierarchy:
+    """Queues as a tree. ``problems``: queue -> why it is not in it."""
+
+    def __init__(self, queues: Mapping[str, entities.Queue]) -> None:
+        self._queues = queues
+        self._parents = {
+            name: queue.parent or ROOT for name, queue in queues.items() if name != ROOT
+        }
+        self.problems: dict[str, str] = {}
+        self._ways: dict[str, list[str]] = {}
+        for name in queues:
+            way, problem = self._path_to_root(name)
+            if problem:
+                self.problems[name] = problem
+            else:
+                self._ways[name] = way
+        self.children: dict[str, list[str]] = {ROOT: []}
+        for name in self._ways:
+            self.children.setdefault(name, [])
+            if name != ROOT:
+                self.children.setdefault(self._parents[name], []).append(name)
+
+    def is_leaf(self, name: str) -> bool:
+        """Nothing is below it."""
+        return not self.children[name]
+
+    def ancestors(self, name: str) -> list[str]:
+        """From the parent up to the root, which is always named."""
+        return self._ways[name]
+
+    def downward(self) -> list[str]:
+        """The root and all queues of the tree, parents before children."""
+        order = [ROOT]
+        for name in order:
+            order.extend(self.children[name])
+        return order
+
+    def diverging_ancestors(self, left: str, right: str) -> tuple[str, str]:
+        """The queues at which the ways from the root to both part; where one is above the other,
+        the upper one itself and what is below it on the way."""
+        first, second = self._path_from_root(left), self._path_from_root(right)
+        depth = self.common_depth(left, right)
+        return first[min(depth, len(first) - 1)], second[min(depth, len(second) - 1)]
+
+    def common_depth(self, left: str, right: str) -> int:
+        """How many queues the ways from the root to both, themselves included, have in common."""
+        depth = 0
+        for one, other in zip(
+            self._path_from_root(left), self._path_from_root(right), strict=False
+        ):
+            if one != other:
+                break
+            depth += 1
+        return depth
+
+    def _path_from_root(self, name: str) -> list[str]:
+        return [*reversed(self._ways[name]), name]
+
+    def _path_to_root(self, name: str) -> tuple[list[str], str]:
+        way: list[str] = []
+        below = name
+        while below != ROOT:
+            parent = self._parents[below]
+            if parent != ROOT and parent not in self._queues:
+                return way, f"the parent {parent} of queue {below} does not exist"
+            if parent == name or parent in way:
+                return way, f"queue {parent} is below itself"
+            way.append(parent)
+            below = parent
+        return way, ""

@@ -1,0 +1,99 @@
+"""A log, the cache folded from it, and a controller that answers when told to."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+
+POLICY = policy.Policy()
+
+
+class SchedulerHarness:
+    """A log and the cache folded from it, with sessions whose decisions the log takes."""
+
+    def __init__(self, records: Sequence[envelope.Record] = ()) -> None:
+        self.log = topic_log.TopicLog()
+        self.cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
+        self.parked: list[str] = []
+        for record in records:
+            self.apply(record)
+
+    def apply(self, *records: envelope.Record) -> None:
+        for record in records:
+            reason = self.cache.apply(record)
+            if reason:
+                self.parked.append(reason)
+
+    def see(self, *objects: meta.Object) -> None:
+        self.apply(*self.log.see(*objects))
+
+    def session(self) -> schedule.SessionResult:
+        """Decide, and take in the decisions as the log gives them back."""
+        decided = schedule.run_session(self.cache, builders.NOON, POLICY)
+        drafts: list[tuple[str, msgspec.Struct]] = [
+            (known.pod_group, known) for known in decided.decisions
+        ]
+        if decided.record is not None:
+            drafts.append((messages.SESSION_KEY, decided.record))
+        for key, message in drafts:
+            self.apply(self.log.append(draft(topics.DECISIONS, key, message)))
+        self.cache.finish_session(is_throttled=decided.is_throttled)
+        return decided
+
+    @property
+    def statements(self) -> list[envelope.Record]:
+        """Decisions in the order of the log."""
+        return [
+            record
+            for record in self.log.records
+            if record.topic == topics.DECISIONS and record.key != messages.SESSION_KEY
+        ]
+
+    def answer(self, result: messages.Result, *pods: str, decision: int = -1) -> None:
+        """The controller answers a decision for these pods, and ``executed`` for the others."""
+        self.apply(self.log.append(answer(self.statements[decision], result, *pods)))
+
+    def used_cpu(self, node: str = "n1") -> int:
+        self.cache.world.settle()
+        nodes = self.cache.world.nodes
+        return int(nodes.used[0, nodes.rows[node]]) if node in nodes.rows else 0
+
+
+def draft(topic: topics.Topic, key: str, message: msgspec.Struct) -> envelope.Draft:
+    return envelope.Draft(topic=topic, key=key, message=message, time=builders.NOON)
+
+
+def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> envelope.Draft:
+    statement = envelope.decode(decision)
+    assert isinstance(statement, messages.StatementDecided)
+    tasks = tuple(
+        messages.TaskOutcome(
+            namespace=bind.namespace,
+            pod=bind.pod,
+            uid=bind.uid,
+            result=result if bind.pod in pods else "executed",
+        )
+        for bind in statement.binds
+    )
+    message = messages.DecisionAnswered(
+        decision=statement.decision or decision.id,
+        decision_offset=decision.offset,
+        pod_group=statement.pod_group,
+        enqueue="executed" if statement.enqueue else None,
+        tasks=tasks,
+    )
+    return draft(topics.OUTCOMES, decision.id, message)
+
+
+def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
+    """The cache that these records make."""
+    cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
+    for record in records:
+        cache.apply(record)
+    return cache

@@ -1,0 +1,103 @@
+"""Tasks that nobody can tell apart are placed together, and as if they came one after another."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.tests.support import sessions
+from stromboli.scheduler.core import plugins, simulate
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import node_views
+from stromboli.scheduler.core.placement import batch
+from stromboli.shared.api import meta
+from stromboli.testkit.strategies import depth, session_clusters
+
+SINGLE = "single"
+FIRST = ("priority", "gang", "conformance")
+SECOND = ("overcommit", "drf", "predicates", "proportion", "nodeorder")
+SCORES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=8)
+"""Per node its scores with 0, 1, 2, ... tasks on it; it is full after the last."""
+
+
+class Single:
+    """A plugin that lets a queue have everything, but only ever answers for one task."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, ssn: session.Session) -> None:
+        ssn.add_allocatable(lambda queue, task: True)
+
+    def close(self, ssn: session.Session) -> None: ...
+
+
+def find(
+    name: str, already_open: Collection[str]
+) -> Callable[[configuration.PluginOptions], session.Plugin]:
+    return Single if name == SINGLE else plugins.find(name, already_open)
+
+
+def decided(objects: list[meta.Object], *more: str) -> session.Session:
+    """The default session with further plugins."""
+    usual = sessions.configured(
+        [sessions.plugin(name) for name in FIRST],
+        [sessions.plugin(name) for name in (*SECOND, "binpack")],
+        run="enqueue, allocate, backfill",
+    )
+    last = tuple(configuration.PluginOptions(name) for name in more)
+    configured = configuration.Configuration(usual.actions, (*usual.tiers, last))
+    ssn = opening.open_session(configured, sessions.given(objects), find)
+    simulate.run_actions(ssn)
+    return ssn
+
+
+def seen(ssn: session.Session) -> dict[str, Any]:
+    """All that a session leaves behind."""
+    table = ssn.nodes
+    return {
+        "outcome": simulate.summarize("", ssn),
+        "order": list(ssn.decisions.binds),
+        "tables": [each.tolist() for each in (table.idle, table.used, table.pipelined)],
+        "assumed": table.assumed_used.tolist(),
+        "tasks": [sorted(tasks) for tasks in table.tasks],
+        "roles": {key: job.role_counts for key, job in ssn.jobs.items()},
+    }
+
+
+@depth.examples(100)
+@given(session_clusters.clusters())
+def test_runs_are_placed_as_task_by_task(objects: list[meta.Object]) -> None:
+    """A plugin that cannot count makes the session ask for every task; it decides alike."""
+    together, one_by_one = seen(decided(objects)), seen(decided(objects, SINGLE))
+    assert together == one_by_one
+
+
+@depth.examples(300)
+@given(SCORES, st.integers(1, 30))
+def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], count: int) -> None:
+    """Whatever the scores do as nodes fill up, and wherever a node turns out to be full."""
+
+    def ask(rows: batch.Indices, added: node_views.Counts) -> tuple[Any, Any]:
+        pairs = list(zip(rows.tolist(), added.tolist(), strict=True))
+        takes = [len(scores[row]) > more for row, more in pairs]
+        found = [scores[row][more] if len(scores[row]) > more else 99 for row, more in pairs]
+        return np.array(takes, np.bool_), np.array(found, np.int64)
+
+    taken = [0] * len(scores)
+    expected: list[int] = []
+    while len(expected) < count:
+        open_rows = [row for row, of in enumerate(scores) if taken[row] < len(of)]
+        if not open_rows:
+            break
+        best = min(open_rows, key=lambda row: (-scores[row][taken[row]], row))
+        taken[best] += 1
+        expected.append(best)
+    rows = np.arange(len(scores))
+    now = np.array([of[0] for of in scores], np.int64)
+
+    assert (
+        batch.place_run(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
+    )

@@ -1,0 +1,181 @@
+"""Claims in the cache: what a decision gives to a claim is nobody else's from then on."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.scheduler.tests.support import device_claims, volume_objects
+from services.scheduler.tests.support.harness import SchedulerHarness, fold
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta, storage
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+
+DISKS = (builders.make_queue(), builders.make_node("n1"), volume_objects.storage_class())
+CARDS = (builders.make_queue(), builders.make_node("n1"), device_claims.device_class())
+
+
+def versioned(made: meta.Object, version: int) -> meta.Object:
+    metadata = msgspec.structs.replace(made.metadata, resource_version=str(version))
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def gang(name: str, *pods: core.Pod) -> list[meta.Object]:
+    return [builders.make_pod_group(name, len(pods), phase="Inqueue"), *pods]
+
+
+def binds(harness: SchedulerHarness) -> list[messages.Bind]:
+    return [bind for known in harness.session().decisions for bind in known.binds]
+
+
+def disks(*volumes: storage.PersistentVolume) -> SchedulerHarness:
+    """Two gangs of one pod, each with a claim; what there is to claim is given."""
+    harness = SchedulerHarness()
+    claims = [volume_objects.claim("c1"), volume_objects.claim("c2")]
+    harness.see(*(versioned(each, 1) for each in (*DISKS, *volumes, *claims)))
+    harness.see(*gang("g1", volume_objects.pod("g1-0", "g1", "c1")))
+    return harness
+
+
+def test_a_bind_says_what_of_volumes_is_to_be_done_before() -> None:
+    (bind,) = binds(disks(volume_objects.volume("v")))
+    assert bind.volumes == (messages.ClaimedVolume(claim="c1", uid="uid-c1", volume="v"),)
+
+
+def test_a_volume_in_flight_is_not_given_away_again() -> None:
+    """Until its claim and itself are seen bound, whatever comes first; a refused one is free."""
+    harness = disks(volume_objects.volume("v"))
+    assert len(binds(harness)) == 1
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
+    assert binds(harness) == []
+    harness.see(versioned(volume_objects.volume("v"), 2))
+    assert binds(harness) == []
+    harness.answer("refused", "g1-0", decision=0)
+    assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
+
+
+def test_what_was_executed_stays_taken_until_the_claim_is_seen_bound() -> None:
+    """The pod's snapshot may be ahead of the claim's."""
+    harness = disks(volume_objects.volume("v"))
+    (bind,) = binds(harness)
+    harness.answer("executed")
+    harness.see(versioned(volume_objects.pod("g1-0", "g1", "c1", node=bind.node), 9))
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
+    assert binds(harness) == []
+    restarted = fold(harness.log.records)
+    assert restarted.world.auxiliary.volumes["v"].spec.claim_ref is not None
+    harness.see(versioned(volume_objects.claim("c1", volumeName="v"), 3))
+    harness.see(
+        versioned(volume_objects.volume("v", claimRef={"namespace": "default", "name": "c1"}), 3)
+    )
+    assert binds(harness) == []
+    assert harness.cache.assumed.volume_for("default/c1", "uid-c1") is None
+
+
+def test_a_pod_follows_what_is_made_for_the_one_it_shares_a_claim_with() -> None:
+    """Though the annotation is not written yet."""
+    harness = SchedulerHarness()
+    harness.see(*DISKS[:2], builders.make_node("n2"), volume_objects.claim("c"))
+    harness.see(volume_objects.storage_class(provisioner=volume_objects.DRIVER))
+    harness.see(*gang("g1", volume_objects.pod("g1-0", "g1", "c", cpu="3")))
+    (first,) = binds(harness)
+    harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c")))
+    (second,) = binds(harness)
+    assert second.node == first.node
+
+
+def test_a_volumes_nodes_are_those_whose_labels_say_so_now() -> None:
+    """Nodes and labels change between sessions, and so do devices."""
+    harness = SchedulerHarness()
+    harness.see(
+        *DISKS[:1], *DISKS[2:], volume_objects.volume("v", zone_name="1"), volume_objects.claim("c")
+    )
+    harness.see(builders.make_node("n1", labels={"zone": "2"}))
+    harness.see(*gang("g", volume_objects.pod("g-0", "g", "c")))
+    assert binds(harness) == []
+    harness.see(builders.make_node("n0", labels={"zone": "2"}))
+    assert binds(harness) == []
+    harness.see(versioned(builders.make_node("n1", labels={"zone": "1"}), 9))
+    assert [bind.node for bind in binds(harness)] == ["n1"]
+
+    harness.see(
+        device_claims.device_class(), device_claims.claim("d"), device_claims.devices("n9", 1)
+    )
+    harness.see(*gang("h", device_claims.pod("h-0", "h", "d")))
+    assert binds(harness) == []
+    harness.see(builders.make_node("n9"))
+    assert [bind.node for bind in binds(harness)] == ["n9"]
+
+
+def devices_of(found: Sequence[messages.Bind]) -> list[list[str]]:
+    return [
+        [each.device for each in step.allocation.devices.results]
+        for bind in found
+        for step in bind.devices
+        if step.allocation is not None
+    ]
+
+
+def test_devices_in_flight_are_not_given_away_again() -> None:
+    """Until the claim is seen with them; a refused bind frees them."""
+    harness = SchedulerHarness()
+    harness.see(
+        *CARDS, device_claims.devices("n1", 1), device_claims.claim("c1"), device_claims.claim("c2")
+    )
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c1")))
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c2")))
+    assert binds(harness) == []
+    harness.answer("refused", "g1-0", decision=0)
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
+def test_who_shares_a_claim_in_flight_is_only_put_down_for_it() -> None:
+    harness = SchedulerHarness()
+    harness.see(*CARDS, device_claims.devices("n1", 1), device_claims.claim("c"))
+    harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c")))
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+    harness.see(*gang("g2", device_claims.pod("g2-0", "g2", "c")))
+    (bind,) = binds(harness)
+    assert bind.devices == (messages.ClaimedDevices(claim="c", uid=""),)
+
+
+def test_the_claim_made_from_a_template_calls_for_a_session() -> None:
+    """Its name comes to stand in the pod's status after the pod is there."""
+    harness = SchedulerHarness()
+    harness.see(*CARDS, device_claims.devices("n1", 1))
+    harness.see(*gang("g", device_claims.from_template("g-0", "g", None)))
+    assert binds(harness) == []
+    assert harness.cache.session_cause == ""
+    harness.see(device_claims.claim("made"))
+    harness.see(versioned(device_claims.from_template("g-0", "g", "made"), 5))
+    assert harness.cache.session_cause
+    assert devices_of(binds(harness)) == [["n1-gpu-0"]]
+
+
+def test_while_a_claim_cannot_be_read_no_devices_are_given_away() -> None:
+    """It may have any of them."""
+    harness = SchedulerHarness()
+    harness.see(*CARDS, device_claims.devices("n1", 1), device_claims.claim("c"))
+    harness.apply(harness.log.garble(topics.RESOURCE_CLAIMS, "default/other"))
+    harness.see(*gang("g", device_claims.pod("g-0", "g", "c")))
+    decided = harness.session()
+    assert decided.decisions == ()
+    explained = decided.explanations["default/g"]
+    assert explained is not None
+    assert "default/other cannot be read" in explained.message
+
+
+def test_claims_and_decisions_in_any_order_make_the_same_picture() -> None:
+    harness = disks(volume_objects.volume("v"))
+    binds(harness)
+    harness.see(versioned(volume_objects.claim("c1"), 7))
+
+    def known(records: Sequence[envelope.Record]) -> list[object]:
+        around = fold(records).world.auxiliary
+        return [around.claims, around.volumes]
+
+    forward = known(harness.log.records)
+    for choices in ([0], [1, 5, 2], [7, 3]):
+        assert known(topic_log.interleave(harness.log.records, choices)) == forward
+    assert forward[1]["v"].spec.claim_ref.name == "c1"  # type: ignore[index]

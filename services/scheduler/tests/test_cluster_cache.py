@@ -1,0 +1,343 @@
+"""The cache: what holds resources, for how long, and what is unknown."""
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from services.scheduler.tests.support import network_objects
+from services.scheduler.tests.support.harness import SchedulerHarness, draft
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+BASE = (builders.make_queue(), builders.make_node("n1", cpu="4"))
+GROUP = builders.make_pod_group("g1", 2)
+PODS = (builders.make_pod("g1-w-0", "g1"), builders.make_pod("g1-w-1", "g1"))
+
+
+def bound(name: str, node: str = "n1") -> core.Pod:
+    return builders.make_pod(name, "g1", node=node, version=2)
+
+
+@pytest.fixture
+def decided() -> SchedulerHarness:
+    """A gang of two has been decided and nothing came back yet."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP, *PODS)
+    assert len(harness.session().decisions) == 1
+    return harness
+
+
+def test_a_decision_holds_its_resources_at_once(decided: SchedulerHarness) -> None:
+    assert decided.used_cpu() == 2000
+
+
+def test_what_a_bind_writes_on_the_pod_counts_at_once() -> None:
+    """So that who reads it there, CPUs or devices, knows it before the pod comes back."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP, *PODS)
+    statement = messages.StatementDecided(
+        pod_group="default/g1",
+        pod_group_uid=GROUP.metadata.uid,
+        session=1,
+        binds=tuple(
+            messages.Bind(
+                namespace="default",
+                pod=pod.metadata.name,
+                uid=pod.metadata.uid,
+                node="n1",
+                annotations={"on": "it"},
+            )
+            for pod in PODS
+        ),
+    )
+    harness.apply(harness.log.append(draft(topics.DECISIONS, "default/g1", statement)))
+    assert harness.cache.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") == "it"
+    harness.answer("refused", "g1-w-0")
+    assert harness.cache.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") is None
+
+
+def test_nothing_is_decided_twice(decided: SchedulerHarness) -> None:
+    assert decided.session().decisions == ()
+    assert decided.cache.session_cause == ""
+
+
+def test_an_executed_bind_holds_on_until_the_pod_is_seen_bound(decided: SchedulerHarness) -> None:
+    decided.answer("executed")
+    assert decided.used_cpu() == 2000
+    decided.see(bound("g1-w-0"), bound("g1-w-1"))
+    assert decided.used_cpu() == 2000
+    assert decided.cache.unanswered() == 0
+
+
+def test_a_refused_bind_lets_go_and_is_decided_again_while_the_rest_stays(
+    decided: SchedulerHarness,
+) -> None:
+    decided.answer("refused", "g1-w-1")
+    assert decided.used_cpu() == 1000
+    again = decided.session()
+    assert [bind.pod for known in again.decisions for bind in known.binds] == ["g1-w-1"]
+    assert decided.used_cpu() == 2000
+
+
+def test_a_pod_that_goes_lets_go(decided: SchedulerHarness) -> None:
+    decided.apply(*decided.log.lose(PODS[0]))
+    assert decided.used_cpu() == 1000
+
+
+def test_a_new_pod_of_the_same_name_does_not_inherit_a_hold(decided: SchedulerHarness) -> None:
+    decided.see(builders.make_pod("g1-w-0", "g1", generation=2))
+    assert decided.used_cpu() == 1000
+
+
+def test_a_statement_appended_twice_counts_once(decided: SchedulerHarness) -> None:
+    twice = next(known for known in decided.log.records if known.topic == topics.DECISIONS)
+    statement = envelope.decode(twice)
+    assert statement is not None
+    repeated = decided.log.append(draft(topics.DECISIONS, twice.key, statement))
+    decided.apply(repeated)
+    assert decided.used_cpu() == 2000
+    assert decided.cache.unanswered() == 2
+
+
+def test_refusing_the_repeated_statement_does_not_undo_the_executed_one(
+    decided: SchedulerHarness,
+) -> None:
+    first = next(known for known in decided.log.records if known.topic == topics.DECISIONS)
+    statement = envelope.decode(first)
+    assert statement is not None
+    decided.apply(decided.log.append(draft(topics.DECISIONS, first.key, statement)))
+    decided.answer("refused", "g1-w-0", "g1-w-1", decision=1)
+    decided.answer("executed", decision=0)
+    assert decided.used_cpu() == 2000
+
+
+def test_an_answer_before_its_decision_waits_for_it(decided: SchedulerHarness) -> None:
+    decided.answer("refused", "g1-w-0")
+    records = decided.log.records
+    late = [known for known in records if known.topic != topics.DECISIONS]
+    late += [known for known in records if known.topic == topics.DECISIONS]
+    assert SchedulerHarness(late).used_cpu() == 1000
+
+
+def test_an_unanswered_entry_counts_as_entered() -> None:
+    harness = SchedulerHarness()
+    pending = builders.make_pod_group("g1", 2, phase="Pending")
+    harness.see(*BASE, pending)
+    assert [known.enqueue for known in harness.session().decisions] == [True]
+    harness.see(*PODS)
+    assert [known.enqueue for known in harness.session().decisions] == [False]
+
+
+def _entry_answered(seen: Literal["first", "last"], version: int) -> SchedulerHarness:
+    """A gang let in, in version 5; it is seen outside in another one, before or after the answer.
+
+    What was seen of it meanwhile, compaction has removed."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, builders.make_pod_group("g1", 2, phase="Pending"))
+    harness.session()
+    outside = builders.make_pod_group("g1", 2, phase="Pending", version=version)
+    entered = messages.DecisionAnswered(
+        decision=harness.statements[0].id,
+        decision_offset=harness.statements[0].offset,
+        pod_group="default/g1",
+        enqueue="executed",
+        enqueued_version=5,
+    )
+    if seen == "first":
+        harness.see(outside)
+    harness.apply(harness.log.append(draft(topics.OUTCOMES, entered.decision, entered)))
+    if seen == "last":
+        harness.see(outside)
+    return harness
+
+
+@pytest.mark.parametrize("seen", ["first", "last"])
+def test_an_entry_that_was_taken_back_unseen_is_decided_again(
+    seen: Literal["first", "last"],
+) -> None:
+    """Its PodGroup stands outside in a version that is later than the entry."""
+    harness = _entry_answered(seen, version=6)
+    assert [known.enqueue for known in harness.session().decisions] == [True]
+    assert harness.cache.restart_from() == (2, 1), "the first entry is over, the second is not"
+
+
+@pytest.mark.parametrize("seen", ["first", "last"])
+def test_an_entry_that_is_on_its_way_is_not_decided_again(seen: Literal["first", "last"]) -> None:
+    """What is seen of the PodGroup is older than the entry."""
+    harness = _entry_answered(seen, version=4)
+    assert harness.session().decisions == ()
+    assert harness.cache.restart_from() == (0, 0)
+
+
+def test_pods_of_other_schedulers_use_what_they_use() -> None:
+    harness = SchedulerHarness()
+    harness.see(
+        *BASE, builders.make_pod("other", cpu="3", node="n1", scheduler="default-scheduler")
+    )
+    assert harness.used_cpu() == 3000
+
+
+def test_a_pod_that_finished_uses_nothing() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, builders.make_pod("p1", "g1", node="n1", phase="Running"))
+    harness.see(builders.make_pod("p1", "g1", node="n1", phase="Succeeded", version=2))
+    assert harness.used_cpu() == 0
+
+
+def test_a_pod_before_its_node_is_counted_once_the_node_comes() -> None:
+    harness = SchedulerHarness()
+    harness.see(builders.make_pod("p1", node="n1"), *BASE)
+    assert harness.used_cpu() == 1000
+
+
+def test_what_is_only_told_of_a_queue_calls_for_no_session() -> None:
+    """Every session changes its numbers: they would call for the next one."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, builders.make_pod_group("wide", 9, phase="Inqueue"), *PODS)
+    harness.session()
+    assert harness.cache.session_cause == ""
+    queue = builders.make_queue(version=2)
+    told = scheduling.QueueStatus(state="Open", running=3, allocated={"cpu": "3"})
+    harness.see(msgspec.structs.replace(queue, status=told))
+    assert harness.cache.session_cause == ""
+    harness.see(builders.make_queue(version=3, weight=2))
+    assert harness.cache.session_cause
+
+
+def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP, *PODS)
+    harness.apply(harness.log.garble(topics.NODES, "n1"))
+    decided = harness.session()
+    assert decided.decisions == ()
+    assert list(harness.cache.world.nodes.excluded) == ["n1"]
+    assert len(harness.parked) == 1
+    explained = decided.explanations["default/g1"]
+    assert explained is not None
+    assert explained.refusals == (
+        messages.NodeRejection(nodes=1, reason="node(s) could not be read"),
+    )
+
+
+@pytest.mark.parametrize("quantity", ["many", "-1", "10Ei"])
+def test_a_node_with_a_bad_amount_is_excluded_and_says_which(quantity: str) -> None:
+    harness = SchedulerHarness()
+    harness.see(builders.make_queue(), builders.make_node("n1", cpu=quantity), GROUP, *PODS)
+    assert harness.session().decisions == ()
+    assert "allocatable cpu" in harness.cache.world.nodes.excluded["n1"]
+
+
+def test_a_pod_that_cannot_be_read_excludes_its_node() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, builders.make_pod("other", node="n1", scheduler="default"), GROUP, *PODS)
+    garbled = harness.log.garble(topics.PODS, "default/other")
+    harness.apply(garbled)
+    assert harness.session().decisions == ()
+    harness.apply(*harness.log.lose(builders.make_pod("other")))
+    assert len(harness.session().decisions) == 1
+
+
+def test_a_member_that_cannot_be_read_freezes_its_gang() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP, *PODS, builders.make_pod("g1-w-2", "g1"))
+    harness.apply(harness.log.garble(topics.PODS, "default/g1-w-2"))
+    decided = harness.session()
+    assert decided.decisions == ()
+    explained = decided.explanations["default/g1"]
+    assert explained is not None
+    assert explained.tier == "unknown"
+    assert "default/g1-w-2" in explained.message
+
+
+def test_a_pod_group_that_cannot_be_read_is_frozen_not_forgotten() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, *PODS)
+    harness.apply(harness.log.garble(topics.POD_GROUPS, "default/g1"))
+    decided = harness.session()
+    explained = decided.explanations["default/g1"]
+    assert decided.decisions == ()
+    assert explained is not None
+    assert explained.tier == "unknown"
+
+
+def test_a_gang_that_still_lacks_pods_calls_for_no_session() -> None:
+    harness = SchedulerHarness()
+    harness.see(*BASE, GROUP)
+    harness.session()
+    harness.see(PODS[0])
+    assert harness.cache.session_cause == ""
+    harness.see(PODS[1])
+    assert harness.cache.session_cause != ""
+
+
+def test_what_is_only_told_calls_for_no_session() -> None:
+    """A condition written from our own explanation must not go round in circles."""
+    harness = SchedulerHarness()
+    harness.see(*BASE, builders.make_pod_group("g1", 2, phase="Inqueue"))
+    harness.session()
+    condition = scheduling.PodGroupCondition(type="Unschedulable", status="True")
+    told = builders.make_pod_group("g1", 2, phase="Inqueue", version=2)
+    status = scheduling.PodGroupStatus(phase="Inqueue", conditions=(condition,))
+    harness.see(msgspec.structs.replace(told, status=status))
+    assert harness.cache.session_cause == ""
+
+
+def test_room_that_becomes_free_calls_for_a_session_while_somebody_waits() -> None:
+    harness = SchedulerHarness()
+    other = builders.make_pod("other", cpu="4", node="n1", phase="Running", scheduler="default")
+    harness.see(*BASE, other, GROUP, *PODS)
+    assert harness.session().decisions == ()
+    harness.apply(*harness.log.lose(other))
+    assert harness.cache.session_cause != ""
+    assert len(harness.session().decisions) == 1
+
+
+def test_a_restart_folds_from_the_oldest_decision_that_is_not_over(
+    decided: SchedulerHarness,
+) -> None:
+    decided.answer("executed")
+    decided.session()
+    assert decided.cache.restart_from() == (0, 0)
+    decided.see(bound("g1-w-0"), bound("g1-w-1"))
+    decided.session()
+    assert decided.cache.restart_from() == (2, 1)
+
+
+# --- the network -------------------------------------------------------------------------------
+
+
+def insisting() -> list[meta.Object]:
+    """A gang of two that must lie in one rack, and nodes for one pod each."""
+    nodes = [builders.make_node(f"n{at}", cpu="1") for at in (1, 2)]
+    wish = network_objects.hard(1)
+    return [builders.make_queue(), *nodes, *network_objects.asking([GROUP, *PODS], wish)]
+
+
+def test_a_rack_that_appears_lets_a_gang_that_insists_start() -> None:
+    """It waits and says for what, until HyperNodes are there."""
+    harness = SchedulerHarness()
+    harness.see(*insisting())
+    said = harness.session().explanations["default/g1"]
+    assert said is not None
+    assert said.tier == "topology"
+    assert "there is no HyperNode that could hold it" in said.message
+    harness.see(network_objects.rack("r1", "n1", "n2"))
+    assert harness.cache.session_cause
+    decided = harness.session()
+    assert sorted(bind.node for known in decided.decisions for bind in known.binds) == ["n1", "n2"]
+
+
+def test_a_rack_that_cannot_be_read_or_is_gone_holds_nobody() -> None:
+    """Its nodes are in no rack as far as anybody knows."""
+    for lose in (False, True):
+        harness = SchedulerHarness()
+        rack = network_objects.rack("r1", "n1", "n2")
+        harness.see(rack, network_objects.rack("r2"), *insisting())
+        if lose:
+            harness.apply(*harness.log.lose(rack))
+        else:
+            harness.apply(harness.log.garble(topics.HYPER_NODES, "r1"))
+        assert harness.session().decisions == ()

@@ -1,0 +1,348 @@
+"""The world as objects come and go: it decides as one made anew, and sessions leave no trace."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.tests.support import default_sessions, sessions
+from stromboli.scheduler.core import plugins, simulate
+from stromboli.scheduler.core.cluster import cluster_model, cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import entities, job_builder, resource_vectors
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.testkit import builders
+from stromboli.testkit.oracle import scheduler
+from stromboli.testkit.strategies import depth, scarce_clusters
+
+thorough = depth.examples(60)
+NOW = cluster_objects.Cluster(now=builders.NOON + timedelta(minutes=1))
+Tier = sessions.Tier
+
+
+def tier(*names: str) -> Tier:
+    return [sessions.plugin(name) for name in names]
+
+
+CONFIGURATIONS = (
+    sessions.configured(
+        tier("priority", "gang", "conformance"),
+        tier("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"),
+        run="enqueue, allocate, backfill",
+    ),
+    sessions.configured(
+        tier("priority", "gang", "conformance"),
+        tier("drf", "predicates", "proportion", "nodeorder"),
+        run="enqueue, allocate, preempt, reclaim, backfill",
+    ),
+    sessions.configured(
+        tier("priority", "gang"),
+        [
+            sessions.plugin("capacity", enableHierarchy=True),
+            *tier("sla", "predicates", "nodeorder"),
+        ],
+        run="enqueue, allocate, gangpreempt, gangreclaim, backfill, shuffle",
+    ),
+)
+
+
+# What happens --------------------------------------------------------------------------------
+
+NEAR = core.PodAffinityTerm(
+    topology_key="zone",
+    label_selector=core.LabelSelector(match_labels={"app": "a"}),
+)
+WISH = core.WeightedPodAffinityTerm(weight=5, pod_affinity_term=NEAR)
+DECORATIONS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {},
+    {
+        "affinity": core.Affinity(
+            pod_anti_affinity=core.PodAffinity(
+                required_during_scheduling_ignored_during_execution=(NEAR,)
+            )
+        )
+    },
+    {
+        "affinity": core.Affinity(
+            pod_affinity=core.PodAffinity(
+                preferred_during_scheduling_ignored_during_execution=(WISH,)
+            )
+        )
+    },
+    {
+        "topology_spread_constraints": (
+            core.TopologySpreadConstraint(
+                topology_key="zone",
+                max_skew=1,
+                when_unsatisfiable="DoNotSchedule",
+                label_selector=core.LabelSelector(match_labels={"app": "a"}),
+            ),
+        )
+    },
+    {"containers": (core.Container(name="c", ports=(core.ContainerPort(host_port=80),)),)},
+    {
+        "containers": (
+            core.Container(
+                name="c",
+                resources=core.ResourceRequirements(requests={"cpu": "1", "example.com/x": "1"}),
+            ),
+        )
+    },
+    {
+        "containers": (
+            core.Container(name="c", resources=core.ResourceRequirements(requests={"cpu": "much"})),
+        )
+    },
+)
+
+
+def decorated(pod: core.Pod, chance: random.Random) -> core.Pod:
+    """The pod with a label, and maybe with something that only few pods have."""
+    metadata = msgspec.structs.replace(
+        pod.metadata, labels={**(pod.metadata.labels or {}), "app": chance.choice("ab")}
+    )
+    spec = msgspec.structs.replace(pod.spec, **chance.choice(DECORATIONS))
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def objects(found: scheduler.ClusterObjects, chance: random.Random) -> list[meta.Object]:
+    pods = [decorated(pod, chance) for pod in found.pods]
+    quota = core.ResourceQuota(
+        metadata=builders.make_meta("resourcequota", "quota", namespace="default"),
+        spec=core.ResourceQuotaSpec(hard={"cpu": chance.choice(("1", "9"))}),
+    )
+    return [
+        *found.queues,
+        sessions.queue("default", weight=chance.randint(1, 3), capability={"cpu": "6"}),
+        *found.priority_classes,
+        *found.nodes,
+        *found.pod_groups,
+        *pods,
+        quota,
+    ]
+
+
+PUT: Mapping[type[meta.Object], str] = {
+    core.Node: "node",
+    core.Pod: "pod",
+    scheduling.PodGroup: "pod_group",
+    scheduling.Queue: "queue",
+    core.PriorityClass: "priority_class",
+}
+
+
+class History:
+    """A world, and the objects that are there. Something unreadable is there as None."""
+
+    def __init__(self) -> None:
+        self.world = cluster_model.ClusterModel()
+        self.there: dict[tuple[type[meta.Object], str], meta.Object | None] = {}
+
+    def put(self, each: meta.Object) -> None:
+        kind, key = type(each), each.metadata.key
+        self.there[kind, key] = each
+        _put(self.world, each)
+
+    def put_unreadable(self, kind: type[meta.Object], key: str) -> None:
+        """It can no longer be read."""
+        self.there[kind, key] = None
+        _lose(self.world, kind, key)
+
+    def remove(self, kind: type[meta.Object], key: str) -> None:
+        del self.there[kind, key]
+        if kind in PUT:
+            getattr(self.world, f"remove_{PUT[kind]}")(key)
+        else:
+            self.world.auxiliary.remove(kind, key)
+
+    def anew(self) -> cluster_model.ClusterModel:
+        """A world made of what is there, in the order of names."""
+        made = cluster_model.ClusterModel()
+        for (kind, key), each in sorted(self.there.items(), key=lambda entry: entry[0][1]):
+            if each is None:
+                _lose(made, kind, key)
+            else:
+                _put(made, each)
+        return made
+
+
+def _put(into: cluster_model.ClusterModel, each: meta.Object) -> None:
+    if type(each) in PUT:
+        getattr(into, f"put_{PUT[type(each)]}")(each)
+    else:
+        into.auxiliary.put(each)
+
+
+def _lose(of: cluster_model.ClusterModel, kind: type[meta.Object], key: str) -> None:
+    if kind is core.Pod:
+        group, _, _ = key.partition("-task-")
+        of.put_unreadable_pod(key, "garbled", "n0", group)
+    elif kind in PUT:
+        getattr(of, f"put_unreadable_{PUT[kind]}")(key, "garbled")
+    else:
+        of.auxiliary.put_unreadable(kind, key, "garbled")
+
+
+def live(history: History, seen: list[meta.Object], chance: random.Random) -> None:
+    """These objects come, in any order; of those there were before, some go."""
+    keys = {(type(each), each.metadata.key) for each in seen}
+    steps: list[Callable[[], None]] = [
+        lambda each=each: history.put(each)  # type: ignore[misc]  # bound now
+        for each in seen
+    ]
+    for kind, key in sorted(history.there, key=lambda known: (known[1], known[0].__name__)):
+        if (kind, key) not in keys and chance.random() < 0.5:
+            steps.append(lambda known=(kind, key): history.remove(*known))  # type: ignore[misc]
+    chance.shuffle(steps)
+    for step in steps:
+        step()
+        if chance.random() < 0.05:
+            decided(history.world, chance.choice(CONFIGURATIONS))
+    for kind, key in sorted(history.there, key=lambda known: (known[1], known[0].__name__)):
+        if kind is not core.ResourceQuota and chance.random() < 0.05:
+            history.put_unreadable(kind, key)
+
+
+# What comes of it ----------------------------------------------------------------------------
+
+
+def decided(on: cluster_model.ClusterModel, how: configuration.Configuration) -> dict[str, Any]:
+    """All that a session has to say, which then takes back what it did."""
+    opened = opening.open_on_model(on, how, NOW, plugins.find)
+    simulate.run_actions(opened)
+    found = said(opened)
+    opened.rollback()
+    return found
+
+
+def said(ssn: session.Session) -> dict[str, Any]:
+    decisions = ssn.decisions
+    return {
+        "binds": list(decisions.binds.items()),
+        "evictions": [msgspec.to_builtins(each) for each in decisions.evictions],
+        "events": ssn.events,
+        "complaints": sorted(ssn.complaints),
+        "waiting": {
+            key: job.explain()
+            for key, job in ssn.jobs.items()
+            if job_builder.needs_session(job) or job.count(entities.Status.PIPELINED)
+        },
+    }
+
+
+def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
+    """The model without what depends on the order in which it came to be."""
+    names = of.resources.names
+
+    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
+        return {name: int(value) for name, value in zip(names, values, strict=True) if value}
+
+    table = of.nodes
+    return {
+        "nodes": {
+            name: (
+                *(
+                    named(each[:, row])
+                    for each in (
+                        table.allocatable,
+                        table.idle,
+                        table.used,
+                        table.releasing,
+                        table.pipelined,
+                    )
+                ),
+                table.assumed_used[:, row].tolist(),
+                int(table.pods[row]),
+                sorted(table.tasks[row]),
+                bool(table.labelled.usable[row]),
+            )
+            for row, name in enumerate(table.names)
+        },
+        "jobs": dict(_jobs(of, named)),
+        "queues": {
+            name: (held.jobs, *(named(row) for row in held.table))
+            for name, held in of.books.queues.items()
+        },
+        "waiting": of.jobs.keys() & of._waiting,
+        "carried": {
+            term: counts.tolist() for term, counts in of.pod_index.anti_affinity_carriers.items()
+        },
+        "ports": {port: counts.tolist() for port, counts in of.pod_index.ports.items()},
+    }
+
+
+def _jobs(
+    of: cluster_model.ClusterModel,
+    named: Callable[[resource_vectors.Vector | resource_vectors.Sum], object],
+) -> Iterator[tuple[str, Any]]:
+    for key, job in of.jobs.items():
+        yield (
+            key,
+            (
+                job.phase,
+                job.priority,
+                job.frozen,
+                job.fit_error,
+                dict(job.fit_errors),
+                list(job.conditions),
+                named(job.allocated),
+                named(job.total_request),
+                sorted((task.key, task.status, task.node) for task in job.tasks.values()),
+                sorted(
+                    (status, task.key)
+                    for status, tasks in job.by_status.items()
+                    for task in tasks.values()
+                ),
+            ),
+        )
+
+
+@thorough
+@given(st.lists(scarce_clusters.scarce_clusters(), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_a_world_that_lived_decides_as_one_made_anew(
+    history: list[scheduler.ClusterObjects], seed: int
+) -> None:
+    chance = random.Random(seed)
+    lived = History()
+    for found in history:
+        live(lived, objects(found, chance), chance)
+    anew = lived.anew()
+    for how in CONFIGURATIONS:
+        assert decided(lived.world, how) == decided(anew, how)
+    assert dump(lived.world) == dump(anew)
+
+
+@thorough
+@given(scarce_clusters.scarce_clusters(), st.sampled_from(CONFIGURATIONS), st.integers(0, 2**32))
+def test_a_session_leaves_the_world_as_it_found_it(
+    found: scheduler.ClusterObjects, how: configuration.Configuration, seed: int
+) -> None:
+    chance = random.Random(seed)
+    lived = History()
+    live(lived, objects(found, chance), chance)
+    lived.world.settle()
+    before = dump(lived.world)
+    first = decided(lived.world, how)
+    assert dump(lived.world) == before
+    assert decided(lived.world, how) == first
+
+
+def test_opening_costs_what_waits_and_not_what_runs() -> None:
+    """Plugins of the usual configuration see no job that neither waits nor changed."""
+    found = cluster_model.ClusterModel()
+    found.put_queue(builders.make_queue())
+    found.put_node(builders.make_node("n1", cpu="99", pods=99))
+    for name in ("a", "b"):
+        for each in default_sessions.gang(name, 2, node="n1"):
+            _put(found, each)
+    decided(found, CONFIGURATIONS[0])
+    for each in default_sessions.gang("new", 2):
+        _put(found, each)
+    opened = opening.open_on_model(found, CONFIGURATIONS[0], NOW, plugins.find)
+    assert opened.waiting == ["default/new"]

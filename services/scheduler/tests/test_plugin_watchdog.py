@@ -1,0 +1,157 @@
+"""A plugin that never answers is stopped, and the session goes on without it."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.scheduler.tests.support import default_sessions, sessions
+from services.scheduler.tests.test_plugin_isolation import Odd
+from stromboli.scheduler import plugin_watchdog
+from stromboli.scheduler.core import actions, plugins, simulate
+from stromboli.scheduler.core.config import config_reader
+from stromboli.scheduler.core.framework import opening, plugin_isolation, session
+from stromboli.testkit import builders
+
+DEADLINE_S = 0.05
+pytestmark = pytest.mark.timeout(20)
+
+
+def endless(*given: Any) -> Any:
+    while True:
+        pass
+
+
+def stubborn(*given: Any) -> Any:
+    """Catches all that a plugin may catch."""
+    while True:
+        with contextlib.suppress(Exception):
+            endless()
+
+
+def held(
+    register: Callable[[session.Session], None],
+    watched: Callable[[plugin_isolation.Attempt], session.Session],
+) -> session.Session:
+    registry = plugins.Registry({"odd": lambda: Odd(register)})
+    document = {
+        "actions": "allocate",
+        "tiers": [{"plugins": [*default_sessions.TIER, {"name": "odd"}]}],
+    }
+    given = sessions.given(
+        [builders.make_queue(), builders.make_node("n"), *default_sessions.gang("g", 2)]
+    )
+    return plugin_isolation.run_isolated(
+        config_reader.read_configuration(document, actions.NAMES, registry.names),
+        lambda how, find: opening.open_session(how, given, find),
+        simulate.run_actions,
+        registry.find,
+        builders.NOON,
+        plugin_isolation.FailureHistory(),
+        watched,
+    )
+
+
+@pytest.mark.parametrize("hang", [endless, stubborn])
+def test_an_order_that_never_ends_is_left_out(hang: Callable[..., Any]) -> None:
+    """Others order, and all is placed."""
+
+    def register(ssn: session.Session) -> None:
+        ssn.add_node_order(hang)
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
+        closed = held(register, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert len(closed.decisions.binds) == 2
+
+
+def test_a_predicate_that_never_ends_lets_nothing_be_placed() -> None:
+    def register(ssn: session.Session) -> None:
+        ssn.add_predicate(endless)
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
+        closed = held(register, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.decisions.binds == {}
+
+
+def test_an_opening_that_never_ends_is_stopped_too() -> None:
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
+        closed = held(endless, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.decisions.binds == {}
+
+
+def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
+    """The deadline is for one call, not for the session: many short ones never reach it."""
+    done = threading.Event()
+    looks = []
+
+    def clock() -> float:
+        """Each look is an hour later: only the same call, seen twice, would be too long. On a busy
+        machine it might be if looks came as often as elsewhere here."""
+        looks.append(1)
+        if len(looks) > 4:
+            done.set()
+        return 3600.0 * len(looks)
+
+    def register(ssn: session.Session) -> None:
+        ssn.add_job_order(lambda left, right: 0)
+
+    def attempt() -> session.Session:
+        last = held(register, quiet)
+        while not done.is_set():
+            last = held(register, quiet)
+        return last
+
+    def quiet(once: plugin_isolation.Attempt) -> session.Session:
+        return once()
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S * 40, clock) as watched:
+        closed = watched(attempt)
+    assert closed.failures == {}
+    assert len(closed.decisions.binds) == 2
+
+
+def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
+    """What the watch sees of another thread may be half made; a call that hangs later is stopped
+    all the same."""
+    looks: list[float] = []
+    has_looked = threading.Event()
+
+    def clock() -> float:
+        looks.append(1)
+        if len(looks) == 3:
+            has_looked.set()
+        return 3600.0 * len(looks)
+
+    def register(ssn: session.Session) -> None:
+        ssn.add_node_order(endless)
+
+    def attempt() -> session.Session:
+        half = session.Session.__new__(session.Session)
+        has_looked.wait()
+        del half
+        return held(register, lambda once: once())
+
+    with plugin_watchdog.PluginWatchdog(DEADLINE_S, clock) as watched:
+        closed = watched(attempt)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert len(closed.decisions.binds) == 2
+
+
+def test_nothing_strikes_behind_an_attempt() -> None:
+    """What was fired and has not struck when the attempt ends is taken back."""
+    watched = plugin_watchdog.PluginWatchdog(DEADLINE_S)
+    ssn = default_sessions.opened()
+
+    def attempt() -> session.Session:
+        watched._has_fired = True
+        plugin_watchdog._raise_in_thread(threading.get_ident(), None)
+        return ssn
+
+    assert watched(attempt) is ssn
+    assert not watched._has_fired
+    assert sum(range(1000)) == 499500

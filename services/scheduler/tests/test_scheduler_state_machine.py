@@ -1,0 +1,353 @@
+"""A cell's life, step by step and in any order: gangs come, decisions are answered late, twice or
+not at all, nodes and pods go. After each step no node holds more than it has. At the end three
+pictures agree: the one that lived through it, one folded in another order across topics, and one
+that a restart folds from compacted topics and from where the last session's record says. Every
+session of the life, run again from its record and the log, decides the same byte for byte.
+"""
+
+from datetime import timedelta
+
+import msgspec
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.scheduler.tests.support.harness import POLICY, SchedulerHarness, draft, fold
+from stromboli.scheduler.core import schedule
+from stromboli.scheduler.core.cache import cluster_cache, unschedulable
+from stromboli.scheduler.core.model import resource_vectors
+from stromboli.scheduler.core.replay import session_replay
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+from stromboli.testkit.oracle import scheduler
+from stromboli.testkit.strategies import depth
+
+CPUS = ("1", "2", "3")
+NODE_NAMES = ("n1", "n2", "n3")
+
+
+class Life(RuleBasedStateMachine):
+    """The world outside: ``pods`` and ``groups`` as the API server has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harness = SchedulerHarness()
+        self.version = 1
+        self.pods: dict[str, core.Pod] = {}
+        self.groups: dict[str, scheduling.PodGroup] = {}
+        self.has: dict[str, core.Node] = {}
+        self.unseen: list[str] = []
+        self.answered: set[int] = set()
+        self.bound_by: dict[str, str] = {}
+        self.now = builders.NOON
+        self.mix: list[int] = []
+
+    @initialize(mix=st.lists(st.integers(0, 9), min_size=1, max_size=12))
+    def begin(self, mix: list[int]) -> None:
+        self.mix = mix
+        self.harness.see(builders.make_queue())
+        self.node_comes("n1", "4")
+
+    # The cluster
+
+    @rule(name=st.sampled_from(NODE_NAMES), cpu=st.sampled_from(("3", "4")))
+    def node_comes(self, name: str, cpu: str) -> None:
+        if name not in self.has and self.used(name) <= int(cpu) * 1000:
+            version = self.next_version()
+            self.has[name] = builders.make_node(name, cpu=cpu, version=version, generation=version)
+            self.harness.see(self.has[name])
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_goes(self, name: str) -> None:
+        if name in self.has:
+            self.harness.apply(*self.harness.log.lose(self.has.pop(name)))
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_cannot_be_read_for_a_while(self, name: str) -> None:
+        if name in self.has:
+            self.harness.apply(self.harness.log.garble(topics.NODES, name))
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_is_seen_again(self, name: str) -> None:
+        if name in self.has:
+            metadata = msgspec.structs.replace(
+                self.has[name].metadata, resource_version=str(self.next_version())
+            )
+            self.has[name] = msgspec.structs.replace(self.has[name], metadata=metadata)
+            self.harness.see(self.has[name])
+
+    @rule(
+        minimum=st.integers(1, 3),
+        cpus=st.lists(st.sampled_from(CPUS), min_size=1, max_size=4),
+        phase=st.sampled_from(("Pending", "Inqueue")),
+    )
+    def gang_comes(self, minimum: int, cpus: list[str], phase: str) -> None:
+        version = self.next_version()
+        name = f"g{version}"
+        group = builders.make_pod_group(name, minimum, phase=phase, version=version)
+        self.groups[group.metadata.key] = group
+        members = [
+            builders.make_pod(f"{name}-w-{at}", name, cpu=cpu, version=version)
+            for at, cpu in enumerate(cpus)
+        ]
+        self.pods |= {pod.metadata.key: pod for pod in members}
+        self.harness.see(group, *members)
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), comes_back=st.booleans())
+    def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.pods)))
+        gone = self.pods.pop(key)
+        self.harness.apply(*self.harness.log.lose(gone))
+        if comes_back:
+            metadata = msgspec.structs.replace(
+                gone.metadata,
+                uid=gone.metadata.uid + "+",
+                resource_version=str(self.next_version()),
+            )
+            spec = msgspec.structs.replace(gone.spec, node_name="")
+            self.pods[key] = msgspec.structs.replace(gone, metadata=metadata, spec=spec)
+            self.harness.see(self.pods[key])
+
+    # The scheduler and the controller
+
+    @rule(twice=st.booleans())
+    def session(self, twice: bool) -> None:
+        expected = schedule.run_session(fold(self.harness.log.records), builders.NOON, POLICY)
+        decided = self.harness.session()
+        event(f"gangs parked: {min(len(self.harness.cache.unschedulable_gangs.jobs), 2)}")
+        assert by_content(decided) == by_content(expected)
+        for statement in decided.decisions:
+            group = self.groups[statement.pod_group]
+            assert self.members_with_place(group) >= group.spec.min_member or not statement.binds
+            if twice:
+                again = draft(topics.DECISIONS, statement.pod_group, statement)
+                self.harness.apply(self.harness.log.append(again))
+        assert self.harness.session().decisions == ()
+
+    @rule()
+    def scheduler_restarts(self) -> None:
+        """It folds what compaction left and the log from where its last record says."""
+        self.harness.cache = fold(
+            topic_log.interleave(remembered(self.harness.log.records), self.mix)
+        )
+
+    @rule()
+    def decisions_without_an_end_are_published_again(self) -> None:
+        """Also those whose outcome is on its way, or of which a part was refused."""
+        assumed = self.harness.cache.assumed
+        for _ in range(2):
+            self.now += timedelta(hours=1)
+            for statement in assumed.overdue(self.now):
+                again = draft(topics.DECISIONS, statement.pod_group, statement)
+                self.harness.apply(self.harness.log.append(again))
+
+    @precondition(lambda self: self.open_publications())
+    @rule(refuse=st.sets(st.integers(0, 3)), at=st.integers(0, 2))
+    def decision_is_answered(self, refuse: set[int], at: int) -> None:
+        """A publication that was replaced by a later one may be answered all the same."""
+        waiting = self.open_publications()
+        record = waiting[min(at, len(waiting) - 1)]
+        self.answered.add(record.offset)
+        statement = envelope.decode(record)
+        assert isinstance(statement, messages.StatementDecided)
+        decision = statement.decision or record.id
+        outcomes = []
+        for number, bind in enumerate(statement.binds):
+            key = f"{bind.namespace}/{bind.pod}"
+            pod = self.pods.get(key)
+            is_there = pod is not None and pod.metadata.uid == bind.uid
+            result: messages.Result = "refused"
+            if is_there and pod is not None and pod.spec.node_name:
+                result = "executed" if self.bound_by.get(key) == decision else "refused"
+            elif is_there and pod is not None and number not in refuse:
+                result = "executed"
+                self.bind(key, pod, bind.node)
+                self.bound_by[key] = decision
+            outcomes.append(
+                messages.TaskOutcome(
+                    namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result=result
+                )
+            )
+        entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
+        answer = messages.DecisionAnswered(
+            decision=decision,
+            decision_offset=record.offset,
+            pod_group=statement.pod_group,
+            enqueue="executed" if statement.enqueue else None,
+            enqueued_version=entered_version,
+            tasks=tuple(outcomes),
+        )
+        self.harness.apply(self.harness.log.append(draft(topics.OUTCOMES, record.id, answer)))
+
+    @precondition(lambda self: self.entered())
+    @rule(at=st.integers(0, 2))
+    def gang_is_sent_back(self, at: int) -> None:
+        """Perhaps before anybody has seen that it was let in."""
+        entered = self.entered()
+        self.show(entered[min(at, len(entered) - 1)], "Pending")
+
+    @precondition(lambda self: self.unseen)
+    @rule()
+    def monitor_sees_what_was_carried_out(self) -> None:
+        key = self.unseen.pop(0)
+        found = self.pods.get(key) or self.groups.get(key)
+        if found is not None:
+            self.harness.see(found)
+
+    # What must hold
+
+    @invariant()
+    def no_node_holds_more_than_it_has(self) -> None:
+        for name, node in self.has.items():
+            assert self.used(name) <= int(str((node.status.allocatable or {})["cpu"])) * 1000
+
+    def teardown(self) -> None:
+        lived = self.harness.cache
+        records = self.harness.log.records
+        mixed = fold(topic_log.interleave(records, self.mix))
+        restarted = fold(topic_log.interleave(remembered(records), self.mix))
+        assert seen_in(mixed) == seen_in(lived)
+        assert seen_in(restarted) == seen_in(lived)
+        decided = decided_on(lived)
+        assert decided_on(mixed) == decided
+        assert decided_on(restarted) == decided
+        again = list(session_replay.replay_sessions(records, [POLICY.configured], POLICY))
+        assert [each for each in again if not each.is_same] == []
+
+    # Means
+
+    def next_version(self) -> int:
+        self.version += 1
+        return self.version
+
+    def bind(self, key: str, pod: core.Pod, node: str) -> None:
+        metadata = msgspec.structs.replace(pod.metadata, resource_version=str(self.next_version()))
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        self.pods[key] = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+        self.unseen.append(key)
+
+    def enter(self, key: str) -> int:
+        """The version in which it is past the door."""
+        return self.show(key, "Inqueue")
+
+    def entered(self) -> list[str]:
+        return [key for key, group in self.groups.items() if group.status.phase == "Inqueue"]
+
+    def show(self, key: str, phase: str) -> int:
+        group = self.groups[key]
+        metadata = msgspec.structs.replace(
+            group.metadata, resource_version=str(self.next_version())
+        )
+        status = scheduling.PodGroupStatus(phase=phase)
+        self.groups[key] = msgspec.structs.replace(group, metadata=metadata, status=status)
+        self.unseen.append(key)
+        return self.version
+
+    def open_publications(self) -> list[envelope.Record]:
+        return [it for it in self.harness.statements if it.offset not in self.answered]
+
+    def unanswered(self) -> list[envelope.Record]:
+        """The newest publication of each decision, unless it is answered."""
+        newest = {}
+        for record in self.harness.statements:
+            statement = envelope.decode(record)
+            assert isinstance(statement, messages.StatementDecided)
+            newest[statement.decision or record.id] = record
+        return [it for it in newest.values() if it.offset not in self.answered]
+
+    def in_flight(self) -> dict[str, str]:
+        """Pod key -> node, of unanswered binds that can still be carried out."""
+        flights: dict[str, str] = {}
+        for record in self.unanswered():
+            statement = envelope.decode(record)
+            assert isinstance(statement, messages.StatementDecided)
+            for bind in statement.binds:
+                key = f"{bind.namespace}/{bind.pod}"
+                pod = self.pods.get(key)
+                if pod and pod.metadata.uid == bind.uid and not pod.spec.node_name:
+                    flights[key] = bind.node
+        return flights
+
+    def used(self, name: str) -> int:
+        flights = self.in_flight()
+        return sum(
+            scheduler.request(pod)["cpu"]
+            for key, pod in self.pods.items()
+            if name in (pod.spec.node_name, flights.get(key))
+        )
+
+    def members_with_place(self, group: scheduling.PodGroup) -> int:
+        flights = self.in_flight()
+        prefix = f"{group.metadata.key}-w-"
+        return sum(
+            key.startswith(prefix) and bool(pod.spec.node_name or flights.get(key))
+            for key, pod in self.pods.items()
+        )
+
+
+def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
+    """What a restart reads: the last record of a key, and the log from the low-water marks."""
+    last: dict[tuple[str, str], envelope.Record] = {}
+    begin = {topics.DECISIONS.name: 0, topics.OUTCOMES.name: 0}
+    for record in records:
+        if record.topic.is_compacted:
+            last[record.topic.name, record.key] = record
+        elif record.key == messages.SESSION_KEY:
+            message = envelope.decode(record)
+            assert isinstance(message, messages.SessionRecorded)
+            begin = {
+                topics.DECISIONS.name: message.unconfirmed_from,
+                topics.OUTCOMES.name: message.outcomes_from,
+            }
+    kept = set(map(id, last.values()))
+    return [
+        record
+        for record in records
+        if id(record) in kept
+        or (not record.topic.is_compacted and record.offset >= begin[record.topic.name])
+    ]
+
+
+def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
+    """Everything of a cache that a decision depends on, in terms that do not depend on order."""
+    made = cache.world
+    made.settle()
+    nodes, names = made.nodes, made.resources.names
+
+    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
+        return {name: int(value) for name, value in zip(names, values, strict=True) if value}
+
+    return {
+        "nodes": {
+            name: (
+                bool(nodes.labelled.usable[row]),
+                named(nodes.allocatable[:, row]),
+                named(nodes.used[:, row]),
+            )
+            for row, name in enumerate(nodes.names)
+        },
+        "gangs": {
+            key: {task.key: (task.uid, str(task.status), task.node) for task in job.tasks.values()}
+            for key, job in made.jobs.items()
+        },
+        "waiting": cache.waiting,
+        "promised": {name: named(held.inqueue) for name, held in made.books.queues.items()},
+        "unanswered": cache.unanswered(),
+    }
+
+
+def decided_on(cache: cluster_cache.ClusterCache) -> tuple[object, ...]:
+    """When everybody is looked at anew."""
+    decided = schedule.run_session(cache, builders.NOON + unschedulable.FULL_RETRY_INTERVAL, POLICY)
+    return (by_content(decided), decided.explanations, decided.orders)
+
+
+def by_content(decided: schedule.SessionResult) -> list[messages.StatementDecided]:
+    return [msgspec.structs.replace(known, session=0) for known in decided.decisions]
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(depth.examples(25), stateful_step_count=40)

@@ -1,0 +1,186 @@
+"""HyperNodes become a tree; what contradicts itself brings no nodes together, and is said."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from services.scheduler.tests.support.network_objects import (
+    hyper_node,
+    member,
+    rack,
+    selected,
+    spine,
+)
+from stromboli.scheduler.core.model import topology_domains
+from stromboli.shared.api import core, topology
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+def tree(
+    *hyper_nodes: topology.HyperNode,
+    nodes: Sequence[str] = NODES,
+    labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> topology_domains.TopologyTree:
+    rows = {name: row for row, name in enumerate(nodes)}
+    return topology_domains.build_tree(
+        hyper_nodes, rows, [(labels or {}).get(name, {}) for name in nodes]
+    )
+
+
+def held(
+    found: topology_domains.TopologyTree, nodes: Sequence[str] = NODES
+) -> dict[str, list[str]]:
+    """Domain -> its nodes."""
+    return {
+        name: [node for node, inside in zip(nodes, found.mask(index), strict=True) if inside]
+        for index, name in enumerate(found.names)
+    }
+
+
+def test_a_domain_holds_the_nodes_of_all_below_it() -> None:
+    """And the root holds every node, those in no rack too."""
+    found = tree(rack("r1", "n1"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
+    assert held(found) == {
+        topology_domains.ROOT: ["n1", "n2", "n3", "n4"],
+        "s": ["n1", "n2", "n3"],
+        "r1": ["n1"],
+        "r2": ["n2", "n3"],
+    }
+    assert dict(zip(found.names, found.tiers.tolist(), strict=True)) == {
+        topology_domains.ROOT: 3,
+        "s": 2,
+        "r1": 1,
+        "r2": 1,
+    }
+    assert found.complaints == []
+
+
+def test_without_hyper_nodes_there_is_the_root_alone() -> None:
+    """Its tier is 1."""
+    found = tree()
+    assert found.is_flat
+    assert found.tiers.tolist() == [1]
+    assert held(found) == {topology_domains.ROOT: list(NODES)}
+
+
+def test_members_by_pattern_and_by_label() -> None:
+    """A pattern is looked for anywhere in the name; an empty selector means nothing."""
+    exists = core.SelectorRequirement(key="rack", operator="Exists")
+    found = tree(
+        hyper_node("p", 1, [selected(regex_match=topology.RegexMatch(pattern="[12]$"))]),
+        hyper_node(
+            "l",
+            1,
+            [selected(label_match=core.LabelSelector(match_expressions=(exists,)))],
+        ),
+        hyper_node("e", 1, [selected(label_match=core.LabelSelector())]),
+        labels={"n3": {"rack": "x"}},
+    )
+    assert held(found) == {
+        topology_domains.ROOT: list(NODES),
+        "e": [],
+        "l": ["n3"],
+        "p": ["n1", "n2"],
+    }
+
+
+def test_a_node_of_two_racks_is_in_neither_but_in_what_holds_both() -> None:
+    """Nobody can say which of the two is right."""
+    found = tree(rack("r1", "n1", "n2"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
+    assert held(found)["r1"] == ["n1"]
+    assert held(found)["r2"] == ["n3"]
+    assert held(found)["s"] == ["n1", "n2", "n3"]
+    assert found.complaints == [
+        "node n2 is a member of r1 and of r2: it counts for none of them, only for s"
+    ]
+
+
+def test_a_node_that_a_rack_and_its_spine_name_is_in_the_rack() -> None:
+    """That is no contradiction."""
+    both = hyper_node("s", 2, [member("r1", "HyperNode"), member("n1")])
+    found = tree(rack("r1", "n1"), both)
+    assert held(found)["r1"] == ["n1"]
+    assert found.complaints == []
+
+
+def test_a_hyper_node_with_two_parents_is_in_what_holds_both() -> None:
+    """Here that is the root."""
+    found = tree(rack("r1", "n1"), spine("s1", "r1"), spine("s2", "r1"))
+    assert held(found) == {topology_domains.ROOT: list(NODES), "r1": ["n1"], "s1": [], "s2": []}
+    assert found.complaints == [
+        "HyperNode r1 is a member of s1 and of s2: it counts for none of them"
+    ]
+
+
+@pytest.mark.parametrize("tiers", [(1, 1), (2, 1), (1, 2)])
+def test_a_cycle_is_cut_where_tiers_do_not_fall(tiers: tuple[int, int]) -> None:
+    """Both stay usable for the nodes that they name themselves."""
+    first = hyper_node("a", tiers[0], [member("b", "HyperNode"), member("n1")])
+    second = hyper_node("b", tiers[1], [member("a", "HyperNode"), member("n2")])
+    found = tree(first, second)
+    assert found.complaints
+    assert all("it does not count as a member" in text for text in found.complaints)
+    assert {"n1"} <= set(held(found)["a"])
+    assert {"n2"} <= set(held(found)["b"])
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (spine("s", "r9"), "HyperNode s: its member HyperNode r9 is not there"),
+        (
+            hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="("))]),
+            "HyperNode s: '(' is no pattern: missing ), unterminated subpattern at position 0",
+        ),
+        (
+            hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="n" * 5000))]),
+            "HyperNode s: a pattern has more than 4096 characters",
+        ),
+        (
+            hyper_node(
+                "s",
+                2,
+                [
+                    topology.Member(
+                        type="HyperNode",
+                        selector=topology.MemberSelector(
+                            regex_match=topology.RegexMatch(pattern="r")
+                        ),
+                    )
+                ],
+            ),
+            "HyperNode s: members of type HyperNode are given by exactMatch",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said(made: topology.HyperNode, said: str) -> None:
+    """And nothing else is lost."""
+    found = tree(made, rack("r1", "n1"))
+    assert found.complaints == [said]
+    assert held(found)["r1"] == ["n1"]
+
+
+def test_a_tier_name_of_two_tiers_stands_for_the_lower() -> None:
+    """The stricter reading."""
+    found = tree(rack("r1", "n1", tier_name="rack"), spine("s", "r1", tier_name="rack"))
+    assert found.tier_names == {"rack": 1}
+    assert found.complaints == ["tier name rack stands for the tiers 1, 2: the lowest counts"]
+
+
+def test_sums_and_common_domains() -> None:
+    """Sums are over all nodes below; what holds several domains is the lowest that does."""
+    found = tree(rack("r1", "n1", "n2"), rack("r2", "n3"), spine("s", "r1", "r2"))
+    index = {name: number for number, name in enumerate(found.names)}
+    sums = found.sums(np.array([[1, 2, 4, 8]]))[0]
+    assert {name: int(sums[number]) for name, number in index.items()} == {
+        topology_domains.ROOT: 15,
+        "s": 7,
+        "r1": 3,
+        "r2": 4,
+    }
+    assert found.common([index["r1"], index["r2"]]) == index["s"]
+    assert found.common([index["r1"]]) == index["r1"]
+    assert found.common([index["s"], index["r2"]]) == index["s"]
+    assert found.common([index["r1"], topology_domains.ROOT_INDEX]) == topology_domains.ROOT_INDEX

@@ -1,0 +1,179 @@
+"""Who waits in vain is left aside until something may help him. That it decides nothing is shown
+by ``test_life``: every session there decides as one that looks at everybody."""
+
+from datetime import timedelta
+
+import msgspec
+import numpy as np
+import pytest
+
+from services.scheduler.tests.support import sessions
+from services.scheduler.tests.support.harness import POLICY, SchedulerHarness
+from stromboli.scheduler.core import plugins, policy, schedule
+from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import plugin_isolation
+from stromboli.scheduler.core.framework import session as framework
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.api import core
+from stromboli.testkit import builders
+
+NODE = builders.make_node("n1", cpu="4", labels={"zone": "a"})
+
+
+def gang(name: str, cpu: str, size: int = 2, **more: object) -> list[core.Pod]:
+    return [builders.make_pod(f"{name}-w-{at}", name, cpu=cpu, **more) for at in range(size)]  # type: ignore[arg-type] # the builder's own arguments
+
+
+@pytest.fixture
+def harness() -> SchedulerHarness:
+    """A node of 4 cores, of which a running pod has 3; two gangs wait that do not fit."""
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), NODE)
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    made.see(builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running"))
+    made.see(builders.make_pod_group("small", 2), *gang("small", "1"))
+    made.see(builders.make_pod_group("big", 2), *gang("big", "4"))
+    made.session()
+    return made
+
+
+def aside(harness: SchedulerHarness, later: timedelta = timedelta()) -> set[str]:
+    """Whom the next session leaves aside."""
+    now = builders.NOON + later
+    harness.cache.unschedulable_gangs.skip_unschedulable(
+        harness.cache.world, POLICY.configured, now
+    )
+    return {key.partition("/")[2] for key in harness.cache.world.aside}
+
+
+def test_who_was_tried_in_vain_is_left_aside(harness: SchedulerHarness) -> None:
+    assert aside(harness) == {"small", "big"}
+
+
+def test_a_gang_that_comes_calls_nobody_back(harness: SchedulerHarness) -> None:
+    harness.see(builders.make_pod_group("new", 1), *gang("new", "500m", 1))
+    assert aside(harness) == {"small", "big"}
+
+
+def test_room_calls_back_whom_it_holds(harness: SchedulerHarness) -> None:
+    """The other gang's pods do not fit there either."""
+    harness.apply(*harness.log.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1")))
+    harness.see(
+        builders.make_pod("other-0", cpu="2", node="n1", scheduler="other", phase="Running")
+    )
+    assert aside(harness) == {"big"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        builders.make_node("n1", cpu="4", labels={"zone": "b"}, version=2),
+        builders.make_node("n2", cpu="8"),
+        builders.make_queue(weight=2, version=2),
+        builders.make_priority_class("high", 10),
+        builders.make_pod_group("small", 1, version=2),
+    ],
+    ids=["labels", "node", "queue", "priority", "group"],
+)
+def test_what_may_concern_a_gang_calls_it_back(
+    harness: SchedulerHarness, changed: core.Node
+) -> None:
+    harness.see(changed)
+    assert "small" not in aside(harness)
+
+
+def test_a_decision_that_is_refused_calls_back(harness: SchedulerHarness) -> None:
+    """The room that it held is there again."""
+    harness.see(builders.make_pod_group("last", 1), *gang("last", "1", 1))
+    assert harness.session().decisions
+    harness.see(builders.make_pod_group("next", 1), *gang("next", "1", 1))
+    harness.session()
+    assert "next" in aside(harness)
+    harness.answer("refused", "last-w-0")
+    assert "next" not in aside(harness)
+
+
+def test_a_gang_of_unlike_tasks_is_left_aside_only_if_one_it_needs_fits_nowhere(
+    harness: SchedulerHarness,
+) -> None:
+    """Else another order of its tasks might find room."""
+    pods = [*gang("either", "800m", 1), builders.make_pod("either-x-0", "either", cpu="900m")]
+    harness.see(builders.make_pod_group("either", 2), *pods)
+    pods = [*gang("never", "800m", 1), builders.make_pod("never-x-0", "never", cpu="5")]
+    harness.see(builders.make_pod_group("never", 2), *pods)
+    harness.session()
+    assert aside(harness) == {"small", "big", "never"}
+
+
+def test_whose_refusal_hangs_on_other_pods_is_always_tried(harness: SchedulerHarness) -> None:
+    near = core.Affinity(
+        pod_affinity=core.PodAffinity(
+            required_during_scheduling_ignored_during_execution=(
+                core.PodAffinityTerm(
+                    topology_key="zone",
+                    label_selector=core.LabelSelector(match_labels={"app": "none"}),
+                ),
+            )
+        )
+    )
+    harness.see(builders.make_pod_group("near", 1), *gang("near", "500m", 1, affinity=near))
+    harness.session()
+    assert aside(harness) == {"small", "big"}
+
+
+def test_all_are_looked_at_anew_after_a_while_for_their_numbers(harness: SchedulerHarness) -> None:
+    assert aside(harness, unschedulable.FULL_RETRY_INTERVAL - timedelta(seconds=1)) == {
+        "small",
+        "big",
+    }
+    decided = schedule.run_session(harness.cache, builders.NOON + timedelta(seconds=5), POLICY)
+    assert decided.wake_at == builders.NOON + unschedulable.FULL_RETRY_INTERVAL
+    assert aside(harness, unschedulable.FULL_RETRY_INTERVAL) == set()
+
+
+def test_where_somebody_may_be_evicted_nobody_is_left_aside(harness: SchedulerHarness) -> None:
+    tiers = [[sessions.plugin(name) for name in ("priority", "gang", "predicates")]]
+    evicting = sessions.configured(*tiers, run="enqueue, allocate, preempt")
+    policy = msgspec.structs.replace(POLICY, configured=evicting)
+    schedule.run_session(harness.cache, builders.NOON, policy)
+    assert harness.cache.unschedulable_gangs.jobs == frozenset()
+
+
+class Late:
+    """Answers like any other until the session is closed, and then fails."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._is_over = False
+
+    def open(self, ssn: framework.Session) -> None:
+        def check(task: entities.Task, view: node_views.NodeView) -> list[extension_points.Check]:
+            if self._is_over:
+                raise RuntimeError("odd")
+            return [
+                extension_points.Check(
+                    "full", extension_points.Code.UNSCHEDULABLE, np.zeros(view.size, np.bool_)
+                )
+            ]
+
+        ssn.add_predicate(check, extension_points.Scope.GLOBAL)
+
+    def close(self, ssn: framework.Session) -> None:
+        self._is_over = True
+
+
+def test_a_plugin_that_fails_when_it_is_asked_who_waits_in_vain_stops_no_session() -> None:
+    """It is asked like at any other time: what fails is left out, and said."""
+    registry = plugins.Registry({"binpack": lambda: Late})
+    tier = [sessions.plugin(name) for name in ("gang", "binpack")]
+    by = policy.Policy(configured=sessions.configured(tier))
+    made = SchedulerHarness()
+    made.see(builders.make_queue(), NODE, builders.make_pod_group("g", 1, phase="Inqueue"))
+    made.see(*gang("g", "1"))
+    plugin_failures = plugin_isolation.FailureHistory()
+    decided = schedule.run_session(
+        made.cache, builders.NOON, by, find=registry.find, plugin_failures=plugin_failures
+    )
+    assert decided.decisions == ()
+    assert "RuntimeError: odd" in decided.failures["binpack"]

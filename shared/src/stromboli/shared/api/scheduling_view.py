@@ -1,0 +1,100 @@
+"""What the scheduler sees of a cluster's objects, and nothing besides: to try decisions elsewhere.
+
+Our Structs hold no environment, command or volume's content to begin with. Annotations may hold
+anything, kubectl's copy of the whole object for one, so only those of scheduling are kept; texts of
+conditions are left out.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds, meta, resource, scheduling
+from stromboli.shared.api.kinds import Kind
+
+CLAIM_KINDS: tuple[Kind[Any], ...] = (
+    kinds.STORAGE_CLASSES,
+    kinds.PERSISTENT_VOLUMES,
+    kinds.PERSISTENT_VOLUME_CLAIMS,
+    kinds.CSI_NODES,
+    kinds.CSI_DRIVERS,
+    kinds.CSI_STORAGE_CAPACITIES,
+    kinds.DEVICE_CLASSES,
+    kinds.RESOURCE_SLICES,
+    kinds.RESOURCE_CLAIMS,
+)
+"""What decides on pods' volumes and devices."""
+
+SCHEDULING_KINDS: tuple[Kind[Any], ...] = (
+    kinds.NODES,
+    kinds.NAMESPACES,
+    kinds.PRIORITY_CLASSES,
+    kinds.QUEUES,
+    kinds.HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS,
+    *CLAIM_KINDS,
+    kinds.NODE_SHARDS,
+    kinds.POD_GROUPS,
+    kinds.PODS,
+)
+"""What sessions of the service decide on."""
+
+_KEPT_ANNOTATIONS = (
+    "volcano.sh/",
+    "scheduling.k8s.io/",
+    keys.PREFIX,
+    "sla-waiting-time",
+    keys.SELECTED_NODE,
+)
+_OMITTED_ANNOTATIONS = (keys.TRACEPARENT, keys.LAST_APPLIED)
+
+
+def reduce_manifest(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """An object's manifest with what scheduling looks at. Raises msgspec.DecodeError."""
+    found = kind.decode(raw)
+    less: dict[str, Any] = {"metadata": _metadata(found.metadata)}
+    if isinstance(found, core.Pod):
+        less["status"] = msgspec.structs.replace(
+            found.status,
+            reason="",
+            pod_ip="",
+            container_statuses=(),
+            conditions=_without_condition_messages(found.status.conditions),
+        )
+    elif isinstance(found, core.Node | scheduling.PodGroup):
+        conditions = _without_condition_messages(found.status.conditions)
+        less["status"] = msgspec.structs.replace(found.status, conditions=conditions)
+    elif isinstance(found, resource.DeviceClass):
+        less["spec"] = msgspec.structs.replace(found.spec, config=())
+    elif isinstance(found, resource.ResourceClaim):
+        devices = msgspec.structs.replace(found.spec.devices, config=())
+        less["spec"] = msgspec.structs.replace(found.spec, devices=devices)
+        less["status"] = _without_parameters(found.status)
+    manifest = msgspec.to_builtins(msgspec.structs.replace(found, **less))
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}
+
+
+def _metadata(whole: meta.ObjectMeta) -> meta.ObjectMeta:
+    annotations = {
+        key: value
+        for key, value in (whole.annotations or {}).items()
+        if any(kept in key for kept in _KEPT_ANNOTATIONS) and key not in _OMITTED_ANNOTATIONS
+    }
+    return msgspec.structs.replace(
+        whole, annotations=annotations or None, owner_references=(), finalizers=()
+    )
+
+
+def _without_parameters(status: resource.ResourceClaimStatus) -> resource.ResourceClaimStatus:
+    if status.allocation is None:
+        return status
+    devices = msgspec.structs.replace(status.allocation.devices, config=())
+    allocation = msgspec.structs.replace(status.allocation, devices=devices)
+    return msgspec.structs.replace(status, allocation=allocation)
+
+
+def _without_condition_messages(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(msgspec.structs.replace(condition, message="") for condition in conditions)

@@ -1,0 +1,119 @@
+"""Topics as they should be: missing ones are created, others are compared and, where that cannot
+lose a record, altered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from aiokafka import admin
+from aiokafka import errors as kafka_errors
+from aiokafka.admin import config_resource
+
+from stromboli.shared import topics
+from stromboli.shared.bus.kafka import clients, settings
+
+_log = structlog.get_logger(__name__)
+
+_ONLY_RAISED = ("retention.ms", "max.message.bytes")
+"""An operator may keep more than we ask for; keeping less loses records."""
+_SET_ON_TOPIC = 1
+"""Kafka's config source of a value that was set on the topic itself."""
+
+
+async def ensure_topics(client: admin.AIOKafkaAdminClient, given: settings.KafkaSettings) -> None:
+    """Create what is missing; report and mend what is different. Raises kafka and our errors."""
+    wanted = {topic.full_name(given.cell): topic for topic in topics.ALL}
+    present = set(await client.list_topics())
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        await _create(client, given, {name: wanted[name] for name in missing})
+    existing = {name: topic for name, topic in wanted.items() if name in present}
+    if existing:
+        await _compare(client, existing)
+
+
+async def _create(
+    client: admin.AIOKafkaAdminClient,
+    given: settings.KafkaSettings,
+    missing: Mapping[str, topics.Topic],
+) -> None:
+    answer = await client.create_topics(
+        [
+            admin.NewTopic(name, 1, given.replication_factor, topic_configs=dict(topic.settings))
+            for name, topic in missing.items()
+        ],
+        timeout_ms=int(given.request_timeout_s * 1000),
+    )
+    for name, code, reason in answer.topic_errors:
+        error = kafka_errors.for_code(code)
+        if error is kafka_errors.TopicAlreadyExistsError:
+            continue  # another service was faster, with the same settings
+        if error is not kafka_errors.NoError:
+            raise clients.translate_error(f"create topic {name}", error(reason))
+        _log.info("topic created", topic=name)
+
+
+async def _compare(client: admin.AIOKafkaAdminClient, existing: Mapping[str, topics.Topic]) -> None:
+    for described in await client.describe_topics(list(existing)):
+        if len(described["partitions"]) != 1:
+            _log.warning(
+                "topic has several partitions, the first alone is used",
+                topic=described["topic"],
+                partitions=len(described["partitions"]),
+            )
+    resources = [
+        config_resource.ConfigResource(config_resource.ConfigResourceType.TOPIC, name)
+        for name in existing
+    ]
+    for answer in await client.describe_configs(resources):
+        for code, reason, _, name, entries in answer.resources:
+            if code:
+                _log.warning("topic's settings not readable", topic=name, reason=reason)
+                continue
+            await _repair(client, name, existing[name].settings, entries)
+
+
+async def _repair(
+    client: admin.AIOKafkaAdminClient,
+    name: str,
+    wanted: Mapping[str, str],
+    entries: list[Any],
+) -> None:
+    found = {entry[0]: entry[1] for entry in entries}
+    changes = {}
+    for key, value in wanted.items():
+        if found.get(key) == value:
+            continue
+        is_safe = can_alter(key, found.get(key), value)
+        _log.warning(
+            "topic's setting differs",
+            topic=name,
+            setting=key,
+            found=found.get(key),
+            wanted=value,
+            altered=is_safe,
+        )
+        if is_safe:
+            changes[key] = value
+    if not changes:
+        return
+    # This request replaces all that was set on the topic, so it repeats what stays.
+    kept = {entry[0]: entry[1] for entry in entries if entry[3] == _SET_ON_TOPIC}
+    resource = config_resource.ConfigResource(
+        config_resource.ConfigResourceType.TOPIC, name, configs=kept | changes
+    )
+    for answer in await client.alter_configs([resource]):
+        for code, reason, *_ in answer.resources:
+            if code:
+                _log.warning("topic's settings not altered", topic=name, reason=reason)
+
+
+def can_alter(key: str, found: str | None, wanted: str) -> bool:
+    """Whether setting ``key`` from ``found`` to ``wanted`` loses no record that counts."""
+    if key == "cleanup.policy":
+        # On a topic of last values only deletion by age loses any; elsewhere every change does.
+        return wanted == "compact"
+    if key in _ONLY_RAISED:
+        # -1 is Kafka's word for "no limit"
+        return found is not None and found != "-1" and int(found) < int(wanted)
+    return True

@@ -1,0 +1,119 @@
+"""Address and credentials of an API server, kept fresh.
+
+kubernetes-asyncio knows kubeconfigs, exec plugins, OIDC and service accounts; this asks it again
+from time to time and hands out what a request needs.
+"""
+
+import asyncio
+import os
+import pathlib
+import ssl
+from typing import Any
+
+from stromboli.shared import errors
+from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
+
+REFRESH_AFTER_S = 60.0
+"""How long credentials are taken as they are. Short-lived tokens are renewed minutes before they
+end, and an exec plugin runs again only when its token is about to."""
+
+_WHAT = "read the Kubernetes configuration"
+
+
+class Credentials:
+    """Where to send a request, with which headers."""
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+        self._configuration: Any = None
+        self._loader: Any = None
+        self._fresh_until = 0.0
+        self._refreshing = asyncio.Lock()
+        self.tls: ssl.SSLContext | None = None
+
+    async def load(self) -> None:
+        """Read the configuration. Raises PermanentError, with what is wrong with it."""
+        # Imported here: it brings every generated model class along, 1.5 s of a process's start,
+        # which only those pay who talk to an API server.
+        from kubernetes_asyncio import client, config
+
+        self._configuration = client.Configuration()
+        path = self._settings.kubeconfig
+        try:
+            if path:
+                _check_file(path)  # the loader itself only misses a key in nothing
+            if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                config.load_incluster_config(  # type: ignore[no-untyped-call]  # it has no types
+                    self._configuration
+                )
+            else:
+                self._loader = await config.load_kube_config(
+                    config_file=path or None,
+                    context=self._settings.context or None,
+                    client_configuration=self._configuration,
+                )
+            self.tls = self._make_tls()
+        except Exception as error:  # the loader meets a malformed file with any error there is
+            raise errors.PermanentError(_WHAT, f"{type(error).__name__}: {error}") from error
+        self._keep()
+
+    @property
+    def host(self) -> str:
+        """Scheme, host and port, perhaps with a path before the API's own."""
+        host: str = self._configuration.host
+        return host
+
+    @property
+    def request_options(self) -> dict[str, Any]:
+        """What aiohttp needs for this server besides the address: proxy, TLS server name."""
+        options = {
+            "proxy": self._configuration.proxy,
+            "server_hostname": self._configuration.tls_server_name,
+        }
+        return {name: value for name, value in options.items() if value}
+
+    async def headers(self) -> dict[str, str]:
+        """The credentials as of now. Raises UnavailableError when they cannot be renewed."""
+        if asyncio.get_running_loop().time() >= self._fresh_until:
+            await self.refresh()
+        # The service account's token file is read again by this call, as often as it should be.
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return {"Authorization": token} if token else {}
+
+    async def refresh(self) -> None:
+        """Read credentials anew, once for all who ask at the same time."""
+        if self._loader is None:
+            return
+        before = self._fresh_until
+        async with self._refreshing:
+            if self._fresh_until != before:
+                return
+            try:
+                await self._loader.load_and_set(self._configuration)
+                self._load_client_certificate()
+            except Exception as error:  # as above
+                raise errors.UnavailableError(_WHAT, f"{type(error).__name__}: {error}") from error
+            self._keep()
+
+    def _keep(self) -> None:
+        renews = self._loader is not None
+        now = asyncio.get_running_loop().time()
+        self._fresh_until = now + REFRESH_AFTER_S if renews else float("inf")
+
+    def _make_tls(self) -> ssl.SSLContext:
+        """The context as kubernetes-asyncio's own client makes it."""
+        self.tls = ssl.create_default_context(cafile=self._configuration.ssl_ca_cert)
+        if not self._configuration.verify_ssl:
+            self.tls.check_hostname = False
+            self.tls.verify_mode = ssl.CERT_NONE
+        self._load_client_certificate()
+        return self.tls
+
+    def _load_client_certificate(self) -> None:
+        """Connections made from now on show this certificate; it may have been renewed."""
+        if self.tls is not None and self._configuration.cert_file:
+            self.tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+
+
+def _check_file(path: str) -> None:
+    pathlib.Path(path).open("rb").close()

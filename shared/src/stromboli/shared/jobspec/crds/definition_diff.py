@@ -1,0 +1,66 @@
+"""What a definition that somebody else installed lacks of ours.
+
+An API server drops fields that its definition does not know, without a word, and refuses values
+beside an enumeration. So a definition of another system, or of an older version, works for most
+objects and silently not for some: this says for which.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+MAX_SHOWN = 5
+"""Of one definition: the first ones say what kind of difference it is."""
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+def missing_parts(ours: Schema, theirs: Schema) -> tuple[str, ...]:
+    """A line for each thing that our definition has and the other lacks: the scope, a version, its
+    status, fields (the outermost alone, as ``spec.tasks[].maxRetry``) and values."""
+    return tuple(_missing_parts(ours["spec"], theirs.get("spec") or {}))
+
+
+def shortened(lacks: tuple[str, ...]) -> str:
+    """In one line."""
+    more = f" and {len(lacks) - MAX_SHOWN} more" if len(lacks) > MAX_SHOWN else ""
+    return f"{', '.join(lacks[:MAX_SHOWN])}{more}"
+
+
+def _missing_parts(ours: Schema, theirs: Schema) -> Iterator[str]:
+    if theirs.get("scope") != ours["scope"]:
+        yield f"its objects are {theirs.get('scope')}, not {ours['scope']}"
+    others = {it.get("name"): it for it in theirs.get("versions") or ()}
+    for version in ours["versions"]:
+        other = others.get(version["name"])
+        if other is None or not other.get("served"):
+            yield f"version {version['name']} is not served"
+            continue
+        if "status" in version.get("subresources", {}) and "status" not in (
+            other.get("subresources") or {}
+        ):
+            yield "status is no subresource"
+        theirs_of = (other.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield from _fields(version["schema"]["openAPIV3Schema"], theirs_of, "")
+
+
+def _fields(ours: Schema, theirs: Schema, path: str) -> Iterator[str]:
+    allowed = theirs.get("enum")
+    if allowed is not None:
+        missing = [it for it in ours.get("enum", ()) if it not in allowed]
+        if missing or "enum" not in ours:
+            said = ", ".join(map(str, missing))
+            yield f"{path}: no {said}" if missing else f"{path}: only {len(allowed)} values"
+    properties = theirs.get("properties") or {}
+    others = theirs.get("additionalProperties")
+    for name, child in (ours.get("properties") or {}).items():
+        at = f"{path}.{name}".removeprefix(".")
+        if name in properties:
+            yield from _fields(child, properties[name], at)
+        elif isinstance(others, Mapping):
+            yield from _fields(child, others, at)
+        elif not (others or theirs.get(_OPEN)):
+            yield at
+    for key, suffix in (("items", "[]"), ("additionalProperties", ".*")):
+        mine, other = ours.get(key), theirs.get(key)
+        if isinstance(mine, Mapping) and isinstance(other, Mapping):
+            yield from _fields(mine, other, path + suffix)

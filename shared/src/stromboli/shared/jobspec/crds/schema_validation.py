@@ -1,0 +1,201 @@
+"""What is wrong with a document, all of it at once and in words.
+
+The library finds the errors, the words are ours: a refusal names the path, what stands there and
+what would be right.
+"""
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from stromboli.shared.jobspec.crds import defaulting, json_schema
+from stromboli.shared.messages.admission import Violation
+
+Kind = jsonschema_rs.ValidationErrorKind
+Path = Sequence[str | int]
+Finding = tuple[Path, str, str]  # path, reason, expected
+
+
+def violations(
+    group: str, kind: str, document: Any, most: int | None = None
+) -> tuple[Violation, ...]:
+    """Everything in which the document breaks its kind's schema, in the order of paths; the first
+    ``most`` that are found.
+
+    The document is judged as the API server judges it: with defaults filled in, so nulls and
+    absent fields with a default are no violation. Takes about 0.1 ms for a job. Raises like
+    `apply_defaults`.
+    """
+    filled = defaulting.apply_defaults(group, kind, document)
+    schema, validator = json_schema.compiled(group, kind)
+    findings = (
+        finding
+        for error in validator.iter_errors(filled)
+        for finding in _explain(error, schema, filled)
+    )
+    found = list(itertools.islice(findings, most))
+    found.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
+    return tuple(
+        Violation(path=_show_path(path), reason=reason, expected=expected)
+        for path, reason, expected in found
+    )
+
+
+_TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _explain(
+    error: jsonschema_rs.ValidationError, root: Mapping[str, Any], document: Any
+) -> Iterator[Finding]:
+    """The library's error in our words: one finding, or one per unknown field."""
+    schema = _at(root, error.schema_path[:-1])
+    path = _with_keys(error.instance_path, document)
+    match error.kind:
+        case Kind.AdditionalProperties(unexpected=names):
+            for name in names:
+                yield (
+                    [*path, name],
+                    "unknown field",
+                    _suggested_field(name, list(schema["properties"])),
+                )
+        case Kind.Required(property=name):
+            yield [*path, name], "is missing", _expected_type(schema["properties"].get(name, {}))
+        case Kind.OneOfNotValid() | Kind.OneOfMultipleValid():
+            if isinstance(error.instance, dict):  # else its type is an error of its own
+                choices = [name for choice in schema["oneOf"] for name in choice["required"]]
+                present = " and ".join(name for name in choices if name in error.instance)
+                reason = f"has {present}" if present else "has none of its choices"
+                yield path, reason, f"expected exactly one of {', '.join(choices)}"
+        case _:
+            yield path, *_reason_and_expected(error, schema)
+
+
+def _reason_and_expected(
+    error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]
+) -> tuple[str, str]:
+    """What stands at the path and what would be right there."""
+    value = error.instance
+    shown = _show(value)
+    match error.kind:
+        case Kind.Type():
+            return _describe(value), _expected_type(schema)
+        case Kind.Enum(options=options):
+            return f"{shown} is not one of the choices", _choose(value, options)
+        case Kind.Minimum(limit=limit):
+            return f"{shown} is too small", f"expected at least {limit}"
+        case Kind.Maximum(limit=limit):
+            return f"{shown} is too large", f"expected at most {limit}"
+        case Kind.MinItems(limit=limit) if isinstance(value, list):
+            return f"has {len(value)} items", f"expected at least {limit}"
+        case Kind.MaxItems(limit=limit) if isinstance(value, list):
+            return f"has {len(value)} items", f"expected at most {limit}"
+        case Kind.MinLength():
+            return "is empty", _expected_type(schema)
+        case Kind.MaxLength(limit=limit) if isinstance(value, str):
+            return f"is {len(value)} characters long", f"expected at most {limit}"
+        case Kind.Format():
+            return f"{shown} is no time", 'expected one such as "2030-01-31T12:00:00Z"'
+        case _:
+            return f"{shown} does not have the right form", _expected_type(schema)
+
+
+def _suggested_field(name: str, known: Sequence[str]) -> str:
+    """The field that was probably meant, else the fields there are."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {_show(close[0])}?"
+    return f"expected {_any_of(known)}" if known else "expected no field here"
+
+
+def _choose(value: Any, options: Sequence[Any]) -> str:
+    """The choices, and which one was probably meant."""
+    texts = [option for option in options if isinstance(option, str)]
+    guess = isinstance(value, str) and len(options) > 1
+    close = difflib.get_close_matches(value, texts, n=1) if guess else []
+    meant = f" (did you mean {_show(close[0])}?)" if close else ""
+    return f"expected {_any_of(options)}{meant}"
+
+
+def _any_of(options: Sequence[Any]) -> str:
+    shown = [_show(option) for option in options]
+    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+
+
+def _expected_type(schema: Any) -> str:
+    """What the schema wants, in words: its title, else its type."""
+    if "title" in schema:
+        return f"expected {schema['title']}"
+    if "enum" in schema:
+        return _choose(None, schema["enum"])
+    wanted = schema.get("type")
+    names = [wanted] if isinstance(wanted, str) else wanted or []
+    return f"expected {' or '.join(_TYPES[name] for name in names) or 'a value'}"
+
+
+def _describe(value: Any) -> str:
+    """The value with its type, for a reader who expected another type."""
+    match value:
+        case None:
+            return "is null"
+        case bool():  # before int: a bool is one
+            return f"{_show(value)} is a boolean"
+        case int():
+            return f"{value} is an integer"
+        case float():
+            return f"{value} is a number"
+        case str():
+            return f"{_show(value)} is a string"
+        case list():
+            return "is a list"
+        case _:
+            return "is an object"
+
+
+def _show(value: Any) -> str:
+    """The value as it would stand in JSON, shortened: a message is a line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _show_path(path: Path) -> str:
+    """A path as people write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
+    shown = ""
+    for part in path:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        elif part.replace("-", "").replace("_", "").isalnum():
+            shown += f".{part}" if shown else part
+        else:
+            shown += f"[{json.dumps(part)}]"
+    return shown
+
+
+def _with_keys(path: Path, document: Any) -> list[str | int]:
+    """The path with keys as keys: the library turns those of digits into numbers."""
+    keys: list[str | int] = []
+    at = document
+    for part in path:
+        keys.append(str(part) if isinstance(at, dict) else part)
+        match at:
+            case dict():
+                at = at.get(keys[-1])
+            case list() if isinstance(part, int):
+                at = at[part]
+    return keys
+
+
+def _at(schema: Any, path: Path) -> Any:
+    """The part of the schema at a path of keywords, names and indices."""
+    for part in path:
+        schema = schema[part]
+    return schema

@@ -1,0 +1,120 @@
+"""A lease that stands in the cluster, as operators know it: ``kubectl get leases``."""
+
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from stromboli.shared import errors, topics
+from stromboli.shared.api import coordination, kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.leader_election import elector, lease_rules
+from stromboli.shared.leader_election import settings as keeping_settings
+from stromboli.shared.runtime import runtime
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def lease(
+    given: keeping_settings.LeaseSettings,
+    service: topics.Service,
+    cell: str,
+    cluster: port.Cluster,
+    health: runtime.Health,
+    clock: runtime.Clock,
+    *,
+    role: str = elector.ROLE,
+    essential: bool = True,
+) -> elector.Lease:
+    """The lease of a service that talks to the cluster; none if leases are off. ``role`` and
+    ``essential``: see ``keeping.Keeper``."""
+    if not given.enabled:
+        return elector.SingleReplica(health)
+    namespace = given.namespace or _own_namespace()
+    place = ClusterLeaseStore(cluster, namespace, f"{given.name}-{cell}-{service}", clock)
+    return elector.LeaderElector(
+        place, elector.identity(given), given.terms, health, role=role, essential=essential
+    )
+
+
+def _own_namespace() -> str:
+    try:
+        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
+
+
+class ClusterLeaseStore:
+    """See ``keeping.Place``. Every write is held to the version that was read or written last."""
+
+    def __init__(
+        self, cluster: port.Cluster, namespace: str, name: str, clock: runtime.Clock
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._last: coordination.Lease | None = None
+
+    async def read(self) -> lease_rules.LeaseRecord:
+        """See ``keeping.Place.read``."""
+        try:
+            raw = await self._cluster.get(kinds.LEASES, self._namespace, self._name)
+        except errors.NotFoundError:
+            self._last = None
+            return lease_rules.LeaseRecord()
+        return self._take_in(raw)
+
+    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+        """See ``keeping.Place.take``."""
+        return await self.renew(identity, terms)
+
+    async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+        """See ``keeping.Place.renew``."""
+        now = _micro_time(self._clock())
+        before = coordination.LeaseSpec() if self._last is None else self._last.spec
+        spec: dict[str, object] = {
+            "holderIdentity": identity,
+            "leaseDurationSeconds": int(terms.duration_s),
+            "renewTime": now,
+        }
+        if before.holder_identity != identity or before.acquire_time is None:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = (before.lease_transitions or 0) + (self._last is not None)
+        return self._take_in(await self._written(spec))
+
+    async def release(self) -> None:
+        """See ``keeping.Place.release``."""
+        self._take_in(await self._written({"holderIdentity": ""}))
+
+    async def _written(self, spec: dict[str, object]) -> bytes:
+        if self._last is None:
+            document = {
+                "apiVersion": kinds.LEASES.api_version,
+                "kind": kinds.LEASES.kind,
+                "metadata": {"name": self._name},
+                "spec": spec,
+            }
+            body = msgspec.json.encode(document)
+            return await self._cluster.create(kinds.LEASES, self._namespace, body)
+        version = {"resourceVersion": self._last.metadata.resource_version}
+        patch = msgspec.json.encode({"metadata": version, "spec": spec})
+        try:
+            return await self._cluster.patch(
+                kinds.LEASES, self._namespace, self._name, patch, patch_type="merge"
+            )
+        except errors.NotFoundError as error:  # deleted by somebody: whoever is next makes it anew
+            raise errors.ConflictError(error.what, error.reason) from error
+
+    def _take_in(self, raw: bytes) -> lease_rules.LeaseRecord:
+        try:
+            self._last = kinds.LEASES.decode(raw)
+        except msgspec.DecodeError as error:
+            what = f"read Lease {self._namespace}/{self._name}"
+            raise errors.InvalidError(what, str(error)) from None
+        return lease_rules.lease_record(self._last.spec)
+
+
+def _micro_time(at: datetime) -> str:
+    """As Kubernetes' MicroTime must be written."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,260 @@
+"""The loop around a lease, and a service that acts while it holds one.
+
+::
+
+    stand by ──▶ fold, and follow what the holder does
+       ▲            │ the lease is ours: ``Lead.acquired`` returns
+       │            ▼
+       │         open the log, act ──▶ asked to end: finish, give the lease back
+       └── lost, or replaced in the log: everything is dropped and begun anew, standing by
+"""
+
+import asyncio
+import contextlib
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+
+from stromboli.shared import errors
+from stromboli.shared.leader_election import lease_rules, settings
+from stromboli.shared.runtime import runtime
+
+LEASE, ROLE = "lease", "role"
+"""Facts of a service's health: what keeps it from its lease, and which part it plays."""
+REPLACED = (
+    "another replica has opened the log, and leases are off: this one stays aside; stop one of the "
+    "two, or let both hold a lease (STROM_LEASE_ENABLED=true)"
+)
+RELEASE_TIMEOUT_S = 1.0
+"""At the end the lease is given back if that is quick; else it ends by itself."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ReplacedError(Exception):
+    """A later writer has opened the log: nobody listens to this one any more."""
+
+
+def identity(given: settings.LeaseSettings) -> str:
+    """What this replica is called in its lease."""
+    return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+
+
+class LeaseStore(Protocol):
+    """Where a lease stands: a lease is read and written there, never blindly overwritten."""
+
+    async def read(self) -> lease_rules.LeaseRecord:
+        """How it stands. Raises OutsideError."""
+
+    async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+        """Take it; how it stands then. Raises ConflictError if it does not stand as it was last
+        read or written here, and other OutsideErrors."""
+
+    async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
+        """Renew what was taken. Raises as ``take`` does."""
+
+    async def release(self) -> None:
+        """Leave what was taken to the next one. Raises as ``take`` does."""
+
+
+class Leadership(Protocol):
+    """What a service knows of its lease during one term."""
+
+    async def acquired(self) -> None:
+        """Return once this replica is the one that acts."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it may act at this moment."""
+
+
+Term = Callable[[Leadership], Awaitable[None]]
+"""A service from standing by to its end: it folds, awaits ``acquired``, opens the log and acts.
+
+Cancelled while it acts, it may finish what it began; cancelled when it no longer ``acts``, it stops
+at once. Raises ReplacedError when the log has a later writer.
+"""
+
+
+class Lease(Protocol):
+    """Terms of a service, one at a time."""
+
+    async def serve(self, term: Term) -> None:
+        """Serve this term until it is over; returns when there may be another one."""
+
+    async def leave(self) -> None:
+        """The process ends: give back what is held."""
+
+
+class SingleReplica:
+    """No lease: this replica acts at once, and stays aside for ever once it is replaced, since two
+    that know nothing of each other would replace one another in turns."""
+
+    acts = True
+
+    def __init__(self, health: runtime.Health) -> None:
+        self._health = health
+        self._is_replaced = False
+
+    async def acquired(self) -> None:
+        """At once, the first time."""
+        if self._is_replaced:
+            self._health.set(LEASE, REPLACED)
+            await asyncio.Event().wait()
+
+    async def serve(self, term: Term) -> None:
+        """See ``Lease``."""
+        has_lost_log = False
+        try:
+            await term(self)
+        except* errors.LogLostError:
+            has_lost_log = True
+            raise
+        finally:
+            self._is_replaced = not has_lost_log
+
+    async def leave(self) -> None:
+        """There is nothing to give back."""
+
+
+class LeaderElector:
+    """See ``Lease``: holds a lease at a place, or waits for it."""
+
+    def __init__(
+        self,
+        place: LeaseStore,
+        identity: str,
+        terms: lease_rules.LeaseTiming,
+        health: runtime.Health,
+        *,
+        role: str = ROLE,
+        essential: bool = True,
+    ) -> None:
+        """``role``: the health note that says whether this replica is active. ``essential``:
+        whether a process whose lease cannot be read is not ready; else that is a warning."""
+        self._place = place
+        self._terms = terms
+        self._health = health
+        self._role = role
+        self._report = health.set if essential else health.warn
+        self._candidate = lease_rules.Candidate(identity, terms)
+        self._acquired = asyncio.Event()
+
+    @property
+    def acts(self) -> bool:
+        """See ``Lead``."""
+        return self._candidate.acts(_now())
+
+    async def acquired(self) -> None:
+        """See ``Lead``."""
+        await self._acquired.wait()
+
+    async def serve(self, term: Term) -> None:
+        """See ``Lease``."""
+        self._acquired.clear()
+        self._candidate.yields()  # also if it is ours still: every term begins by taking it
+        keeping = asyncio.create_task(self._keep())
+        serving = asyncio.ensure_future(term(self))
+        try:
+            await asyncio.wait([keeping, serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _ended(
+                serving
+            )  # renewing goes on meanwhile: no other begins before this one ends
+            await _ended(keeping)
+        for task in (serving, keeping):
+            if not task.cancelled():
+                task.result()
+
+    async def leave(self) -> None:
+        """See ``Lease``."""
+        if not self.acts:
+            return
+        self._candidate.yields()
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await self._place.release()
+        except (errors.ExternalError, TimeoutError) as error:
+            _log.info("lease ends by itself", reason=str(error) or type(error).__name__)
+
+    async def _keep(self) -> None:
+        """Wait for the lease, then renew it; returns when it is lost."""
+        candidate = self._candidate
+        while not candidate.acts(_now()):
+            await self._trying(self._take)
+            if not candidate.acts(_now()):
+                self._health.note(self._role, f"standby of {candidate.holder or 'nobody'}")
+                await asyncio.sleep(self._terms.retry_period_s)
+        self._health.note(self._role, "active")
+        self._acquired.set()
+        _log.info("leads", identity=candidate.identity)
+        while self.acts:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(candidate.acts_until):
+                    await asyncio.sleep(self._terms.retry_period_s)
+                    await self._trying(self._renew)
+        _log.warning("lease lost", to=candidate.holder)
+
+    async def _take(self) -> None:
+        self._candidate.see(await self._place.read(), _now())
+        sent_at = _now()
+        if self._candidate.may_write(sent_at):
+            seen = await self._place.take(self._candidate.identity, self._terms)
+            self._candidate.wrote(seen, sent_at, _now())
+
+    async def _renew(self) -> None:
+        """Never after the time is over: then the whole term is."""
+        sent_at = _now()
+        if self._candidate.acts(sent_at):
+            seen = await self._place.renew(self._candidate.identity, self._terms)
+            self._candidate.wrote(seen, sent_at, _now())
+
+    async def _trying(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except errors.ConflictError:
+            with contextlib.suppress(errors.ExternalError):
+                self._candidate.see(await self._place.read(), _now())
+        except errors.ExternalError as error:
+            self._report(LEASE, str(error))
+            return
+        self._report(LEASE, None)
+
+
+async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:
+    """Serve for ever: standing by, acting, and standing by again when another has taken over, or
+    when a topic was deleted and created again: then all that was derived from it is dropped."""
+    backoff = runtime.Backoff()
+    try:
+        while True:
+            lost: list[BaseException] = []
+            try:
+                await lease.serve(term)
+            except* ReplacedError as replaced:
+                reason = _reason(replaced)
+                _log.warning("replaced", service=health.service, reason=reason)
+                health.note(ROLE, f"replaced: {reason}")
+            except* errors.LogLostError as group:
+                lost.append(group)
+                _log.warning("log lost", service=health.service, reason=_reason(group))
+            if lost:
+                await asyncio.sleep(backoff.next_s())
+    finally:
+        await lease.leave()
+
+
+def _reason(group: BaseExceptionGroup[Exception]) -> str:
+    first = group.exceptions[0]
+    return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,281 @@
+"""Where nodes lie on the network: HyperNodes as a tree (spec/topology 4).
+
+Domains are listed in preorder, the root first, so that all below one follow it. A mistake never
+stops the others, and never brings nodes together: what two HyperNodes claim of which neither is
+below the other belongs to what holds both; a HyperNode that names one of its own tier or a higher
+one (a cycle always does) does not get it. Each is complained of.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from stromboli.shared.api import batch, core, topology
+
+ROOT = "<cluster-top-hypernode>"
+"""Name of the root, which owns every node, as the field's scheduler calls it."""
+ROOT_INDEX = 0
+NODES_BY_NAME = 3
+"""Nodes that a complaint names; it counts the others."""
+
+LONGEST_PATTERN = 4096
+"""Characters: a pattern of megabytes takes seconds to compile, wherever it is read."""
+NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
+
+Labels = Mapping[str, str]
+
+
+class Layout(NamedTuple):
+    """``names``, ``tiers``, ``parents``: by domain in preorder; the root is 0 and its own parent,
+    its tier one above the highest. ``homes``: node -> the lowest domain that holds it.
+    ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes no sense; ``about``:
+    the same by the HyperNodes that it is about."""
+
+    names: Sequence[str]
+    tiers: Sequence[int]
+    parents: Sequence[int]
+    homes: Mapping[str, int]
+    tier_names: Mapping[str, int]
+    complaints: Sequence[str]
+    about: Mapping[str, Sequence[str]]
+
+    def counts(self) -> list[int]:
+        """Nodes in each domain, those in domains below it included."""
+        found = [0] * len(self.names)
+        for home in self.homes.values():
+            found[home] += 1
+        for number in range(len(self.names) - 1, ROOT_INDEX, -1):
+            found[self.parents[number]] += found[number]
+        return found
+
+
+class Tiers(NamedTuple):
+    """The tiers that HyperNodes have. ``lowest``: None if there is no HyperNode. ``names``: of the
+    lowest tier that has the name."""
+
+    lowest: int | None
+    names: Mapping[str, int]
+
+
+def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
+    """The tiers of these."""
+    names: dict[str, int] = {}
+    found = [each.spec for each in hyper_nodes]
+    for spec in found:
+        if spec.tier_name:
+            names[spec.tier_name] = min(names.get(spec.tier_name, spec.tier), spec.tier)
+    return Tiers(min((spec.tier for spec in found), default=None), names)
+
+
+def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
+    """The highest tier that a hard wish allows its pods to span.
+
+    Raises ValueError that says why the wish cannot be held: taken for none, it would let a gang
+    that must lie together be scattered.
+    """
+    if known.lowest is None:
+        raise ValueError("hard networkTopology, but there is no HyperNode that could hold it")
+    if given.highest_tier_allowed is not None:
+        if given.highest_tier_allowed < known.lowest:
+            raise ValueError(
+                f"highestTierAllowed {given.highest_tier_allowed}: "
+                f"the lowest tier of the HyperNodes is {known.lowest}"
+            )
+        return given.highest_tier_allowed
+    if not given.highest_tier_name:
+        raise ValueError(NO_TIER)
+    if given.highest_tier_name not in known.names:
+        listed = ", ".join(sorted(known.names)) or "none has one"
+        raise ValueError(
+            f"highestTierName {given.highest_tier_name}: no HyperNode has this tier name ({listed})"
+        )
+    return known.names[given.highest_tier_name]
+
+
+def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
+    """The tree of these HyperNodes over nodes with their labels.
+
+    O(HyperNodes log HyperNodes + members), and O(nodes) for each pattern and label selector.
+    """
+    return _Builder({each.metadata.name: each for each in hyper_nodes}, nodes).build()
+
+
+def selected(member: topology.Member, nodes: Mapping[str, Labels]) -> Collection[str]:
+    """The nodes that a member of type Node means. Raises ValueError for a pattern that is none."""
+    selector = member.selector
+    if selector.exact_match is not None:
+        name = selector.exact_match.name
+        return (name,) if name in nodes else ()
+    if selector.regex_match is not None:
+        if len(selector.regex_match.pattern) > LONGEST_PATTERN:
+            raise ValueError(f"a pattern has more than {LONGEST_PATTERN} characters")
+        try:
+            pattern = re.compile(selector.regex_match.pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"{selector.regex_match.pattern!r} is no pattern: {error}") from error
+        return [name for name in nodes if pattern.search(name)]
+    wanted = selector.label_match
+    if wanted is None or not (wanted.match_labels or wanted.match_expressions):
+        return ()  # An empty selector means no node.
+    return [name for name, labels in nodes.items() if _matches(wanted, labels)]
+
+
+def _matches(wanted: core.LabelSelector, labels: Labels) -> bool:
+    return all(labels.get(key) == value for key, value in (wanted.match_labels or {}).items()) and (
+        all(_holds(each, labels.get(each.key)) for each in wanted.match_expressions)
+    )
+
+
+def _holds(wanted: core.SelectorRequirement, value: str | None) -> bool:
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return value not in wanted.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+class _Builder:
+    def __init__(
+        self,
+        known: Mapping[str, topology.HyperNode],
+        nodes: Mapping[str, Labels],
+    ) -> None:
+        self._known = known
+        self._nodes = nodes
+        self._complaints: list[str] = []
+        self._about: dict[str, list[str]] = {}
+        self._parents: dict[str, str] = {}
+        """HyperNode -> what holds it; not there: the root."""
+
+    def build(self) -> Layout:
+        claims: dict[str, list[str]] = {}
+        own: dict[str, list[str]] = {}
+        for name in sorted(self._known):
+            for member in self._known[name].spec.members:
+                if member.type == "HyperNode":
+                    self._claim(name, member, claims)
+                else:
+                    for node in self._meant(name, member):
+                        own.setdefault(node, []).append(name)
+        # From the top, so that what holds the claimants is known when they are compared.
+        for name in sorted(claims, key=lambda each: (-self._known[each].spec.tier, each)):
+            claimants = tuple(sorted(set(claims[name])))
+            holder = self._holder(claimants)
+            if holder not in claimants:
+                self._complain_of_claims(f"HyperNode {name} is a member", claimants, holder, [name])
+            if holder:
+                self._parents[name] = holder
+        self._complain_of_tier_names()
+        names = self._preorder()
+        numbers = {name: number for number, name in enumerate(names)}
+        homes = dict.fromkeys(self._nodes, ROOT_INDEX)
+        together: dict[tuple[str, ...], list[str]] = {}
+        for node in sorted(own):
+            together.setdefault(tuple(sorted(set(own[node]))), []).append(node)
+        for claimants, claimed in together.items():
+            holder = self._holder(claimants)
+            if holder not in claimants:
+                self._complain_of_claims(_members(claimed), claimants, holder)
+            homes.update(dict.fromkeys(claimed, numbers[holder or ROOT]))
+        numbered = [each.spec.tier for each in self._known.values()]
+        return Layout(
+            names,
+            [max(numbered, default=0) + 1, *(self._known[name].spec.tier for name in names[1:])],
+            [ROOT_INDEX, *(numbers[self._parents.get(name, ROOT)] for name in names[1:])],
+            homes,
+            tiers(self._known.values()).names,
+            self._complaints,
+            self._about,
+        )
+
+    def _claim(self, name: str, member: topology.Member, claims: dict[str, list[str]]) -> None:
+        exact = member.selector.exact_match
+        if exact is None:
+            self._complain(name, "members of type HyperNode are given by exactMatch")
+            return
+        found = self._known.get(exact.name)
+        if found is None:
+            self._complain(name, f"its member HyperNode {exact.name} is not there")
+        elif found.spec.tier >= self._known[name].spec.tier:
+            self._complain(
+                name,
+                f"its member HyperNode {exact.name} of tier {found.spec.tier} is not below its "
+                f"own tier {self._known[name].spec.tier}: it does not count as a member",
+            )
+        else:
+            claims.setdefault(exact.name, []).append(name)
+
+    def _meant(self, name: str, member: topology.Member) -> Iterable[str]:
+        """The nodes that a member means; none if nobody can say which."""
+        try:
+            return selected(member, self._nodes)
+        except ValueError as error:
+            self._complain(name, str(error))
+            return ()
+
+    def _holder(self, claimants: Sequence[str]) -> str:
+        """What a claimed thing belongs to: the lowest of its claimants if the others hold that, or
+        what holds them all; empty for the root."""
+        if len(claimants) == 1:
+            return claimants[0]
+        chains = {name: list(self._upwards(name)) for name in claimants}
+        lowest = max(claimants, key=lambda name: (len(chains[name]), name))
+        if all(name in chains[lowest] for name in claimants):
+            return lowest
+        shared = [
+            name for name in chains[lowest] if all(name in chain for chain in chains.values())
+        ]
+        return shared[0] if shared else ""
+
+    def _complain_of_claims(
+        self, what: str, claimants: Sequence[str], holder: str, others: Sequence[str] = ()
+    ) -> None:
+        text = f"{what} of {' and of '.join(claimants)}: it counts for none of them"
+        text += f", only for {holder}" if holder else ""
+        self._complaints.append(text)
+        for name in (*claimants, *others):
+            self._about.setdefault(name, []).append(text)
+
+    def _upwards(self, name: str) -> Iterator[str]:
+        while name:
+            yield name
+            name = self._parents.get(name, "")
+
+    def _preorder(self) -> list[str]:
+        below: dict[str, list[str]] = {}
+        for name in sorted(self._known, reverse=True):
+            below.setdefault(self._parents.get(name, ROOT), []).append(name)
+        names, ahead = [], [ROOT]
+        while ahead:
+            names.append(ahead.pop())
+            ahead.extend(below.get(names[-1], ()))
+        return names
+
+    def _complain_of_tier_names(self) -> None:
+        found: dict[str, set[int]] = {}
+        for each in self._known.values():
+            if each.spec.tier_name:
+                found.setdefault(each.spec.tier_name, set()).add(each.spec.tier)
+        for name, meant in sorted(found.items()):
+            if len(meant) > 1:
+                numbers = ", ".join(str(tier) for tier in sorted(meant))
+                text = f"tier name {name} stands for the tiers {numbers}: the lowest counts"
+                self._complaints.append(text)
+
+    def _complain(self, name: str, what: str) -> None:
+        self._complaints.append(f"HyperNode {name}: {what}")
+        self._about.setdefault(name, []).append(what)
+
+
+def _members(nodes: Sequence[str]) -> str:
+    """Who is a member, as the beginning of a sentence."""
+    if len(nodes) == 1:
+        return f"node {nodes[0]} is a member"
+    more = f" and {len(nodes) - NODES_BY_NAME} more" if len(nodes) > NODES_BY_NAME else ""
+    return f"each of the nodes {', '.join(nodes[:NODES_BY_NAME])}{more} is a member"

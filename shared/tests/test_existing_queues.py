@@ -1,0 +1,154 @@
+"""Queues as they stand, however they came to: each fault is told of one queue, and of none that
+came through the door one by one."""
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.shared import keys
+from stromboli.shared.api import scheduling
+from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.jobspec.validation import queue_tree, queues
+
+DEPTH = 3
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def queue(
+    name: str, parent: str = "", cpu: int | None = None, deserved: int = 0, guarantee: int = 0
+) -> scheduling.Queue:
+    return scheduling.Queue(
+        metadata=ObjectMeta(name=name),
+        spec=scheduling.QueueSpec(
+            parent=parent,
+            capability=None if cpu is None else {"cpu": cpu},
+            deserved={"cpu": deserved} if deserved else None,
+            guarantee=scheduling.Guarantee(resource={"cpu": guarantee} if guarantee else None),
+        ),
+    )
+
+
+def faults(*found: scheduling.Queue) -> dict[str, set[str]]:
+    """Queue -> paths, of those that are wrong."""
+    tree = queue_tree.QueueTree(found)
+    told = {
+        it.metadata.name: {fault.path for fault in queues.validate_existing(it, tree, DEPTH)}
+        for it in found
+    }
+    return {name: paths for name, paths in told.items() if paths}
+
+
+def test_a_parent_that_is_not_there_is_told_of_each_that_hangs_on_it() -> None:
+    tree = (queue("a", "nowhere"), queue("b", "a"), queue("c"))
+    assert faults(*tree) == {"a": {"spec.parent"}, "b": {"spec.parent"}}
+    found = queues.validate_existing(tree[1], queue_tree.QueueTree(tree), DEPTH)
+    assert "queue 'a'" in next(iter(found)).message
+
+
+def test_a_circle_is_told_of_all_in_it_and_below_it() -> None:
+    tree = (queue("a", "b"), queue("b", "a"), queue("c", "a"), queue("d", "d"), queue("e"))
+    assert faults(*tree) == {key: {"spec.parent"} for key in "abcd"}
+
+
+def test_a_queue_without_a_name_has_its_place_like_any_other() -> None:
+    """Webhooks are asked about whatever somebody writes."""
+    others = {it.metadata.name: it for it in (queue("a"), queue("b", "a"))}
+    found = queues.validate_create(queue("", "b"), others, DEPTH)
+    assert {fault.path for fault in found} == {"metadata.name"}
+
+
+def test_a_queue_that_is_too_deep_is_told_so_and_none_above_it() -> None:
+    tree = (queue("a"), queue("b", "a"), queue("c", "b"), queue("d", "c"))
+    assert faults(*tree) == {"d": {"spec.parent"}}
+
+
+def test_what_children_are_promised_together_is_told_of_their_parent() -> None:
+    tree = (
+        queue("a", deserved=4, guarantee=1),
+        queue("b", "a", deserved=3, guarantee=1),
+        queue("c", "a", deserved=2, guarantee=1),
+    )
+    assert faults(*tree) == {"a": {"spec.deserved.cpu", "spec.guarantee.resource.cpu"}}
+
+
+def test_a_capability_above_that_of_the_nearest_that_sets_it_is_told_of_the_lower_one() -> None:
+    tree = (queue("a", cpu=4), queue("b", "a"), queue("c", "b", cpu=5))
+    assert faults(*tree) == {"c": {"spec.capability.cpu"}}
+
+
+def test_all_that_is_wrong_with_a_queue_is_told() -> None:
+    wrong = scheduling.Queue(
+        metadata=ObjectMeta(name="a", annotations={keys.HIERARCHY: "root/a"}),
+        spec=scheduling.QueueSpec(
+            parent="nowhere",
+            capability={"cpu": "many", "memory": "-1"},
+            guarantee=scheduling.Guarantee(resource={"cpu": 1}),
+        ),
+    )
+    assert faults(wrong)["a"] == {
+        "spec.parent",
+        "spec.capability.cpu",
+        "spec.capability.memory",
+        "spec.deserved.cpu",
+        f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
+    }
+
+
+def test_the_state_that_a_queue_is_in_is_not_what_somebody_asks_for() -> None:
+    closing = scheduling.Queue(
+        metadata=ObjectMeta(name="a"), status=scheduling.QueueStatus(state="Closing")
+    )
+    assert faults(closing) == {}
+
+
+places = st.sampled_from(("", *NAMES))
+bounded = st.builds(queue, st.sampled_from(NAMES), places, st.none() | st.integers(1, 3))
+promised = st.builds(
+    queue,
+    st.sampled_from(NAMES),
+    places,
+    st.none() | st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+wanted = st.one_of(bounded, promised)
+
+
+@settings(max_examples=300)
+@given(st.lists(wanted, min_size=8, max_size=25))
+def test_what_the_door_lets_in_one_by_one_stands_right_together(
+    asked: Iterable[scheduling.Queue],
+) -> None:
+    there: dict[str, scheduling.Queue] = {}
+    for each in asked:
+        name = each.metadata.name
+        others = {key: it for key, it in there.items() if key != name}
+        if name in there:
+            found = queues.validate_update(each, there[name], others, DEPTH)
+        else:
+            found = queues.validate_create(each, others, DEPTH)
+        if not any(found):
+            there[name] = each
+    assert faults(*there.values()) == {}
+
+
+@settings(max_examples=300)
+@given(st.lists(wanted, max_size=12), st.lists(st.sampled_from(NAMES), max_size=3))
+def test_a_tree_kept_change_by_change_is_the_one_made_at_once(
+    put: list[scheduling.Queue], gone: list[str]
+) -> None:
+    """Also with circles, which end every walk, and orphans."""
+    kept = queue_tree.QueueTree()
+    for each in put:
+        kept.put(each)
+    for name in gone:
+        kept.remove(name)
+    there = {each.metadata.name: each for each in put if each.metadata.name not in gone}
+    made = queue_tree.QueueTree(there.values())
+    for name, each in there.items():
+        assert set(kept.below(name)) == set(made.below(name))
+        assert list(kept.above(name)) == list(made.above(name))
+        assert sorted(map(repr, queues.validate_existing(each, kept, DEPTH))) == sorted(
+            map(repr, queues.validate_existing(each, made, DEPTH))
+        )

@@ -1,0 +1,38 @@
+"""A log in disorder is still a log: late and at its own pace on each topic, but for repetitions and
+errors it keeps every promise. See ``embedded/tests/test_disorder.py`` for those."""
+
+from pathlib import Path
+
+import pytest
+
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.fault_injection import FaultRates, FaultyBus
+from stromboli.shared import topics
+from stromboli.shared.bus import port
+from stromboli.testkit.contracts import bus, external_writers
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestDisorderedBus(bus.BusContract, external_writers.OutsideContract):
+    @pytest.fixture
+    def bus_factory(self, tmp_path: Path, seed: int) -> bus.BusFactory:
+        self.logs: dict[str, EmbeddedBus] = {}
+
+        def make(cell: str = "a") -> port.Bus:
+            log = self.logs.setdefault(cell, EmbeddedBus(tmp_path / f"{cell}.log", cell))
+            return FaultyBus(
+                log, seed, FaultRates(repeat=0, unavailable=0, lost=0, cut=0, longest_delay_s=0.002)
+            )
+
+        return make
+
+    async def put(
+        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+    ) -> None:
+        await self.logs["a"].put(topics.SUBMISSIONS, key, headers, value)
+
+    async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        await self.logs["a"].recreate(topic)
+
+    async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        await self.logs["a"].compact()

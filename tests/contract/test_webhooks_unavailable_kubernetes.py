@@ -1,0 +1,160 @@
+"""A door that is shut: a real API server that finds nobody where our webhooks should be takes
+everything that is none of our business, all pods, and what running work goes on with."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+import trustme
+
+from stromboli.admission.webhooks import webhooks
+from stromboli.shared import errors, keys
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.cluster import port
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.jobspec import policies
+from stromboli.shared.runtime import runtime
+from stromboli.testkit import crds, objects, records
+from stromboli.testkit.admission_cases import manifests as documents
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+MARK = {"test.example/door": "shut"}
+"""Webhooks and policies are asked about these alone: other tests share the server."""
+NOBODY = "https://127.0.0.1:1"
+NAME = "shut"
+CONFIGURATION_KINDS: dict[str, kinds.Kind[meta.Object]] = {
+    kind: kinds.Kind(
+        "admissionregistration.k8s.io", "v1", kind, plural, meta.Object, namespaced=False
+    )
+    for kind, plural in (
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
+TEMPLATE_OF_OTHERS = {"spec": documents.job(schedulerName="other")["spec"]}
+
+
+def installed() -> list[dict[str, Any]]:
+    """As it is installed with webhooks: these, and the policy for pods."""
+    authority = trustme.CA().cert_pem.bytes()
+    made = [*webhooks.configurations(NOBODY, authority, resource_groups=True)]
+    for configuration in made:
+        configuration["metadata"]["name"] = NAME
+        for webhook in configuration["webhooks"]:
+            webhook["objectSelector"] = {"matchLabels": MARK}
+    for document in policies.documents(kinds.PODS.plural):
+        document["metadata"]["name"] = NAME
+        if document["kind"].endswith("Binding"):
+            document["spec"]["policyName"] = NAME
+            document["spec"]["matchResources"] = {"objectSelector": {"matchLabels": MARK}}
+        made.append(document)
+    return made
+
+
+def marked(document: dict[str, Any], name: str = "") -> bytes:
+    made = copy.deepcopy(document)
+    made["metadata"] |= {"labels": MARK, "name": name or objects.unique("d").lower()}
+    return msgspec.json.encode(made)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shut(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
+    """A server whose webhooks nobody answers, with a job of before."""
+    async with KubernetesCluster(KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))) as made:
+        await crds.apply_crds(made)
+        await made.create(kinds.JOBS, "default", marked(documents.job(), "of-before"))
+        found = [(CONFIGURATION_KINDS[it["kind"]], it) for it in installed()]
+        for kind, document in found:
+            await made.create(kind, "", msgspec.json.encode(document))
+        pauses = runtime.Backoff()
+        async with asyncio.timeout(records.DEADLINE_S):
+            while await any_taken(made):  # noqa: ASYNC110 - nobody tells when it is heeded
+                await asyncio.sleep(pauses.next_s())
+        yield made
+        for kind, _ in found:
+            await made.delete(kind, "", NAME)
+
+
+async def any_taken(cluster: port.Cluster) -> bool:
+    """Whether one of the configurations is not heeded yet: each refuses one of these alone."""
+    wrong_pod = documents.pod(**{keys.JDB_MIN_AVAILABLE: "some"})
+    asked = (
+        (kinds.JOBS, documents.job()),
+        (kinds.CRON_JOBS, documents.cron()),
+        (kinds.PODS, wrong_pod),
+    )
+    return any([await taken(cluster, kind, document) for kind, document in asked])
+
+
+async def taken(cluster: port.Cluster, kind: kinds.Kind[Any], document: dict[str, Any]) -> bool:
+    """Whether the server takes it; nothing is left of it."""
+    namespace, body = "default" if kind.namespaced else "", marked(document)
+    try:
+        await cluster.create(kind, namespace, body)
+    except (errors.ExternalError, errors.InvalidError, errors.ForbiddenError):
+        return False
+    await cluster.delete(kind, namespace, msgspec.json.decode(body)["metadata"]["name"])
+    return True
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("kind", "document", "is_taken"),
+    [
+        pytest.param(kinds.PODS, documents.pod("default-scheduler"), True, id="others pod"),
+        pytest.param(kinds.PODS, documents.pod("volcano"), True, id="our pod"),
+        pytest.param(
+            kinds.PODS,
+            documents.pod("default-scheduler", **{keys.JDB_MIN_AVAILABLE: "some"}),
+            True,
+            id="others pod with what is wrong only in ours",
+        ),
+        pytest.param(kinds.JOBS, documents.job(schedulerName="other"), True, id="others job"),
+        pytest.param(
+            kinds.CRON_JOBS,
+            documents.cron(jobTemplate=TEMPLATE_OF_OTHERS),
+            True,
+            id="others cron",
+        ),
+        pytest.param(kinds.JOBS, documents.job(), False, id="our job"),
+        pytest.param(kinds.JOBS, documents.job(schedulerName=""), False, id="job of nobody"),
+        pytest.param(kinds.QUEUES, documents.queue("q"), False, id="queue"),
+        pytest.param(kinds.POD_GROUPS, documents.pod_group(queue="default"), False, id="gang"),
+    ],
+)
+async def test_nobody_waits_for_us_but_who_hands_something_to_us(
+    shut: port.Cluster, kind: kinds.Kind[Any], document: dict[str, Any], is_taken: bool
+) -> None:
+    assert await taken(shut, kind, document) == is_taken
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_job_of_before_goes_on_with_its_gang_its_pods_and_its_status(
+    shut: port.Cluster,
+) -> None:
+    job = kinds.JOBS.decode(await shut.get(kinds.JOBS, "default", "of-before"))
+    gang = documents.pod_group(queue="default")
+    gang["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": kinds.JOBS.api_version,
+            "kind": kinds.JOBS.kind,
+            "name": job.metadata.name,
+            "uid": job.metadata.uid,
+            "controller": True,
+        }
+    ]
+    assert await taken(shut, kinds.POD_GROUPS, gang)
+    status = objects.merge(status={"state": {"phase": "Running"}})
+    await shut.patch(
+        kinds.JOBS, "default", "of-before", status, patch_type="merge", subresource="status"
+    )
+    await shut.delete(kinds.JOBS, "default", "of-before")

@@ -1,0 +1,214 @@
+"""Large queues and large jobs, by counting what is asked of the cluster: no seconds, no luck."""
+
+import asyncio
+import collections
+import contextlib
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.controller import service as controller
+from stromboli.controller.settings import ControllerSettings
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.embedded.nodes import simulated
+from stromboli.monitor import service as monitor
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.scheduler import service as scheduler
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
+
+GANGS, PODS_PER_GANG = 100, 100
+LARGE = 5000
+WITHIN_S, LOOK_EVERY_S = 90.0, 0.02
+SCHEDULED = "Event that a pod was scheduled"
+"""Counted apart: these are written behind everything else, at a limited rate."""
+CHANGES, GROWTH_BYTES = 10, 500_000
+"""What a cell of a hundred waiting gangs may come to hold over ten changes elsewhere: one kilobyte
+for each gang at each change would be twice that."""
+
+
+class CountingCluster(EmbeddedCluster):
+    """Counts requests: (verb, kind) -> how many."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
+        self.asked["get", kind.kind] += 1
+        return await super().get(kind, namespace, name)
+
+    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+        is_news = kind is kinds.EVENTS and b'"reason":"Scheduled"' in body
+        self.asked["create", SCHEDULED if is_news else kind.kind] += 1
+        return await super().create(kind, namespace, body)
+
+    async def patch(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> bytes:
+        self.asked["patch", kind.kind] += 1
+        return await super().patch(kind, *arguments, **named)
+
+    async def bind(self, *arguments: Any, **named: Any) -> None:
+        self.asked["bind", "Pod"] += 1
+        await super().bind(*arguments, **named)
+
+    async def delete(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> None:
+        self.asked["delete", kind.kind] += 1
+        await super().delete(kind, *arguments, **named)
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, nodes: int, cpu: str) -> AsyncIterator[CountingCluster]:
+    """Monitor, scheduler and controller over one cluster; nobody runs the pods."""
+    async with (
+        EmbeddedBus(folder / "log.db") as bus,
+        CountingCluster(folder / "cluster.db") as cluster,
+    ):
+        await simulated.create_nodes(
+            cluster, simulated.node_documents(nodes, cpu=cpu, memory="1Ti")
+        )
+        clock = runtime.utc_now
+        healths = [runtime.Health(name) for name in ("monitor", "scheduler", "controller")]
+        work = (
+            monitor.serve(MonitorSettings(), bus, cluster, healths[0], clock),
+            scheduler.serve(SchedulerSettings(), bus, healths[1], clock),
+            controller.serve(ControllerSettings(), bus, cluster, healths[2], clock),
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+            for health in healths:
+                await health.ready()
+            try:
+                yield cluster
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+def gang(name: str, pods: int) -> bytes:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    task = {"name": "t", "replicas": pods, "template": {"spec": pod}}
+    spec = {"schedulerName": "volcano", "minAvailable": pods, "queue": "default", "tasks": [task]}
+    return msgspec.json.encode(
+        {
+            "apiVersion": kinds.JOBS.api_version,
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Return once it holds: a fact of the cluster, asked of itself."""
+    async with asyncio.timeout(WITHIN_S):
+        while not await holds():  # noqa: ASYNC110 - what is asked is the cluster
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def count(cluster: CountingCluster, kind: port.AnyKind) -> int:
+    return len((await cluster.list(kind)).items)
+
+
+@pytest.mark.timeout(180)
+async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
+    tmp_path: Path,
+) -> None:
+    """No pod is made before there is room, no request repeated, nothing remembered of changes that
+    help nobody."""
+    async with running(tmp_path, nodes=1, cpu="1") as cluster:
+        for index in range(GANGS):
+            await cluster.create(kinds.JOBS, "default", gang(f"g{index:03d}", PODS_PER_GANG))
+
+        async def all_wait() -> bool:
+            return await count(cluster, kinds.POD_GROUPS) == GANGS and await idle(cluster)
+
+        await until(all_wait)
+        assert await count(cluster, kinds.PODS) == 0
+        assert cluster.asked["create", "PodGroup"] == GANGS
+        assert cluster.asked["patch", "Job"] <= 2 * GANGS
+        before = cluster.asked.copy()
+        await irrelevant_changes(cluster, CHANGES)  # whatever is made once is made by now
+        tracemalloc.start()
+        try:
+            held = [await retained_after_changes(cluster) for _ in range(2)]
+        finally:
+            tracemalloc.stop()
+        own = {("patch", "Node"), ("get", "Node")}
+        repeated = {what: n for what, n in (cluster.asked - before).items() if what not in own}
+        assert sum(repeated.values()) <= GANGS / 10, repeated
+        assert held[1] - held[0] < GROWTH_BYTES
+
+
+async def retained_after_changes(cluster: CountingCluster) -> int:
+    """Bytes of what was made since tracing began and is still held."""
+    await irrelevant_changes(cluster, CHANGES)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+async def irrelevant_changes(cluster: CountingCluster, times: int) -> None:
+    """Labels of the node that make no room."""
+    name = kinds.metadata_of((await cluster.list(kinds.NODES)).items[0]).name
+    for index in range(times):
+        patch = msgspec.json.encode({"metadata": {"labels": {"n": str(index)}}})
+        await cluster.patch(kinds.NODES, "", name, patch, patch_type="merge")
+        await idle(cluster)
+
+
+async def idle(cluster: CountingCluster) -> bool:
+    """Nobody has asked for anything for a while, after everybody had their turn."""
+    before = cluster.asked.total()
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+    return cluster.asked.total() == before
+
+
+@pytest.mark.timeout(180)
+async def test_a_job_of_thousands_of_pods_does_not_block_a_small_one(tmp_path: Path) -> None:
+    """It is bound while most of the large one's pods are still to be made."""
+    async with running(tmp_path, nodes=60, cpu="128") as cluster:
+        await cluster.create(kinds.JOBS, "default", gang("large", LARGE))
+
+        async def has_begun() -> bool:
+            return cluster.asked["create", "Pod"] >= 50
+
+        await until(has_begun)
+        await cluster.create(kinds.JOBS, "default", gang("small", 1))
+
+        async def small_is_bound() -> bool:
+            found = await cluster.list(kinds.PODS, "default", {keys.JOB_NAME: "small"})
+            return any(kinds.PODS.decode(raw).spec.node_name for raw in found.items)
+
+        await until(small_is_bound)
+        assert cluster.asked["create", "Pod"] < LARGE / 2
+
+
+@pytest.mark.timeout(180)
+async def test_binding_a_gang_costs_two_requests_per_pod(tmp_path: Path) -> None:
+    """One creation and one bind; all else is a few requests a gang, however slow the machine."""
+    gangs, pods = 5, 40
+    async with running(tmp_path, nodes=10, cpu="32") as cluster:
+        before = cluster.asked.copy()
+        for index in range(gangs):
+            await cluster.create(kinds.JOBS, "default", gang(f"g{index}", pods))
+
+        async def all_bound() -> bool:
+            found = (await cluster.list(kinds.PODS)).items
+            return sum(bool(kinds.PODS.decode(raw).spec.node_name) for raw in found) == gangs * pods
+
+        await until(all_bound)
+        asked = cluster.asked - before
+        assert asked["create", "Pod"] == asked["bind", "Pod"] == gangs * pods
+        assert asked["patch", "Pod"] == asked["get", "Pod"] == 0
+        assert asked["create", SCHEDULED] <= gangs * pods + gangs
+        assert asked.total() - asked["create", SCHEDULED] <= 2 * gangs * pods + 12 * gangs

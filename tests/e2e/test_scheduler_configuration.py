@@ -1,0 +1,61 @@
+"""The scheduler's configuration file in a running system: what it says is what decides next."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import configured_system as cells
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+    arguments: {leastrequested.weight: %d, mostrequested.weight: %d}
+"""
+SPREAD = TIERS % (10, 0)
+PACK = TIERS.replace("weight: %d}", "weight: %d, seen: 1}") % (0, 10)
+"""``seen``, which nobody knows, is told of once the file is in force."""
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncIterator[cells.ConfiguredSystem]:
+    async with cells.running(tmp_path, "enqueue", SPREAD) as made:
+        yield made
+
+
+async def test_a_change_of_actions_and_arguments_applies_to_the_next_session(
+    cell: cells.ConfiguredSystem,
+) -> None:
+    """Without allocate pods are made and wait. Once it is there they are spread over the nodes, and
+    after a change of weights the next job is packed onto one."""
+    await cell.submit("first", 4)
+    waiting = await cell.until(lambda: cell.pods("first"), lambda found: len(found) == 4)
+    assert not any(pod["spec"].get("nodeName") for pod in waiting)
+    cell.configure("enqueue, allocate", SPREAD)
+    assert len(await cell.nodes_of("first", 4)) == 2
+    cell.configure("enqueue, allocate", PACK)
+    await cell.until(cell.warnings, lambda told: "seen" in told)
+    await cell.submit("second", 4)
+    assert len(await cell.nodes_of("second", 4)) == 1
+
+
+async def test_an_invalid_file_is_reported_with_its_line_and_the_last_valid_one_stays_in_force(
+    cell: cells.ConfiguredSystem,
+) -> None:
+    cell.configure("enqueue, allocate", SPREAD)
+    await cell.submit("first", 2)
+    await cell.nodes_of("first", 2)
+    cell.configure("enqueue, alocate", SPREAD)
+    told = await cell.until(cell.warnings, lambda told: "configuration" in told)
+    assert "the one before stays in force" in told
+    assert "scheduler.yaml:1: actions: 'alocate' is not a known action" in told
+    await cell.submit("second", 2)
+    assert await cell.nodes_of("second", 2)
+    cell.configure("enqueue, allocate", SPREAD)
+    await cell.until(cell.warnings, lambda told: "configuration" not in told)

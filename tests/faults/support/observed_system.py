@@ -1,0 +1,71 @@
+"""The system on real parts, with those who look on from outside."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from stromboli.testkit.checkers import gang_atomicity, invariants
+from stromboli.testkit.real_system import RealSystem
+from tests.faults.support import api_history, decision_log, workload
+
+
+class ObservedSystem:
+    """A running system and its onlookers."""
+
+    def __init__(
+        self, system: RealSystem, seen: api_history.ApiHistory, decided: decision_log.DecisionLog
+    ) -> None:
+        self.system = system
+        self.history = seen
+        self.decisions = decided
+        self.namespaces: set[str] = set()
+        """Those in which every promise must have been kept when all is over."""
+
+    async def enter(self, namespace: str) -> str:
+        """Make a namespace for a test's jobs; its name."""
+        async with self.system.parts.client() as api:
+            await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        return namespace
+
+    def jobs(self, namespace: str) -> list[api_history.Object]:
+        """The jobs there now."""
+        return self.history.objects("Job", namespace)
+
+    def finished(self, namespace: str) -> int:
+        """How many jobs have come to the end that was meant for them."""
+        return len(workload.ended_as_expected(self.jobs(namespace)))
+
+    async def all_end(self, namespace: str, count: int, within_s: float) -> None:
+        """Return once so many jobs have ended as they should; says which have not."""
+        try:
+            await self.history.until(lambda: self.finished(namespace) >= count, within_s)
+        except TimeoutError:
+            left = {it["metadata"]["name"]: workload.phase(it) for it in self.jobs(namespace)}
+            done = {
+                it["metadata"]["name"] for it in workload.ended_as_expected(self.jobs(namespace))
+            }
+            waiting = {name: phase for name, phase in left.items() if name not in done}
+            raise AssertionError(f"{len(done)} of {count} jobs ended; {waiting} did not") from None
+
+    def broken(self, *namespaces: str) -> list[str]:
+        """What the checkers say of these namespaces and of all nodes."""
+        history = self.history.ordered(frozenset(namespaces))
+        return [
+            *invariants.violations(history),
+            *gang_atomicity.violations(history, self.decisions.binds),
+        ]
+
+
+@contextlib.asynccontextmanager
+async def start_observed_system(state: Path) -> AsyncIterator[ObservedSystem]:
+    """Everything started, and watched from before the first job."""
+    size = ("--cpu", str(workload.CPUS))
+    async with contextlib.AsyncExitStack() as stack:
+        system = RealSystem(state, simulated_nodes=workload.NODES, node_options=size)
+        await stack.enter_async_context(system)
+        seen = await stack.enter_async_context(api_history.ApiHistory(system.parts).recording())
+        follower = decision_log.DecisionLog(system.parts.kafka_bootstrap)
+        decided = await stack.enter_async_context(follower.following())
+        yield ObservedSystem(system, seen, decided)

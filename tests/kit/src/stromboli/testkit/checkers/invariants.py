@@ -1,0 +1,181 @@
+"""Reads an API server's history and says which promises were broken.
+
+It stands apart from the system's own code on purpose: it knows Kubernetes' JSON and nothing of
+ours, so a mistake that we share with our own readers cannot hide from it.
+
+The history is a list of watch events ``{"type": "ADDED"|"MODIFIED"|"DELETED", "object": {...}}``
+of pods, nodes and jobs in the order in which the server made them, beginning with an empty cluster.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+Event = dict[str, Any]
+Object = dict[str, Any]
+
+JOB_GROUP = "batch.volcano.sh/"
+TASK, INDEX = "volcano.sh/task-spec", "volcano.sh/task-index"
+GROUP = "scheduling.k8s.io/group-name"
+FINAL_PHASES = ("Succeeded", "Failed")
+_UNITS: dict[str, int | Decimal] = {
+    "": 1,
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("0.001"),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+}
+_UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
+
+
+def parse_quantity(text: str | int | float) -> Decimal:
+    """A quantity's value."""
+    match = re.fullmatch(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text))
+    if match is None:
+        raise ValueError(f"no quantity: {text!r}")
+    return Decimal(match[1]) * _UNITS[match[2]]
+
+
+def live_pods(pods: Iterable[Object]) -> Iterator[Object]:
+    """Pods that may have running processes."""
+    return (pod for pod in pods if pod.get("status", {}).get("phase") not in FINAL_PHASES)
+
+
+def job_of(pod: Object) -> str:
+    """Uid of the job that a pod belongs to, or empty."""
+    for owner in pod["metadata"].get("ownerReferences", ()):
+        if owner["kind"] == "Job" and owner["apiVersion"].startswith(JOB_GROUP):
+            return str(owner["uid"])
+    return ""
+
+
+def requests(pod: Object) -> Counter[str]:
+    """What the pod takes of a node: its containers together or, if that is more, an init container
+    with the sidecars before it; its overhead; and its place among a node's pods."""
+    spec = pod["spec"]
+    sidecars: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        asked = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars += asked
+            asked = Counter()
+        most |= sidecars + asked
+    total = Counter({"pods": 1}) + _quantities(spec.get("overhead") or {})
+    together = sidecars.copy()
+    for container in spec["containers"]:
+        together += _container_requests(container)
+    return total + (together | most)
+
+
+def _container_requests(container: Object) -> Counter[str]:
+    return _quantities(container.get("resources", {}).get("requests") or {})
+
+
+def _quantities(found: dict[str, Any]) -> Counter[str]:
+    # Decimals count as well.
+    return Counter({name: parse_quantity(text) for name, text in found.items()})
+
+
+class ClusterState:
+    """The cluster as it stood after each event."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Object] = {}
+        self.nodes: dict[str, Object] = {}
+        self.jobs: dict[str, Object] = {}
+        self.jobs_ever: dict[str, Object] = {}
+
+    def take(self, event: Event) -> None:
+        """Go on by one event."""
+        thing = event["object"]
+        uid = thing["metadata"]["uid"]
+        table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}[thing["kind"]]
+        if event["type"] == "DELETED":
+            table.pop(uid, None)
+        else:
+            table[uid] = thing
+        if thing["kind"] == "Job":
+            self.jobs_ever[uid] = thing
+
+
+def duplicate_pods(world: ClusterState) -> Iterator[str]:
+    """Two live pods for one task of one job."""
+    seen: dict[tuple[str, str, str], str] = {}
+    for pod in live_pods(world.pods.values()):
+        marks = pod["metadata"].get("annotations", {})
+        place = (job_of(pod), marks.get(TASK, ""), marks.get(INDEX, ""))
+        name = pod["metadata"]["name"]
+        if place[0] and place in seen:
+            yield f"pods {seen[place]} and {name} are both {place[1]}-{place[2]} of one job"
+        seen[place] = name
+
+
+def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
+    """Nodes on which more is asked for than there is."""
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in live_pods(world.pods.values()):
+        if node := pod["spec"].get("nodeName"):
+            used[node].update(requests(pod))
+    for node in world.nodes.values():
+        room = node["status"].get("allocatable", {})
+        for name, amount in used[node["metadata"]["name"]].items():
+            if amount > parse_quantity(room.get(name, 0)):
+                yield f"node {node['metadata']['name']} has {amount} {name} of {room.get(name, 0)}"
+
+
+def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
+    """Unfinished jobs of which some pods have nodes, but fewer than must run together."""
+    bound: Counter[str] = Counter()
+    for pod in world.pods.values():
+        if pod["spec"].get("nodeName"):
+            bound[job_of(pod)] += 1
+    for uid, job in world.jobs.items():
+        needed = job["spec"].get("minAvailable", 0)
+        if 0 < bound[uid] < needed:
+            yield f"job {job['metadata']['name']} has {bound[uid]} of {needed} pods bound"
+
+
+def violations(
+    history: Iterable[Event],
+    *,
+    deleted_by_user: frozenset[str] = frozenset(),
+    retries: dict[str, int] | None = None,
+) -> list[str]:
+    """Every broken promise, in order; empty if all held.
+
+    ``deleted_by_user``: names of jobs that a user deleted. ``retries``: what retryCount each job
+    must end with (0 if not named).
+    """
+    found: list[str] = []
+    world = ClusterState()
+    for event in history:
+        thing = event["object"]
+        if event["type"] == "DELETED" and thing["kind"] in ("Pod", "Job"):
+            job = world.jobs_ever.get(job_of(thing)) if thing["kind"] == "Pod" else thing
+            name = job["metadata"]["name"] if job else ""
+            if name not in deleted_by_user:
+                found.append(f"{thing['kind']} {thing['metadata']['name']} was deleted by nobody")
+        world.take(event)
+        if thing["kind"] != "Job":
+            found += (
+                line
+                for line in (*duplicate_pods(world), *overcommitted_nodes(world))
+                if line not in found
+            )
+    found += partially_bound_gangs(world)
+    for job in world.jobs.values():
+        name, status = job["metadata"]["name"], job.get("status", {})
+        phase = status.get("state", {}).get("phase", "")
+        if phase not in ("Completed", "Failed"):
+            found.append(f"job {name} is {phase or 'without a phase'}, not finished")
+        if status.get("retryCount", 0) != (retries or {}).get(name, 0):
+            found.append(f"job {name} was retried {status.get('retryCount', 0)} times")
+    return found

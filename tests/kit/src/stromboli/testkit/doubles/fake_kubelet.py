@@ -1,0 +1,121 @@
+"""A kubelet's PodResources API on a real socket, which says what a test wants.
+
+Answers are put together byte by byte from the field numbers in Kubernetes'
+``pkg/apis/podresources/v1/api.proto``: a client with other numbers does not understand them.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import msgspec
+
+
+class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container was given. ``devices``: resource -> ids; ``cells``: their NUMA nodes.
+    ``memory``: kind -> bytes. ``claims``: driver, pool and device of resource claims."""
+
+    pod: str
+    namespace: str = "default"
+    container: str = "c"
+    cpus: tuple[int, ...] = ()
+    devices: Mapping[str, tuple[str, ...]] = {}
+    memory: Mapping[str, int] = {}
+    claims: tuple[tuple[str, str, str], ...] = ()
+    numa_nodes: tuple[int, ...] = ()
+
+
+class FakeKubelet:
+    """What it says; change it at any time. ``calls`` counts by method. ``fails``: with this."""
+
+    def __init__(self) -> None:
+        self.given: Sequence[ContainerAllocation] = ()
+        self.allocatable: Sequence[int] = ()
+        self.calls: dict[str, int] = {}
+        self.fails: grpc.StatusCode | None = None
+
+    def answer(self, method: str) -> bytes:
+        """The response to a call of this name."""
+        self.calls[method] = self.calls.get(method, 0) + 1
+        if method == "GetAllocatableResources":
+            return _packed(2, self.allocatable)
+        return b"".join(_nested(1, _pod(each)) for each in self.given)
+
+
+@contextlib.contextmanager
+def serve(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
+    """The API below a kubelet's folder while inside; the socket goes with it.
+
+    There stands a link: tests' own folders have longer names than a socket's address may have.
+    """
+    shown = folder / "pod-resources/kubelet.sock"
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    shown.unlink(missing_ok=True)
+
+    def method(name: str) -> grpc.RpcMethodHandler:
+        def call(request: bytes, context: grpc.ServicerContext) -> bytes:
+            if kubelet.fails is not None:
+                context.abort(kubelet.fails, "as the test wants it")
+            return kubelet.answer(name)
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    methods = {name: method(name) for name in ("List", "GetAllocatableResources")}
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)
+    server.add_generic_rpc_handlers((handler,))
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as short:
+        socket = Path(short, "kubelet.sock")
+        server.add_insecure_port(f"unix://{socket}")
+        server.start()
+        shown.symlink_to(socket)
+        try:
+            yield shown
+        finally:
+            shown.unlink()
+            server.stop(None).wait()
+
+
+def _pod(given: ContainerAllocation) -> bytes:
+    topology = b"".join(_nested(1, _number(1, cell)) for cell in given.numa_nodes)
+    container = [_text(1, given.container)]
+    for resource, ids in given.devices.items():
+        # One entry a device, as kubelets write it.
+        container += [
+            _nested(2, _text(1, resource) + _text(2, id_) + _nested(3, topology)) for id_ in ids
+        ]
+    container.append(_packed(3, given.cpus))
+    for kind, size_bytes in given.memory.items():
+        block = _text(1, kind) + _number(2, size_bytes) + _nested(3, topology)
+        container.append(_nested(4, block))
+    for driver, pool, device in given.claims:
+        claimed = _text(2, driver) + _text(3, pool) + _text(4, device)
+        container.append(_nested(5, _text(2, "claim") + _nested(4, claimed)))
+    return _text(1, given.pod) + _text(2, given.namespace) + _nested(3, b"".join(container))
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _nested(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _text(field: int, value: str) -> bytes:
+    return _nested(field, value.encode())
+
+
+def _packed(field: int, values: Sequence[int]) -> bytes:
+    return _nested(field, b"".join(map(_varint, values))) if values else b""

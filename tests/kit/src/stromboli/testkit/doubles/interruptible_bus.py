@@ -1,0 +1,131 @@
+"""A log whose readers can be cut off, as by a broker that goes away, and come back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+
+T = TypeVar("T")
+
+
+class InterruptibleBus:
+    """Passes everything through to a log that somebody else has entered. Inside ``cut`` folds fail
+    as soon as they wait for records, and so does each that begins anew; while ``works_cut`` is set
+    those who work do likewise, and while ``writes_cut`` is so nothing is taken."""
+
+    def __init__(self, bus: port.Bus) -> None:
+        self._bus = bus
+        self._cut = asyncio.Event()
+        self._failed = asyncio.Condition()
+        self._failures = 0
+        self.works_cut = asyncio.Event()
+        self.writes_cut = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def cut(self, folds: int) -> AsyncGenerator[None, None]:
+        """While inside, nothing is read; entered once so many folds have failed."""
+        self._failures = 0
+        self._cut.set()
+        async with self._failed:
+            await self._failed.wait_for(lambda: self._failures >= folds)
+        yield
+        self._cut.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
+        _raise_if_interrupted(self.writes_cut)
+        return _Writer(await self._bus.open_writer(service, instance), self.writes_cut)
+
+    async def fold(
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
+    ) -> AsyncGenerator[port.Batch, None]:
+        async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
+            while True:
+                try:
+                    read = await _read_or_fail(self._cut, anext(batches))
+                except errors.UnavailableError:
+                    async with self._failed:
+                        self._failures += 1
+                        self._failed.notify_all()
+                    raise
+                yield read
+
+    @contextlib.asynccontextmanager
+    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
+        async with self._bus.work(topic, group) as work:
+            yield _Work(work, self.works_cut)
+
+    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+        return await self._bus.last(topic)
+
+    async def is_reachable(self) -> bool:
+        return not self._cut.is_set()
+
+
+class _Writer:
+    """See ``port.Writer``."""
+
+    def __init__(self, writer: port.Writer, cut: asyncio.Event) -> None:
+        self._writer = writer
+        self._cut = cut
+        self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        _raise_if_interrupted(self._cut)
+        return await self._writer.append(*drafts)
+
+
+def _raise_if_interrupted(cut: asyncio.Event) -> None:
+    if cut.is_set():
+        raise errors.UnavailableError("write the log", "cut off")
+
+
+class _Work:
+    """See ``port.Work``."""
+
+    def __init__(self, work: port.GroupConsumer, cut: asyncio.Event) -> None:
+        self._work = work
+        self._records = aiter(work)
+        self._cut = cut
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        return await _read_or_fail(self._cut, anext(self._records))
+
+    def done(self, record: envelope.Record) -> None:
+        self._work.done(record)
+
+    @property
+    def lowest_unfinished(self) -> int:
+        return self._work.lowest_unfinished
+
+
+async def _read_or_fail(cut: asyncio.Event, read: Awaitable[T]) -> T:
+    """What is read; raises UnavailableError once readers are cut off."""
+    pull, off = asyncio.ensure_future(read), asyncio.ensure_future(cut.wait())
+    try:
+        await asyncio.wait([pull, off], return_when=asyncio.FIRST_COMPLETED)
+        if not pull.done() or cut.is_set():
+            raise errors.UnavailableError("read the log", "cut off")
+        return pull.result()
+    finally:
+        for future in (pull, off):
+            future.cancel()
+        await asyncio.gather(pull, off, return_exceptions=True)

@@ -1,0 +1,36 @@
+"""Reading a log in tests: so many records, or up to the barrier, within ``records.DEADLINE_S``."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from stromboli.shared import envelope
+from stromboli.shared.bus import port
+from stromboli.testkit import records
+
+
+async def take(work: port.GroupConsumer, count: int) -> list[envelope.Record]:
+    """The next records of a group."""
+    taken: list[envelope.Record] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        async for record in work:
+            taken.append(record)
+            if len(taken) == count:
+                break
+    return taken
+
+
+async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Position:
+    """Reads up to the barrier, and says where that is."""
+    async with asyncio.timeout(records.DEADLINE_S):
+        while not (read := await anext(fold)).caught_up:
+            pass
+    return read.position
+
+
+async def next_records(fold: AsyncIterator[port.Batch], count: int) -> list[envelope.Record]:
+    """The next records of a fold; batches are as the adapter makes them."""
+    read: list[envelope.Record] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        while len(read) < count:
+            read += (await anext(fold)).records
+    return read

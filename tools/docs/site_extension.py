@@ -1,0 +1,63 @@
+"""What is added to pages while the site is built."""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+from sphinx.application import Sphinx
+
+from stromboli.shared.jobspec import crds
+from tools.docs import lifecycle_diagram, objects, rest, topics
+
+DOCS = Path(__file__).parents[2] / "docs"
+PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+DRAWN = re.compile(r"^```mermaid\n(\w+).*?^```$", re.MULTILINE | re.DOTALL)
+"""Where the repository is shown these are pictures; here we draw them ourselves."""
+ELSEWHERE = {
+    "../cli/README.md": "strom.md",
+    **{
+        f"../services/{name}/README.md": f"services/{name}.md"
+        for name in ("admission", "controller", "monitor", "scheduler")
+    },
+}
+"""Files outside of docs that have a page here."""
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect; reading in parallel is fine."""
+    app.connect("source-read", lambda app, name, source: complete(source))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def complete(source: list[str]) -> None:
+    """The page's text, in place."""
+    text = PLACE.sub(lambda found: generated(found[1]), source[0])
+    text = DRAWN.sub(lambda found: drawn(found[1]), text)
+    for path, page in ELSEWHERE.items():
+        text = text.replace(f"]({path}", f"]({page}")
+    source[0] = text
+
+
+def drawn(what: str) -> str:
+    """The picture in place of a diagram in Mermaid of this kind."""
+    if what != "stateDiagram":
+        raise ValueError(
+            f"nobody draws a {what!r} on the site yet; see tools/docs/site_extension.py"
+        )
+    return f"```{{raw}} html\n{lifecycle_diagram.diagram()}\n```"
+
+
+def generated(what: str) -> str:
+    """The part of a page that follows from the code."""
+    match what:
+        case "topics":
+            lines = topics.lines(yaml.safe_load((DOCS / "asyncapi.yaml").read_text()))
+        case "rest":
+            lines = rest.lines(json.loads((DOCS / "openapi.json").read_text()))
+        case "objects":
+            definitions = {each["spec"]["names"]["kind"]: each for each in crds.documents()}
+            lines = objects.lines(definitions)
+        case _:
+            raise ValueError(f"nobody generates {what!r}")
+    return "\n".join(lines)
