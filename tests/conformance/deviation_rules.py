@@ -25,12 +25,19 @@ Load = dict[str, Counter[str]]
 
 
 class Rule(NamedTuple):
-    """``explains``: case, our outcome, Volcano's, their differences -> those explained. ``cases``:
-    in how many of the recorded cases it explains any."""
+    """A reason for which an outcome differs.
+
+    ``explains``: case, our outcome, Volcano's, their differences -> those explained. ``cases``: the
+    number of recorded cases in which it explains any. ``agreeing``: what agreement with Volcano
+    would cost. ``decided``: the recorded cases in which it explains all differences in binds,
+    evictions and phases, not in nominations alone.
+    """
 
     name: str
     explains: Callable[[Case, Outcome, Outcome, Found], Found]
     cases: int
+    agreeing: str
+    decided: tuple[str, ...] = ()
 
 
 def load(case: Case, outcome: Outcome, kept: Iterable[str] = ()) -> Load:
@@ -271,14 +278,73 @@ def roles_that_lack_first(case: Case, ours: Outcome, theirs: Outcome, found: Fou
 
 
 RULES = (
-    Rule("needless victims are spared", needless_victims, 6),
-    Rule("only gangs that stand are nominated", partial_nominations, 32),
-    Rule("room without evictions is nominated", room_without_evictions, 8),
-    Rule("idle, left-over and reclaimed room count together", joined_room, 2),
-    Rule("no victims that would be served first", victims_served_first, 1),
-    Rule("what a plugin of a tier protects stays", protection_by_a_tier, 2),
-    Rule("an undone eviction leaves a bound pod bound", bound_pods_run, 1),
-    Rule("each node's dry run by itself", separate_dry_runs, 1),
-    Rule("required anti-affinity holds in a session", anti_affinity_in_a_session, 1),
-    Rule("roles that lack their minimum come first", roles_that_lack_first, 1),
+    Rule(
+        "needless victims are spared",
+        needless_victims,
+        6,
+        "evicts running pods of which no place is used",
+        ("e-700074", "e-700088", "e-700102", "c-700128", "d-700395", "e-700522"),
+    ),
+    Rule(
+        "only gangs that stand are nominated",
+        partial_nominations,
+        32,
+        "reserves room for gangs that cannot start",
+    ),
+    Rule(
+        "room without evictions is nominated",
+        room_without_evictions,
+        8,
+        "leaves room idle that the gang could be promised",
+    ),
+    Rule(
+        "idle, left-over and reclaimed room count together",
+        joined_room,
+        2,
+        "starves a gang whose queue deserves the room",
+        ("c-700037", "d-700528"),
+    ),
+    Rule(
+        "no victims that would be served first",
+        victims_served_first,
+        1,
+        "evicts pods that take the room back, without end",
+        ("c-700520",),
+    ),
+    Rule(
+        "what a plugin of a tier protects stays",
+        protection_by_a_tier,
+        2,
+        "evicts pods that the plugin gang protects",
+        ("g-700685",),
+    ),
+    Rule(
+        "an undone eviction leaves a bound pod bound",
+        bound_pods_run,
+        1,
+        "evicts a pod that does not run yet as if it ran",
+        ("c-700422",),
+    ),
+    Rule(
+        "each node's dry run by itself",
+        separate_dry_runs,
+        1,
+        "evicts pods for a task that the limit of its queue refuses",
+        ("b-700001",),
+    ),
+    Rule(
+        "required anti-affinity holds in a session",
+        anti_affinity_in_a_session,
+        1,
+        "nominates two pods to a node that one of them may not share",
+    ),
+    Rule(
+        "roles that lack their minimum come first",
+        roles_that_lack_first,
+        1,
+        "starves a gang for which there is room",
+        ("e-700263",),
+    ),
 )
+"""All reasons. A case of ``decided`` would agree only if the scheduler evicted needlessly, starved
+an entitled gang, or broke a limit or a protection."""
