@@ -1,4 +1,4 @@
-"""The words of ``way_round.feature``, said over REST."""
+"""The words of ``end_to_end.feature``, said over REST."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from stromboli.client import server
 from stromboli.shared import keys
 from tests.e2e.support import polling
 
-scenarios("way_round.feature")
+scenarios("end_to_end.feature")
 
 WITHIN_S = 60.0
 """For anything to come about: a broken promise shows as a timeout with the last picture."""

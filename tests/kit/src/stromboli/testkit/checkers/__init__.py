@@ -1,0 +1,1 @@
+"""Checkers that read a history from outside and name each violated invariant."""

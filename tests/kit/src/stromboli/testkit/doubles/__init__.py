@@ -1,0 +1,1 @@
+"""Test doubles: log wrappers that fail or lag, a kubelet API, an HTTP server, recorded machines."""

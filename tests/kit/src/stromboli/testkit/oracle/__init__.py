@@ -1,0 +1,1 @@
+"""Slow, obvious reference models that the fast implementations are compared with."""

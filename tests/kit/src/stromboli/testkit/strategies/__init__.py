@@ -1,0 +1,1 @@
+"""Hypothesis strategies that generate clusters, and how many examples a property takes."""
