@@ -4,7 +4,7 @@
 .PHONY: help setup demo test properties fuzz test-real e2e check docs sbom format lock real-tools real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
-# `make PYTHON=python3.13` builds the environment anew with that one.
+# `make PYTHON=python3.13` rebuilds the environment with that one.
 PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 python3.12 \
 	python3.11; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && exit; done; echo python3)
@@ -26,8 +26,9 @@ SECONDS ?= 600
 CORES = --numprocesses auto --dist worksteal
 # Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
-	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py runs.py \
-	world.py life.py volumes.py nearness_properties.py liveness.py)
+	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py \
+	batch_placement.py cluster_model.py scheduler_state_machine.py volumes.py \
+	topology_constraint_properties.py liveness.py)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -63,7 +64,7 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	STROM_REAL=1 STROM_FAULT_SEED=$$round $(BIN)/pytest -q tests/e2e/test_end_to_end.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-check: setup ## formatting, lint, types, imports between rooms, generated files, docs
+check: setup ## formatting, lint, types, imports between packages, generated files, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -88,7 +89,7 @@ format: setup ## rewrite the sources as ruff wants them
 # set of versions is what every test has seen.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate $(UPGRADE)
-lock: setup ## write all requirements and tools/uv.txt anew (UPGRADE=--upgrade for new versions)
+lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for new versions)
 	$(COMPILE) $(PROJECTS) --all-extras --group pyproject.toml:dev \
 	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) | tr -d '"') \
 	--output-file requirements.txt >/dev/null

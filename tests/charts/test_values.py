@@ -23,8 +23,8 @@ def values(chart: str) -> helm.Object:
 
 
 def test_the_charts_default_configuration_is_the_schedulers_own() -> None:
-    told = yaml.safe_load(values("scheduler")["configuration"])
-    assert told == config_reader.DEFAULT
+    reported = yaml.safe_load(values("scheduler")["configuration"])
+    assert reported == config_reader.DEFAULT
 
 
 @pytest.mark.parametrize("service", helm.SERVICES)

@@ -247,8 +247,8 @@ def process_base_url(
         request.getfixturevalue("real_tools")
         opened = _real(state, process_nodes=2, node_options=("--cpu", str(CPUS)))
     else:
-        disorder = ("--fault-seed", str(SEED)) if request.param == "disordered" else ()
-        opened = embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
+        fault_options = ("--fault-seed", str(SEED)) if request.param == "disordered" else ()
+        opened = embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *fault_options)
     with opened as running:
         yield running.url
 

@@ -7,6 +7,7 @@ end of one job.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -157,28 +158,28 @@ def workload(name: str, nodes: list[str]) -> Document:
 
 
 @pytest.fixture(scope="module")
-def seen(system: System) -> Iterator[ObservedBefore]:
+def observed(system: System) -> Iterator[ObservedBefore]:
     """After both kills."""
     with contextlib.ExitStack() as stack:
         configured(system.configuration, PREEMPTING)
         stack.callback(configured, system.configuration, config_reader.DEFAULT)
         user = stack.enter_context(contextlib.closing(User(system.url)))
-        seen = ObservedBefore(user)
+        observed = ObservedBefore(user)
         nodes = user.nodes()
-        submit_and_run(seen, nodes)
+        submit_and_run(observed, nodes)
         with system.without_controller() as operator:
-            during_first_absence(operator, seen, nodes)
-        check_between_absences(seen)
+            during_first_absence(operator, observed, nodes)
+        check_between_absences(observed)
         with system.without_controller() as operator:
-            during_second_absence(operator, seen)
-        yield seen
+            during_second_absence(operator, observed)
+        yield observed
         for name in jobs(user):
             user.delete(name)
         user.until(lambda: jobs(user), lambda left: left == [])  # whoever comes next begins anew
 
 
-def submit_and_run(seen: ObservedBefore, nodes: list[str]) -> None:
-    user, (quiet, fought_for, *risky) = seen.user, nodes
+def submit_and_run(observed: ObservedBefore, nodes: list[str]) -> None:
+    user, (quiet, fought_for, *risky) = observed.user, nodes
     user.apply(URGENT, queue("c-others"))
     fair = queue("c-fair")
     fair["metadata"]["annotations"] = {keys.EVICTION_NOTICE_LIMIT: f"{PREEMPTION_NOTICE_S}s"}
@@ -194,36 +195,38 @@ def submit_and_run(seen: ObservedBefore, nodes: list[str]) -> None:
         pods = len(user.until(lambda name=name: running(user, name), all_run))  # type: ignore[misc]  # mypy and defaults
         assert pods in (1, 2, 4)
     for name in ("c-parts", "c-lost"):
-        seen.uids |= {pod["metadata"]["name"]: uid(pod) for pod in user.pods(name)}
+        observed.uids |= {pod["metadata"]["name"]: uid(pod) for pod in user.pods(name)}
     (lost,) = (pod for pod in user.pods("c-lost") if "goes" in pod["metadata"]["name"])
-    seen.lost = lost["spec"]["nodeName"]
+    observed.lost = lost["spec"]["nodeName"]
     urgent = job("c-urgent", LONG_S, queue="c-fair", priorityClassName="c-urgent")
     before = runtime.utc_now()
     user.submit(spread_over([fought_for], urgent, cpu=MOST_OF_A_NODE))
     (victim,) = user.until(lambda: user.pods("c-victim"), reports_preemption)
-    seen.ends_at = reported_end(victim)
-    assert datetime.fromisoformat(seen.ends_at) >= before + timedelta(seconds=PREEMPTION_NOTICE_S)
-    seen.uids["c-victim"] = uid(victim)
+    observed.ends_at = reported_end(victim)
+    assert datetime.fromisoformat(observed.ends_at) >= before + timedelta(
+        seconds=PREEMPTION_NOTICE_S
+    )
+    observed.uids["c-victim"] = uid(victim)
 
 
-def during_first_absence(operator: Operator, seen: ObservedBefore, nodes: list[str]) -> None:
+def during_first_absence(operator: Operator, observed: ObservedBefore, nodes: list[str]) -> None:
     operator.report("c-memory-work-0", "Failed", *OOM)
     operator.report("c-parts-work-3", "Failed", 1, "Error")
     (claim,) = claims(operator)
-    seen.uids["claim"] = uid(claim)
+    observed.uids["claim"] = uid(claim)
     if claim["status"].get("phase") != "Bound":
         operator.create(kinds.PERSISTENT_VOLUMES, disk(claim["metadata"]["name"]))
-    operator.lose(seen.lost)
+    operator.lose(observed.lost)
     for name, kind in OWNERS.items():
-        owner = seen.owners[name] = operator.run(kind, workload(name, nodes[:1]), pods=2)
+        owner = observed.owners[name] = operator.run(kind, workload(name, nodes[:1]), pods=2)
         pods = operator.owned(kinds.PODS, owner)
-        seen.uids |= {pod["metadata"]["name"]: uid(pod) for pod in pods}
+        observed.uids |= {pod["metadata"]["name"]: uid(pod) for pod in pods}
         assert operator.owned(kinds.POD_GROUPS, owner) == []
 
 
-def check_between_absences(seen: ObservedBefore) -> None:
+def check_between_absences(observed: ObservedBefore) -> None:
     """What happened was seen, and its answer is under way."""
-    user = seen.user
+    user = observed.user
     user.until(lambda: attempts_of(user.pods("c-memory")), lambda it: it == ["2"])
     user.until(
         lambda: attempts_of(user.pods("c-parts")),
@@ -232,25 +235,25 @@ def check_between_absences(seen: ObservedBefore) -> None:
     for name in ("c-memory", "c-parts", "c-disk", "c-urgent"):
         user.until(lambda name=name: running(user, name), all_run)  # type: ignore[misc]  # mypy and defaults
     user.until(lambda: user.status("c-lost").get("policyRetries", {}), lambda it: it == {"/0": 1})
-    for name, owner in seen.owners.items():
+    for name, owner in observed.owners.items():
         end = "Succeeded" if OWNERS[name] is kinds.KUBERNETES_JOBS else "Running"
-        seen.pods[name] = user.until(
+        observed.pods[name] = user.until(
             lambda owner=owner: user.owned("pods", owner),  # type: ignore[misc]  # mypy and defaults
             lambda found, end=end: [pod["status"]["phase"] for pod in found] == [end] * 2,  # type: ignore[misc]  # as above
         )
-        seen.groups[name] = user.owned("podgroups", owner)
+        observed.groups[name] = user.owned("podgroups", owner)
 
 
-def during_second_absence(operator: Operator, seen: ObservedBefore) -> None:
+def during_second_absence(operator: Operator, observed: ObservedBefore) -> None:
     operator.report("c-memory-work-0", "Failed", *OOM)
     for index in (0, 1, 2):
         operator.report(f"c-parts-work-{index}", "Succeeded", 0, "Completed")
     (claim,) = claims(operator)
-    assert uid(claim) == seen.uids["claim"]
+    assert uid(claim) == observed.uids["claim"]
     operator.report("c-disk-work-0", "Failed", 1, "Error")
     operator.report("c-urgent-work-0", "Succeeded", 0, "Completed")
     operator.delete(kinds.PODS, "c-lost-goes-0", grace_seconds=0)
-    operator.find(seen.lost)
+    operator.find(observed.lost)
     for name, kind in OWNERS.items():
         operator.delete(kind, name, propagation="Background")
 
@@ -330,24 +333,26 @@ def created_after(attempt: Document, moment: datetime) -> bool:
 
 
 def test_a_preempted_pod_ends_after_its_notice_and_its_task_is_retried(
-    seen: ObservedBefore,
+    observed: ObservedBefore,
 ) -> None:
     """The controller was killed between the notice and the end."""
-    user = seen.user
+    user = observed.user
     user.comes_to("c-urgent", "Completed")
     user.until(lambda: running(user, "c-victim"), all_run)
     wanted = [("work", 0, 1, "Gone", "Preempted"), ("work", 0, 2, "Running", "")]
     first, second = history(user, "c-victim", wanted)
-    assert first["podUid"] == seen.uids["c-victim"]
-    told = datetime.fromisoformat(seen.ends_at)
-    assert datetime.fromisoformat(first["terminatingAt"]) >= told
-    assert created_after(second, told)
+    assert first["podUid"] == observed.uids["c-victim"]
+    reported = datetime.fromisoformat(observed.ends_at)
+    assert datetime.fromisoformat(first["terminatingAt"]) >= reported
+    assert created_after(second, reported)
     status = user.status("c-victim")
     assert (status["retryCount"], status["policyRetries"]) == (1, {"/0": 1})
 
 
-def test_a_pod_of_a_lost_node_is_retried_and_the_other_keeps_running(seen: ObservedBefore) -> None:
-    user = seen.user
+def test_a_pod_of_a_lost_node_is_retried_and_the_other_keeps_running(
+    observed: ObservedBefore,
+) -> None:
+    user = observed.user
     user.until(lambda: running(user, "c-lost"), lambda it: it == ["Running"] * 2)
     wanted = [
         ("goes", 0, 1, "Gone", "NodeLost"),
@@ -355,16 +360,16 @@ def test_a_pod_of_a_lost_node_is_retried_and_the_other_keeps_running(seen: Obser
         ("stays", 0, 1, "Running", ""),
     ]
     lost, _, stays = history(user, "c-lost", wanted)
-    assert (lost["node"], lost["podUid"]) == (seen.lost, seen.uids["c-lost-goes-0"])
-    assert stays["podUid"] == seen.uids["c-lost-stays-0"]
+    assert (lost["node"], lost["podUid"]) == (observed.lost, observed.uids["c-lost-goes-0"])
+    assert stays["podUid"] == observed.uids["c-lost-stays-0"]
     status = user.status("c-lost")
     assert (status["retryCount"], status["policyRetries"]) == (1, {"/0": 1})
     assert "version" not in status, "no run of the whole job ended"
 
 
-def test_out_of_memory_has_a_retry_budget_and_backoff_of_its_own(seen: ObservedBefore) -> None:
+def test_out_of_memory_has_a_retry_budget_and_backoff_of_its_own(observed: ObservedBefore) -> None:
     """The second time it is dealt with as any failure; the budget of others was not touched."""
-    user = seen.user
+    user = observed.user
     status = user.comes_to("c-memory", "Terminated")
     assert (status["retryCount"], status["policyRetries"]) == (1, {"/0": 1, "/2": 1})
     wanted = [("work", 0, n, "Failed", "OOMKilled") for n in (1, 2)]
@@ -374,9 +379,9 @@ def test_out_of_memory_has_a_retry_budget_and_backoff_of_its_own(seen: ObservedB
 
 
 def test_a_partition_restarts_as_a_unit_and_enough_successful_ones_complete_the_job(
-    seen: ObservedBefore,
+    observed: ObservedBefore,
 ) -> None:
-    user = seen.user
+    user = observed.user
     status = user.comes_to("c-parts", "Completed")
     assert (status["succeeded"], status["retryCount"], "version" in status) == (3, 1, False)
     wanted = [
@@ -389,11 +394,11 @@ def test_a_partition_restarts_as_a_unit_and_enough_successful_ones_complete_the_
     ]
     tasks = history(user, "c-parts", wanted)
     before = {it["pod"]: it["podUid"] for it in tasks if it["attempt"] == 1}
-    assert before.items() <= seen.uids.items()
+    assert before.items() <= observed.uids.items()
 
 
-def test_a_restarted_job_keeps_its_volume_claim(seen: ObservedBefore) -> None:
-    user = seen.user
+def test_a_restarted_job_keeps_its_volume_claim(observed: ObservedBefore) -> None:
+    user = observed.user
     user.until(lambda: user.status("c-disk").get("version"), lambda it: it == 1)
     user.until(lambda: running(user, "c-disk"), all_run)
     (pod,) = user.pods("c-disk")
@@ -410,14 +415,15 @@ def test_a_restarted_job_keeps_its_volume_claim(seen: ObservedBefore) -> None:
 
 @pytest.mark.parametrize("name", OWNERS)
 def test_pods_created_while_the_controller_was_away_get_one_pod_group(
-    seen: ObservedBefore, name: str
+    observed: ObservedBefore, name: str
 ) -> None:
     """And no pod is made or ended for it; it goes with them, which nobody saw either."""
-    owner, pods = seen.owners[name], seen.pods[name]
-    assert {pod["metadata"]["name"]: uid(pod) for pod in pods}.items() <= seen.uids.items()
-    (group,) = seen.groups[name]
-    told = {pod["metadata"]["annotations"][keys.GROUP_NAME] for pod in pods}
-    assert told == {group["metadata"]["name"]} == {f"podgroup-{owner}"}
+    owner, pods = observed.owners[name], observed.pods[name]
+    assert {pod["metadata"]["name"]: uid(pod) for pod in pods}.items() <= observed.uids.items()
+    (group,) = observed.groups[name]
+    reported = {pod["metadata"]["annotations"][keys.GROUP_NAME] for pod in pods}
+    assert reported == {group["metadata"]["name"]} == {f"podgroup-{owner}"}
     assert (group["spec"]["minMember"], group["spec"]["queue"]) == (2, "c-others")
     for plural in ("pods", "podgroups"):
-        seen.user.until(lambda it=plural: seen.user.owned(it, owner), lambda found: found == [])  # type: ignore[misc]  # mypy and defaults
+        gone = functools.partial(observed.user.owned, plural, owner)
+        observed.user.until(gone, lambda found: found == [])

@@ -232,6 +232,6 @@ def test_a_queue_is_closed_and_opened_by_commands(user: User) -> None:
 
 def test_the_command_line_shows_history_from_before_and_after_the_kill(user: User) -> None:
     user.comes_to("k-retried", "Failed")
-    told = json.loads(user.strom("job", "history", "k-retried", "--output", "json"))
-    attempts = told["tasks"] if isinstance(told, dict) else told
+    reported = json.loads(user.strom("job", "history", "k-retried", "--output", "json"))
+    attempts = reported["tasks"] if isinstance(reported, dict) else reported
     assert [it["attempt"] for it in attempts] == [1, 2, 3]

@@ -186,8 +186,8 @@ async def test_each_attack_succeeds_on_an_unprotected_server(tmp_path: Path) -> 
         assert [kind.partition(";")[0] for kind in victim.jobs] == ["text/plain"] * 3
         site = Site("", rebound=f"http://127.0.0.1:{port}")
         async with serve(site.answer) as own:
-            told = await browser_reports(site, own, tmp_path)
-        assert told["read"] == '200 {"items": ["secret"]}'
+            reported = await browser_reports(site, own, tmp_path)
+        assert reported["read"] == '200 {"items": ["secret"]}'
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
@@ -196,10 +196,10 @@ async def test_a_page_of_another_site_reads_and_changes_nothing(
 ) -> None:
     site = Site(running.url.replace("127.0.0.1", name))
     async with serve(site.answer) as port:
-        told = await browser_reports(site, port, tmp_path)
-    assert await unchanged(running), told
+        reported = await browser_reports(site, port, tmp_path)
+    assert await unchanged(running), reported
     for attack in ("json", "read", "ready", "delete", "stream"):
-        assert told[attack].startswith("blocked: "), told
+        assert reported[attack].startswith("blocked: "), reported
 
 
 async def test_dns_rebinding_reads_and_changes_nothing(
@@ -207,8 +207,8 @@ async def test_dns_rebinding_reads_and_changes_nothing(
 ) -> None:
     site = Site("", rebound=running.url)
     async with serve(site.answer) as port:
-        told = await browser_reports(site, port, tmp_path)
-    assert await unchanged(running), told
+        reported = await browser_reports(site, port, tmp_path)
+    assert await unchanged(running), reported
     for attack in ("json", "read", "ready", "delete"):
-        assert told[attack].startswith("421 "), told
-    assert told["stream"].startswith("blocked: "), told
+        assert reported[attack].startswith("421 "), reported
+    assert reported["stream"].startswith("blocked: "), reported

@@ -72,7 +72,7 @@ async def test_a_simulation_of_a_dump_decides_as_the_system_does(tmp_path: Path)
         cell.configure(
             "enqueue", TIERS.replace("name: gang", "name: gang\n    arguments: {seen: 1}")
         )
-        await cell.until(cell.warnings, lambda told: "seen" in told)
+        await cell.until(cell.warnings, lambda reported: "seen" in reported)
         for name, pods, queue in (("a", 5, "default"), ("b", 4, "batch"), ("c", 2, "batch")):
             await cell.submit(name, pods, queue)
         await cell.submit("wide", 9)
@@ -82,9 +82,9 @@ async def test_a_simulation_of_a_dump_decides_as_the_system_does(tmp_path: Path)
         kinds_there = {each["kind"] for each in items}
         assert {"Node", "Queue", "PodGroup", "Pod", "Namespace", "ResourceQuota"} <= kinds_there
         cell.configure(FULL, TIERS)
-        told = simulate.decide_on([str(file)], tmp_path / "scheduler.yaml", None)
-        assert isinstance(told, Outcome)
-        assert len(told.binds) == 5 + 4 + 2
-        assert told.pod_group_phases["default/" + pod_group(items, "wide")] == "Pending"
+        reported = simulate.decide_on([str(file)], tmp_path / "scheduler.yaml", None)
+        assert isinstance(reported, Outcome)
+        assert len(reported.binds) == 5 + 4 + 2
+        assert reported.pod_group_phases["default/" + pod_group(items, "wide")] == "Pending"
         await cell.until(cell.places, lambda places: sum(map(bool, places.values())) == 3 + 11)
-        assert await cell.places() == waiting | told.binds
+        assert await cell.places() == waiting | reported.binds

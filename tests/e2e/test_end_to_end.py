@@ -43,9 +43,9 @@ class User:
         items: list[Any] = self.get(f"/v1/namespaces/default/jobs/{name}/pods")["items"]
         return items
 
-    def until(self, picture: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-        """The first picture that is wanted; fails with the last one."""
-        return polling.until(picture, wanted, WITHIN_S)
+    def until(self, read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+        """See ``polling.until``."""
+        return polling.until(read, wanted, WITHIN_S)
 
 
 @pytest.fixture(autouse=True)  # so that scenarios, which name no fixture, run in every world
@@ -132,8 +132,8 @@ def racks(user: User) -> None:
 )
 def a_topology_gang(user: User, name: str, where: str, pods: int) -> None:
     a_gang(user, name, where, pods)
-    wish = {"mode": "hard", "highestTierName": "rack"}
-    user.jobs[name]["spec"]["networkTopology"] = wish
+    topology = {"mode": "hard", "highestTierName": "rack"}
+    user.jobs[name]["spec"]["networkTopology"] = topology
 
 
 @given(

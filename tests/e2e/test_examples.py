@@ -67,9 +67,9 @@ class User:
     def get(self, path: str) -> Any:
         return self.http.get(f"/v1/{path}").raise_for_status().json()
 
-    def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-        """The first picture that is wanted; fails with the last one."""
-        return polling.until(seen, wanted, WITHIN_S)
+    def until(self, read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+        """See ``polling.until``."""
+        return polling.until(read, wanted, WITHIN_S)
 
     def state(self, thing: str) -> str:
         """Where a thing such as ``Job gang`` stands, in one word."""

@@ -48,9 +48,9 @@ class User:
             if any(it["name"] == maker for it in job["metadata"].get("ownerReferences", []))
         }
 
-    def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-        """The first picture that is wanted; fails with the last one."""
-        return polling.until(seen, wanted, WITHIN_S)
+    def until(self, read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+        """See ``polling.until``."""
+        return polling.until(read, wanted, WITHIN_S)
 
 
 @pytest.fixture
@@ -170,10 +170,10 @@ def test_a_cron_creates_one_job_per_scheduled_time(system: System, user: User) -
     user.until(lambda: user.jobs_of("tick"), lambda jobs: len(jobs) >= len(before) + 2)
     user.apply(document(kinds.CRON_JOBS, "tick", {"suspend": True}))
 
-    def seen() -> tuple[Document, dict[str, Document]]:
+    def read() -> tuple[Document, dict[str, Document]]:
         return user.get("cronjobs/tick")["status"], user.jobs_of("tick")
 
-    status, jobs = user.until(seen, is_quiet)
+    status, jobs = user.until(read, is_quiet)
     uids = {name: job["metadata"]["uid"] for name, job in jobs.items()}
     assert uids.items() >= {name: job["metadata"]["uid"] for name, job in before.items()}.items()
     seconds = sorted(time_of(name) for name in jobs)
@@ -193,9 +193,9 @@ def seconds_of(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def is_quiet(seen: tuple[Document, dict[str, Document]]) -> bool:
+def is_quiet(found: tuple[Document, dict[str, Document]]) -> bool:
     """Whether every job is over, and the status has the last one."""
-    status, jobs = seen
+    status, jobs = found
     last = seconds_of(status["lastScheduleTime"])
     phases = {state(job) for job in jobs.values()}
     return not status.get("active") and phases == {"Completed"} and last == max(map(time_of, jobs))

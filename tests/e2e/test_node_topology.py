@@ -160,6 +160,6 @@ async def test_a_recorded_machine_gives_a_pod_cpus_and_gpus_of_one_numa_node(
             seen = client.send(calls.node_topology(NODE))
         return node_layout.node_layout(seen, datetime.now(UTC))
 
-    picture = await asyncio.to_thread(drawn)
-    assert [holder.name for holder in picture.holders] == ["default/train-t-0"]
-    assert "".join(place.letters for place in picture.gpus) == "AAAA"
+    layout = await asyncio.to_thread(drawn)
+    assert [holder.name for holder in layout.holders] == ["default/train-t-0"]
+    assert "".join(place.letters for place in layout.gpus) == "AAAA"

@@ -42,9 +42,9 @@ class User:
         answer = self.http.post("/v1/apply", json={"objects": manifests})
         assert answer.is_success, answer.text
 
-    def until(self, picture: Callable[[], Any], wanted: Callable[[Any], object]) -> Any:
-        """The first picture that is wanted; fails with the last one."""
-        return polling.until(picture, wanted, WITHIN_S)
+    def until(self, read: Callable[[], Any], wanted: Callable[[Any], object]) -> Any:
+        """See ``polling.until``."""
+        return polling.until(read, wanted, WITHIN_S)
 
     def phase(self, job: str) -> str:
         found = self.http.get(f"/v1/namespaces/default/jobs/{job}").raise_for_status().json()

@@ -207,7 +207,7 @@ async def test_a_standby_continues_where_the_leader_ended(replicas: Replicas) ->
         assert opened == [f"{service}-0", f"{service}-1"]
 
 
-async def test_replicas_whose_clocks_are_apart_act_and_take_over(replicas: Replicas) -> None:
+async def test_replicas_with_different_clocks_act_and_take_over(replicas: Replicas) -> None:
     """By 20 minutes, and each by 10 from the API server's: nobody looks dead for that, or alive."""
     replicas.ahead = {0: timedelta(minutes=10), 1: timedelta(minutes=-10)}
     for service in SERVICES:

@@ -47,8 +47,8 @@ def test_horovods_master_knows_its_workers_and_has_the_key_to_them() -> None:
 )
 def test_pytorchs_processes_know_their_rank_and_their_master(pod: str, rank: str) -> None:
     found = variables("pytorch", pod)
-    told = {name: found[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")}
-    assert told == {
+    reported = {name: found[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")}
+    assert reported == {
         "MASTER_ADDR": "pytorch-master-0.pytorch",
         "MASTER_PORT": "23456",
         "WORLD_SIZE": "3",
@@ -76,8 +76,8 @@ def test_tensorflows_processes_know_the_cluster_and_their_place_in_it(
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_mxnets_processes_know_their_role_and_how_many_there_are(role: str) -> None:
     found = variables("mxnet", f"mxnet-{role}-0")
-    told = ("DMLC_ROLE", "VC_SCHEDULER_HOSTS", "VC_SERVER_NUM", "VC_WORKER_NUM")
-    assert [found[name] for name in told] == [role, "mxnet-scheduler-0.mxnet", "1", "2"]
+    reported = ("DMLC_ROLE", "VC_SCHEDULER_HOSTS", "VC_SERVER_NUM", "VC_WORKER_NUM")
+    assert [found[name] for name in reported] == [role, "mxnet-scheduler-0.mxnet", "1", "2"]
     service = objects_of("mxnet")["Service", "mxnet"]["spec"]
     assert service["publishNotReadyAddresses"] is True
 

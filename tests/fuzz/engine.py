@@ -32,8 +32,8 @@ class Result(msgspec.Struct):
     outcomes: Counter[str] = msgspec.field(default_factory=Counter)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
-        return f"{self.target}: {self.inputs} inputs, longest {self.longest_s:.3f} s; {told}"
+        reported = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
+        return f"{self.target}: {self.inputs} inputs, longest {self.longest_s:.3f} s; {reported}"
 
 
 def run(

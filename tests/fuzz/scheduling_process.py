@@ -36,12 +36,12 @@ MAX_GROWTH = 32 * 2**20
 """Bytes that the process may hold more after any number of lives than after the first."""
 LONGEST_S = 5.0
 """CPU seconds that a session over a few objects may take."""
-OUTSIDE = {"extender"}
+EXTERNAL_ANSWERS = {"extender"}
 """Plugins that ask other processes."""
 DEFAULT_OPTIONS: dict[str, Any] = dict(config_reader.DEFAULT)
 ALL_PLUGINS: dict[str, Any] = {
     "actions": ", ".join(["enqueue", *sorted(actions.NAMES - {"enqueue"})]),
-    "tiers": [{"plugins": [{"name": name} for name in sorted(plugins.NAMES - OUTSIDE)]}],
+    "tiers": [{"plugins": [{"name": name} for name in sorted(plugins.NAMES - EXTERNAL_ANSWERS)]}],
 }
 
 

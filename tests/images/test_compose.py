@@ -149,10 +149,10 @@ def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> 
         for name in compose_services.OURS
     }
     assert sent == {f"http://collector:{taken}"}
-    told = collector["exporters"]["prometheus"]["endpoint"].rpartition(":")[2]
+    reported = collector["exporters"]["prometheus"]["endpoint"].rpartition(":")[2]
     scraped = yaml.safe_load((folder / "prometheus/prometheus.yaml").read_text())
     targets = {each["job_name"]: each["static_configs"] for each in scraped["scrape_configs"]}
-    assert targets["traces"] == [{"targets": [f"collector:{told}"]}]
+    assert targets["traces"] == [{"targets": [f"collector:{reported}"]}]
 
 
 def test_every_service_restarts_and_has_a_health_check() -> None:

@@ -103,6 +103,6 @@ def test_the_schedulers_distribution_brings_no_kubernetes_client() -> None:
     assert "kubernetes-asyncio" not in required_by("stromboli-scheduler")
 
 
-def test_the_walk_over_distributions_sees_extras() -> None:
+def test_the_walk_over_distributions_includes_extras() -> None:
     """The controller does have the client, through an extra of shared."""
     assert "kubernetes-asyncio" in required_by("stromboli-controller")

@@ -1,4 +1,4 @@
-"""The layout: an open namespace, every member known to every tool, rooms furnished alike."""
+"""The layout: an open namespace, every member known to every tool, services laid out alike."""
 
 import fnmatch
 import re
@@ -45,7 +45,7 @@ def package_of(member: str) -> str:
 
 
 def test_stromboli_is_an_open_namespace() -> None:
-    """An `__init__.py` at that level would hide all rooms but one."""
+    """An `__init__.py` at that level would hide all packages but one."""
     assert [path for path in tracked("__init__.py") if path.parent.name == "stromboli"] == []
 
 
@@ -99,3 +99,12 @@ def test_the_makefile_explains_every_target() -> None:
     assert phony is not None
     explained = re.findall(r"^([a-z0-9-]+):.*## ", text, re.MULTILINE)
     assert sorted(explained) == sorted(phony[1].split())
+
+
+def test_every_path_in_the_makefile_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    listed = re.search(r"^PROPERTIES := \$\(addprefix (\S+),(.*?)\)", makefile, re.MULTILINE)
+    assert listed is not None
+    named = [listed[1] + name for name in listed[2].split()]
+    named += re.findall(r"(?<![\w./-])((?:tests|tools)/[\w./-]+)", makefile.replace(listed[0], ""))
+    assert [name for name in named if not (ROOT / name).exists()] == []

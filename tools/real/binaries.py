@@ -137,7 +137,7 @@ def _report(lines: list[str], finished: threading.Event) -> None:
 def failure(lines: list[str]) -> str:
     """The line of a failed `go build -v` that says why."""
     said = [line for line in lines if not line.startswith("go: downloading") and " " in line]
-    trouble = [
+    error_lines = [
         line for line in said if re.search(r"error|cannot|no such|verifying|go:|:\d+:", line)
     ]
-    return (trouble or said or lines or ["no message"])[-1]
+    return (error_lines or said or lines or ["no message"])[-1]

@@ -131,9 +131,9 @@ def test_pips_settings_reach_uv_in_uvs_words() -> None:
 
 @pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
 def test_the_users_uv_settings_win(variable: str) -> None:
-    told = {variable: "https://mine.example/simple"}
-    variables = environment.uv_environment({"index-url": "https://pip.example"}, told)
-    assert variables[variable] == told[variable]
+    reported = {variable: "https://mine.example/simple"}
+    variables = environment.uv_environment({"index-url": "https://pip.example"}, reported)
+    assert variables[variable] == reported[variable]
     assert "https://pip.example" not in variables.values()
 
 

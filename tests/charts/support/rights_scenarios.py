@@ -138,13 +138,13 @@ class RightsScenarios:
         stuck["tasks"][0]["template"]["spec"]["nodeSelector"] = {"there": "is-none"}
         await self.make(kinds.JOBS, "stuck", spec=stuck)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             if not await self._api.exists(f"{PODS}/stuck-worker-0"):
                 return False
             pod = await self._api.get(f"{PODS}/stuck-worker-0")
             return bool(pod["status"].get("conditions"))
 
-        await self.until("pod stuck-worker-0 told why it waits", is_told)
+        await self.until("pod stuck-worker-0 told why it waits", is_reported)
 
     async def said(self, about: str) -> None:
         """Wait for a warning about an object."""
@@ -194,9 +194,11 @@ class RightsScenarios:
 
     async def tools(self) -> None:
         """A terminal beside a running job, later taken away."""
-        wish = '[{"tool": "terminal"}]'
+        tools_annotation = '[{"tool": "terminal"}]'
         spec = job_spec(runs_s=600)
-        await self.make(kinds.JOBS, "seen", spec=spec, metadata={"annotations": {keys.TOOLS: wish}})
+        await self.make(
+            kinds.JOBS, "seen", spec=spec, metadata={"annotations": {keys.TOOLS: tools_annotation}}
+        )
         await self.there(kinds.SERVICES, "seen-tool-terminal")
         away = {"metadata": {"annotations": {keys.TOOLS: None}}}
         await self._api.patch(path(kinds.JOBS, "seen"), away)

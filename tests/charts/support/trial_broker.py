@@ -55,7 +55,7 @@ class Broker(Kafka):
         pem = self.state / "broker.pem"
         pem.touch(mode=0o600)
         pem.write_bytes(self._pair.key + self._pair.certificate)
-        door = "listener.name.locked"
+        listener = "listener.name.locked"
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         return {
             **chart,
@@ -65,8 +65,8 @@ class Broker(Kafka):
             "listener.security.protocol.map": (
                 f"{chart['listener.security.protocol.map']},LOCKED:SASL_SSL"
             ),
-            f"{door}.sasl.enabled.mechanisms": MECHANISM,
-            f"{door}.{MECHANISM.lower()}.sasl.jaas.config": module,
-            f"{door}.ssl.keystore.type": "PEM",
-            f"{door}.ssl.keystore.location": str(pem),
+            f"{listener}.sasl.enabled.mechanisms": MECHANISM,
+            f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": module,
+            f"{listener}.ssl.keystore.type": "PEM",
+            f"{listener}.ssl.keystore.location": str(pem),
         }

@@ -84,9 +84,9 @@ class ConfiguredSystem:
 
     async def until(self, look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         async with asyncio.timeout(WITHIN_S):
-            while not wanted(seen := await look()):  # noqa: ASYNC110 - REST has no events
+            while not wanted(value := await look()):  # noqa: ASYNC110 - REST has no events
                 await asyncio.sleep(LOOK_EVERY_S)
-        return seen
+        return value
 
 
 @contextlib.asynccontextmanager

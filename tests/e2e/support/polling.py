@@ -1,4 +1,4 @@
-"""How scenarios wait: for a fact, and never longer than a promise may take."""
+"""Polling with a deadline, for tests whose subject offers no event to wait for."""
 
 import time
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any
 LOOK_EVERY_S = 0.05
 
 
-def until(seen: Callable[[], Any], wanted: Callable[[Any], object], within_s: float) -> Any:
-    """The first picture that is wanted; fails with the last one."""
+def until(read: Callable[[], Any], wanted: Callable[[Any], object], within_s: float) -> Any:
+    """Poll until `wanted` accepts the value and return it; fail with the last value."""
     deadline = time.monotonic() + within_s
-    while not wanted(picture := seen()):
-        assert time.monotonic() < deadline, f"still {picture!r} after {within_s:.0f} s"
+    while not wanted(value := read()):
+        assert time.monotonic() < deadline, f"still {value!r} after {within_s:.0f} s"
         time.sleep(LOOK_EVERY_S)
-    return picture
+    return value

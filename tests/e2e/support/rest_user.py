@@ -114,9 +114,9 @@ class User:
         found: list[Document] = self.get(name, "/pods")["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-        """The first picture that is wanted; fails with the last one."""
-        return polling.until(seen, wanted, WITHIN_S)
+    def until(self, read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
+        """See ``polling.until``."""
+        return polling.until(read, wanted, WITHIN_S)
 
     def phase(self, name: str) -> str:
         found: str = self.status(name).get("state", {}).get("phase", "")

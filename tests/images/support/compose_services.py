@@ -328,10 +328,10 @@ class _State:
 
 
 def _version(kubectl: str) -> str:
-    told = subprocess.run(
+    reported = subprocess.run(
         [kubectl, "version", "--client", "--output=json"], check=True, capture_output=True
     )
-    version: str = json.loads(told.stdout)["clientVersion"]["gitVersion"]
+    version: str = json.loads(reported.stdout)["clientVersion"]["gitVersion"]
     return version
 
 

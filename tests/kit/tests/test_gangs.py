@@ -47,7 +47,7 @@ def test_a_gang_that_starts_together_breaks_nothing() -> None:
     assert gang_atomicity.violations(history, BOTH) == []
 
 
-def test_a_member_that_runs_alone_is_seen_although_the_gang_is_complete_in_the_end() -> None:
+def test_a_member_that_runs_alone_is_a_violation_although_the_gang_completes() -> None:
     alone = {"d1": ["a"], "d2": ["b"]}
     history = [job(), pod("a", 1), pod("b", 2, by="d2"), pod("a", 3)]
     assert gang_atomicity.violations(history, alone) == ["pod a runs by a decision for 1 of 2 pods"]
@@ -59,13 +59,13 @@ def test_a_decision_for_the_rest_of_a_gang_covers_it_with_those_before() -> None
     assert gang_atomicity.violations(history, {**BOTH, "d2": ["c"]}) == []
 
 
-def test_a_member_that_no_decision_bound_is_seen() -> None:
+def test_a_member_bound_by_no_decision_is_a_violation() -> None:
     history = [job(), pod("a", 1, by=""), pod("b", 1)]
     assert gang_atomicity.violations(history, BOTH) == ["pod a runs and was bound by no decision"]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
-def test_a_partial_gang_that_lasts_is_seen(phase: str) -> None:
+def test_a_partial_gang_beyond_the_limit_is_a_violation(phase: str) -> None:
     """Also while its member is being created: it has the room of others."""
     history = [job(), pod("a", 1, phase), job(11), job(11.5)]
     assert gang_atomicity.violations(history, BOTH) == [

@@ -177,7 +177,7 @@ class Listener(Part):
         return ports.accepts_connections(self.ports[0])
 
 
-async def test_a_part_whose_port_was_taken_tries_another(tmp_path: Path) -> None:
+async def test_a_part_tries_another_port_when_its_port_is_taken(tmp_path: Path) -> None:
     """Between choosing and binding a port somebody may be faster."""
     listener = Listener(tmp_path, collisions=2)
     await listener.start()
