@@ -7,9 +7,9 @@ import sys
 from aiokafka import AIOKafkaConsumer
 
 
-async def follow(server: str = "127.0.0.1:9092", cell: str = "default") -> None:
+async def follow(server: str = "127.0.0.1:9092", cluster_name: str = "default") -> None:
     """Print every event from the beginning of the topic, and on."""
-    topic = f"{cell}.batch.events"
+    topic = f"{cluster_name}.batch.events"
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=server, auto_offset_reset="earliest")
     async with consumer:
         async for record in consumer:

@@ -23,22 +23,22 @@ def read(file: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-async def submit(file: str, server: str = "127.0.0.1:9092", cell: str = "default") -> int:
+async def submit(file: str, server: str = "127.0.0.1:9092", cluster_name: str = "default") -> int:
     """The exit status: 0 if all of the file was created, or stood already."""
     name = str(uuid.uuid4())  # sent again with the same, it is done once
     headers = {
         "ce_specversion": "1.0",
         "ce_id": name,
         "ce_source": "examples/producer.py",
-        "ce_type": "stromboli.admission.submitted.v1",
+        "ce_type": "stromboli.admission.objects_submitted.v1",
         "ce_time": datetime.datetime.now(datetime.UTC).isoformat(),
         "authorization": f"Bearer {os.environ['STROM_TOKEN']}",
     }
-    answers = AIOKafkaConsumer(f"{cell}.admission.reviews", bootstrap_servers=server)
+    answers = AIOKafkaConsumer(f"{cluster_name}.admission.reviews", bootstrap_servers=server)
     async with answers, AIOKafkaProducer(bootstrap_servers=server) as producer:
         await answers.seek_to_end()  # before it is sent, so that its answer is not missed
         await producer.send_and_wait(
-            f"{cell}.admission.submissions",
+            f"{cluster_name}.admission.submissions",
             json.dumps({"objects": read(file)}).encode(),
             headers=[(key, value.encode()) for key, value in headers.items()],
         )

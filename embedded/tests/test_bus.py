@@ -39,7 +39,7 @@ from stromboli.local.bus import EmbeddedBus
 from stromboli.shared import topics
 
 async def main():
-    async with EmbeddedBus(Path(sys.argv[1])) as bus, bus.work(topics.NODES, "g") as work:
+    async with EmbeddedBus(Path(sys.argv[1])) as bus, bus.consume(topics.NODES, "g") as work:
         async for record in work:
             if record.offset == 3:
                 for _ in range(2):  # behind the commit on its way, and the one that follows it
@@ -116,9 +116,9 @@ async def test_a_closed_log_says_so(tmp_path: Path) -> None:
     bus = EmbeddedBus(tmp_path / "log")
     async with bus:
         writer = await bus.open_writer("monitor", "m1")
-        fold = bus.fold([topics.NODES])
-        assert (await anext(fold)).caught_up
-        waiting = asyncio.ensure_future(anext(fold))
+        batches = bus.materialize([topics.NODES])
+        assert (await anext(batches)).caught_up
+        waiting = asyncio.ensure_future(anext(batches))
         await writer.append(builders.snapshot_of(builders.make_pod()))
     with pytest.raises(errors.UnavailableError):
         await waiting
@@ -197,8 +197,8 @@ async def test_a_commit_survives_kill_9(tmp_path: Path) -> None:
         subprocess.run, [sys.executable, "-c", WORKER, str(path)], check=False
     )
     assert killed.returncode == -signal.SIGKILL
-    async with EmbeddedBus(path) as bus, bus.work(topics.NODES, "g") as work:
-        assert work.lowest_unfinished == 3
+    async with EmbeddedBus(path) as bus, bus.consume(topics.NODES, "g") as consumer:
+        assert consumer.lowest_unfinished == 3
 
 
 async def test_a_large_topic_is_read_page_by_page(tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ async def test_a_large_topic_is_read_page_by_page(tmp_path: Path) -> None:
             await writer.append(draft)
         sizes = []
         read: list[envelope.Record] = []
-        async with contextlib.aclosing(bus.fold([topics.NODES, topics.PODS])) as fold:
-            async for batch in fold:
+        async with contextlib.aclosing(bus.materialize([topics.NODES, topics.PODS])) as batches:
+            async for batch in batches:
                 sizes.append(sum(len(record.value or b"") for record in batch.records))
                 read += batch.records
                 if batch.caught_up:

@@ -93,9 +93,9 @@ async def test_positions_never_pass_what_is_held_back(log: EmbeddedBus, seed: in
     """A fold that goes on from them gets everything that did not come yet."""
     disordered = FaultyBus(log, seed, rates(repeat=0.3))
     known: set[tuple[str, int]] = set()
-    fold = disordered.fold([topics.NODES, topics.PODS])
-    async with contextlib.aclosing(fold):
-        async for batch in fold:
+    batches = disordered.materialize([topics.NODES, topics.PODS])
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
             known |= {(record.topic.name, record.offset) for record in batch.records}
             for name, position in batch.positions.items():
                 assert {(name, offset) for offset in range(OFFSETS.start, position)} <= known
@@ -108,13 +108,13 @@ async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: in
     """Repeated records may be finished again, or not: the first time counts."""
     disordered = FaultyBus(log, seed, rates(repeat=0.3))
     given: list[envelope.Record] = []
-    async with disordered.work(topics.NODES, "g") as work:
-        async for record in work:
+    async with disordered.consume(topics.NODES, "g") as consumer:
+        async for record in consumer:
             given.append(record)
-            work.done(record)
+            consumer.done(record)
             if record.offset == OFFSETS[-1]:
                 break
-        assert work.lowest_unfinished == OFFSETS.stop
+        assert consumer.lowest_unfinished == OFFSETS.stop
     assert set(of(topics.NODES, given)) == set(OFFSETS)
     assert comes_in_order(of(topics.NODES, given))
 
@@ -124,11 +124,11 @@ async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) 
     disordered = FaultyBus(log, 1, rates(cut=0.5))
     read: list[envelope.Record] = []
     told: list[str | None] = []
-    fold = materialization.materialize(
+    batches = materialization.materialize(
         disordered, [topics.NODES], lambda _, problem: told.append(problem), "f"
     )
-    async with contextlib.aclosing(fold):
-        async for batch in fold:
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
             read += batch.records
             if batch.positions[topics.NODES.name] == OFFSETS.stop:
                 break
@@ -137,10 +137,10 @@ async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) 
     given: set[int] = set()
     while len(given) < 30:
         with contextlib.suppress(errors.UnavailableError):
-            async with disordered.work(topics.NODES, "g") as work:
-                async for record in work:
+            async with disordered.consume(topics.NODES, "g") as consumer:
+                async for record in consumer:
                     given.add(record.offset)
-                    work.done(record)
+                    consumer.done(record)
                     if len(given) == 30:
                         break
 
@@ -167,9 +167,9 @@ async def test_what_is_not_heard_still_is_not(log: EmbeddedBus) -> None:
     await successor.append(records.phase_change("default/b"))
     fenced: list[envelope.Record] = []
     heard: list[envelope.Record] = []
-    fold = FaultyBus(log, 1, rates(repeat=0.5)).fold([topics.BATCH_EVENTS])
-    async with contextlib.aclosing(fold):
-        async for batch in fold:
+    batches = FaultyBus(log, 1, rates(repeat=0.5)).materialize([topics.BATCH_EVENTS])
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
             heard += batch.records
             fenced += batch.fenced
             if batch.caught_up:
@@ -187,9 +187,9 @@ async def test_a_fold_that_goes_on_from_any_position_accepts_what_was_announced_
         writer = await log.open_writer("monitor", successor)
         await writer.append(*(NODES[:3]))
     wanted = [topics.NODES]
-    fold = FaultyBus(log, seed, rates()).fold(wanted)
-    async with contextlib.aclosing(fold):
-        async for batch in fold:
+    batches = FaultyBus(log, seed, rates()).materialize(wanted)
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
             rest, _ = await records.read(log, *wanted, start=batch.position)
             end = OFFSETS.stop + 2 * 4  # each successor announced itself and appended three
             expected = set(range(batch.positions[topics.NODES.name], end)) - {31, 35}
@@ -214,10 +214,10 @@ async def test_delays_are_slept_by_the_sleep_that_was_given(log: EmbeddedBus) ->
 async def test_a_closed_log_is_told(tmp_path: Path) -> None:
     bus = EmbeddedBus(tmp_path / "log")
     async with bus:
-        fold: AsyncIterator[port.Batch] = FaultyBus(bus, 1, NONE).fold([topics.NODES])
-        assert (await anext(fold)).caught_up
+        batches: AsyncIterator[port.Batch] = FaultyBus(bus, 1, NONE).materialize([topics.NODES])
+        assert (await anext(batches)).caught_up
     with pytest.raises(errors.UnavailableError):
-        await anext(fold)
+        await anext(batches)
 
 
 # --- the cluster -------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ async def test_the_seed_decides_whatever_order_calls_come_in(cluster: EmbeddedCl
 async def test_tasks_of_a_fold_end_with_it(log: EmbeddedBus) -> None:
     """Nothing is left running when a reader goes."""
     before = asyncio.all_tasks()
-    fold = FaultyBus(log, 1).fold([topics.NODES])
-    await anext(fold)
-    await fold.aclose()
+    batches = FaultyBus(log, 1).materialize([topics.NODES])
+    await anext(batches)
+    await batches.aclose()
     assert asyncio.all_tasks() == before

@@ -18,14 +18,18 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 def test_settings_come_from_the_environment_and_keep_the_password_to_themselves() -> None:
     environment = {
         "STROM_KAFKA_BOOTSTRAP": "a:9092, b:9092",
-        "STROM_KAFKA_CELL": "blue",
+        "STROM_KAFKA_CLUSTER_NAME": "blue",
         "STROM_KAFKA_SECURITY": "SASL_SSL",
         "STROM_KAFKA_SASL_USERNAME": "strom",
         "STROM_KAFKA_SASL_PASSWORD": "secret",
         "STROM_KAFKA_REPLICATION_FACTOR": "3",
     }
     read = settings.load(Service, "controller", environment).kafka
-    assert (read.bootstrap, read.cell, read.replication_factor) == (("a:9092", "b:9092"), "blue", 3)
+    assert (read.bootstrap, read.cluster_name, read.replication_factor) == (
+        ("a:9092", "b:9092"),
+        "blue",
+        3,
+    )
     assert settings.shown(read)["sasl_password"] == "***"
     assert "secret" not in str(settings.shown(read))
 
@@ -38,7 +42,7 @@ def test_an_unknown_way_of_security_is_refused() -> None:
 def test_every_client_says_whose_it_is_and_checks_the_brokers_certificate() -> None:
     given = KafkaSettings(
         bootstrap=("a:9093",),
-        cell="blue",
+        cluster_name="blue",
         security="SASL_SSL",
         sasl_username="u",
         sasl_password="p",

@@ -46,18 +46,18 @@ async def test_a_group_that_is_idle_keeps_its_offset(given: kafka.KafkaSettings)
     async with kafka.KafkaBus(given) as bus:
         writer = await bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/{number}") for number in range(3)))
-        async with bus.work(EVENTS, "away") as work:
-            for record in await log_reading.take(work, 3):
-                work.done(record)
-        async with bus.work(EVENTS, "idle") as idle:
+        async with bus.consume(EVENTS, "away") as consumer:
+            for record in await log_reading.take(consumer, 3):
+                consumer.done(record)
+        async with bus.consume(EVENTS, "idle") as idle:
             for record in await log_reading.take(idle, 3):
                 idle.done(record)
             async with asyncio.timeout(WAIT_S):
                 while await _begins_at(bus, "away") != 0:  # noqa: ASYNC110 - Kafka has no events for it
                     await asyncio.sleep(5.0)
         await writer.append(records.phase_change("default/next"))
-        async with bus.work(EVENTS, "idle") as work:
-            assert records.keys(await log_reading.take(work, 1)) == ["default/next"]
+        async with bus.consume(EVENTS, "idle") as consumer:
+            assert records.keys(await log_reading.take(consumer, 1)) == ["default/next"]
 
 
 async def _begins_at(bus: kafka.KafkaBus, group: str) -> int:

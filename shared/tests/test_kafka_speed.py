@@ -30,7 +30,9 @@ _log = structlog.get_logger()
 
 @pytest.fixture
 async def open_bus(real_parts: real.RealParts) -> AsyncIterator[port.Bus]:
-    given = kafka.KafkaSettings(bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8])
+    given = kafka.KafkaSettings(
+        bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
+    )
     async with kafka.KafkaBus(given) as opened:
         yield opened
 
@@ -40,9 +42,9 @@ def percentile(sorted_s: Sequence[float], part: float) -> float:
     return round(sorted_s[int(part * (len(sorted_s) - 1))] * 1000, 2)
 
 
-async def _next(fold: AsyncIterator[port.Batch]) -> tuple[envelope.Record, ...]:
+async def _next(batches: AsyncIterator[port.Batch]) -> tuple[envelope.Record, ...]:
     while True:
-        batch = await anext(fold)
+        batch = await anext(batches)
         if batch.records:
             return batch.records
 
@@ -51,11 +53,11 @@ async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
     """One record at a time, from the call of ``append`` to the fold of all topics that sees it."""
     writer = await open_bus.open_writer("controller", "c1")
     seen_s, acknowledged_s, empty_s = [], [], []
-    async with contextlib.aclosing(open_bus.fold(topics.ALL)) as fold:
-        while not (await anext(fold)).caught_up:
+    async with contextlib.aclosing(open_bus.materialize(topics.ALL)) as batches:
+        while not (await anext(batches)).caught_up:
             pass
         for _ in range(WARM_UP + COUNTED):
-            folding = asyncio.ensure_future(_next(fold))
+            folding = asyncio.ensure_future(_next(batches))
             began = time.perf_counter()
             await writer.append(records.phase_change())
             acknowledged_s.append(time.perf_counter() - began)

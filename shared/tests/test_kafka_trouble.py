@@ -35,7 +35,7 @@ PATIENT_S = 60.0
 def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
     return kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,),
-        cell=uuid.uuid4().hex[:8],
+        cluster_name=uuid.uuid4().hex[:8],
         append_timeout_s=PATIENT_S,
     )
 
@@ -112,7 +112,7 @@ async def test_an_append_to_a_broker_that_hangs_stands_once_when_it_wakes_up(
     """Although its request was given up and repeated on other connections."""
     quick = kafka.KafkaSettings(
         bootstrap=given.bootstrap,
-        cell=given.cell,
+        cluster_name=given.cluster_name,
         append_timeout_s=PATIENT_S,
         request_timeout_s=0.5,
     )
@@ -134,12 +134,12 @@ async def test_a_fold_goes_on_where_it_was_after_a_restart(
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
     await writer.append(event(0))
-    async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
-        batch = await anext(fold)
+    async with contextlib.aclosing(open_bus.materialize([EVENTS])) as batches:
+        batch = await anext(batches)
         while not batch.caught_up:
-            batch = await anext(fold)
+            batch = await anext(batches)
         async with away(real_parts):
-            folding = asyncio.ensure_future(anext(fold))
+            folding = asyncio.ensure_future(anext(batches))
             await asyncio.wait([folding], timeout=0.5)
             assert not folding.done()
         await writer.append(event(1))
@@ -168,15 +168,15 @@ async def test_work_goes_on_after_a_restart(
     async with kafka.KafkaBus(patient) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(event(0), event(1))
-        async with open_bus.work(EVENTS, "g") as work:
-            taken = [await anext(aiter(work)) for _ in range(2)]
+        async with open_bus.consume(EVENTS, "g") as consumer:
+            taken = [await anext(aiter(consumer)) for _ in range(2)]
             async with away(real_parts):
                 for record in taken:
-                    work.done(record)
+                    consumer.done(record)
             await writer.append(event(2))
-            assert (await anext(aiter(work))).key == "default/j002"
-        async with open_bus.work(EVENTS, "g") as work:
-            assert (await anext(aiter(work))).key == "default/j002"
+            assert (await anext(aiter(consumer))).key == "default/j002"
+        async with open_bus.consume(EVENTS, "g") as consumer:
+            assert (await anext(aiter(consumer))).key == "default/j002"
 
 
 async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
@@ -184,7 +184,10 @@ async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
 ) -> None:
     """UnavailableError says so. What is tried meanwhile costs nothing: it is not sent at all."""
     hasty = kafka.KafkaSettings(
-        bootstrap=given.bootstrap, cell=given.cell, append_timeout_s=2.0, request_timeout_s=0.5
+        bootstrap=given.bootstrap,
+        cluster_name=given.cluster_name,
+        append_timeout_s=2.0,
+        request_timeout_s=0.5,
     )
     async with kafka.KafkaBus(hasty) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
@@ -229,10 +232,10 @@ async def test_everything_closes_within_ten_seconds(
     async with contextlib.AsyncExitStack() as stack:
         writer = await bus.open_writer("controller", "c1")
         await writer.append(event(0))
-        fold = await stack.enter_async_context(contextlib.aclosing(bus.fold([EVENTS])))
-        await anext(fold)
-        work = await stack.enter_async_context(bus.work(EVENTS, "g"))
-        work.done(await anext(aiter(work)))
+        batches = await stack.enter_async_context(contextlib.aclosing(bus.materialize([EVENTS])))
+        await anext(batches)
+        consumer = await stack.enter_async_context(bus.consume(EVENTS, "g"))
+        consumer.done(await anext(aiter(consumer)))
         async with contextlib.AsyncExitStack() as gone:
             if trouble == "away":
                 await gone.enter_async_context(away(real_parts))
@@ -312,7 +315,7 @@ class Impostor:
 async def impostor(given: kafka.KafkaSettings) -> AsyncIterator[Impostor]:
     connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(given.bootstrap))
     await connection.bootstrap()
-    yield Impostor(connection, EVENTS.full_name(given.cell))
+    yield Impostor(connection, EVENTS.full_name(given.cluster_name))
     await connection.close()
 
 
@@ -349,7 +352,7 @@ async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_i
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
     await writer.append(*(event(number) for number in range(5)))
-    partition = aiokafka.TopicPartition(EVENTS.full_name(given.cell), 0)
+    partition = aiokafka.TopicPartition(EVENTS.full_name(given.cluster_name), 0)
     await client.delete_records({partition: admin.RecordsToDelete(3)})
     for start in (port.START, port.Position({EVENTS.name: 1})):
         read, positions = await records.read(open_bus, EVENTS, start=start)
@@ -358,8 +361,8 @@ async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_i
     last = await open_bus.last(EVENTS)
     assert last is not None
     assert last.offset == 5
-    async with open_bus.work(EVENTS, "g") as work:
-        assert (await anext(aiter(work))).offset == 3
+    async with open_bus.consume(EVENTS, "g") as consumer:
+        assert (await anext(aiter(consumer))).offset == 3
 
 
 async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
@@ -369,16 +372,16 @@ async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
     for number in range(5):
         writer = await open_bus.open_writer("controller", f"c{number}")
         await writer.append(records.outcome_of(f"old{number}"))
-    async with contextlib.aclosing(open_bus.fold([topics.OUTCOMES])) as fold:
-        await anext(fold)
-        await client.delete_topics([topics.OUTCOMES.full_name(given.cell)])
+    async with contextlib.aclosing(open_bus.materialize([topics.OUTCOMES])) as batches:
+        await anext(batches)
+        await client.delete_topics([topics.OUTCOMES.full_name(given.cluster_name)])
         async with kafka.KafkaBus(given) as again:
             writer = await again.open_writer("controller", "new")
             await writer.append(records.outcome_of("new"))
             read: list[str] = []
             async with asyncio.timeout(records.DEADLINE_S):
                 while "new" not in read:
-                    read += [record.key for record in (await anext(fold)).records]
+                    read += [record.key for record in (await anext(batches)).records]
 
 
 async def test_what_is_no_record_of_ours_comes_through(
@@ -387,7 +390,7 @@ async def test_what_is_no_record_of_ours_comes_through(
     """A fold must see it to call its key unknown; nothing about it can stop a reader."""
     producer = aiokafka.AIOKafkaProducer(bootstrap_servers=list(given.bootstrap))
     async with producer:
-        name = EVENTS.full_name(given.cell)
+        name = EVENTS.full_name(given.cluster_name)
         await producer.send_and_wait(name, b"\xff", headers=[("ce_type", b"\xff"), ("x", None)])
         await producer.send_and_wait(name, None, key=b"\xff")
     read, _ = await records.read(open_bus, EVENTS)
@@ -405,11 +408,13 @@ async def test_what_is_no_record_of_ours_comes_through(
 async def test_topics_are_created_as_the_design_has_them(
     open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
-    await _until_seen(client, [topic.full_name(given.cell) for topic in topics.ALL])
+    await _until_seen(client, [topic.full_name(given.cluster_name) for topic in topics.ALL])
     for topic in topics.ALL:
-        found = await _settings(client, topic.full_name(given.cell))
+        found = await _settings(client, topic.full_name(given.cluster_name))
         assert {name: found[name] for name in topic.settings} == dict(topic.settings)
-    described = await client.describe_topics([topic.full_name(given.cell) for topic in topics.ALL])
+    described = await client.describe_topics(
+        [topic.full_name(given.cluster_name) for topic in topics.ALL]
+    )
     assert {len(found["partitions"]) for found in described} == {1}
 
 
@@ -430,11 +435,11 @@ async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
     }
     await client.create_topics(
         [
-            admin.NewTopic(topic.full_name(given.cell), 1, 1, topic_configs=settings)
+            admin.NewTopic(topic.full_name(given.cluster_name), 1, 1, topic_configs=settings)
             for topic, settings in found.items()
         ]
     )
-    await _until_seen(client, [topic.full_name(given.cell) for topic in found])
+    await _until_seen(client, [topic.full_name(given.cluster_name) for topic in found])
     expected = {topic: dict(topic.settings) for topic in found}
     expected[topics.NODES]["index.interval.bytes"] = "99"
     expected[EVENTS]["cleanup.policy"] = "compact"  # reported: age would remove records
@@ -445,7 +450,10 @@ async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
     async with asyncio.timeout(records.DEADLINE_S):
         for topic, settings in expected.items():
             # The broker shows an alteration some moments after it has acknowledged it.
-            while settings.items() - (await _settings(client, topic.full_name(given.cell))).items():
+            while (
+                settings.items()
+                - (await _settings(client, topic.full_name(given.cluster_name))).items()
+            ):
                 pass
 
 
@@ -473,7 +481,9 @@ async def test_more_copies_than_brokers_are_refused_for_good(
     given: kafka.KafkaSettings, real_parts: real.RealParts
 ) -> None:
     wide = kafka.KafkaSettings(
-        bootstrap=(real_parts.kafka_bootstrap,), cell=given.cell, replication_factor=3
+        bootstrap=(real_parts.kafka_bootstrap,),
+        cluster_name=given.cluster_name,
+        replication_factor=3,
     )
     with pytest.raises(errors.PermanentError, match="as many brokers"):
         await kafka.KafkaBus(wide).__aenter__()

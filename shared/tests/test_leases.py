@@ -57,7 +57,7 @@ def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
 
 @pytest.mark.parametrize("lengths", [(4.0, 4.0, 1.0), (6.0, 1.0, 1.0), (6.0, 7.0, 1.0)])
 def test_lengths_that_promise_nothing_are_refused(lengths: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="the first must be the longest"):
+    with pytest.raises(ValueError, match="they must be in descending order"):
         lease_rules.LeaseTiming(
             duration_s=lengths[0], renew_deadline_s=lengths[1], retry_period_s=lengths[2]
         )

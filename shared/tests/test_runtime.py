@@ -94,18 +94,18 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
 async def test_a_probe_may_leave_facts_out_of_account() -> None:
     """People who ask for everything are told of everything."""
     health = runtime.Health("admission")
-    health.set("rivals", "another system")
+    health.set("competitors", "another system")
     health.set("log", "away")
     app = http.health_app(health)
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     async with httpx.AsyncClient(transport=transport, base_url="http://s") as client:
-        some = await client.get("/readyz?exclude=rivals")
-        none = await client.get("/readyz?exclude=rivals&exclude=log")
+        some = await client.get("/readyz?exclude=competitors")
+        none = await client.get("/readyz?exclude=competitors&exclude=log")
         every = await client.get("/readyz")
     assert (some.status_code, some.json()) == (503, {"admission": {"log": "away"}})
     assert none.status_code == 200
     assert every.status_code == 503
-    assert every.json()["admission"].keys() == {"rivals", "log"}
+    assert every.json()["admission"].keys() == {"competitors", "log"}
 
 
 def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:

@@ -15,10 +15,10 @@ class TestEmbeddedBus(bus.BusContract, external_writers.OutsideContract):
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
         made: dict[str, EmbeddedBus] = {}
 
-        def make(cell: str = "a") -> port.Bus:
-            if cell not in made:
-                made[cell] = EmbeddedBus(tmp_path / f"{cell}.log", cell)
-            return made[cell]
+        def make(cluster_name: str = "a") -> port.Bus:
+            if cluster_name not in made:
+                made[cluster_name] = EmbeddedBus(tmp_path / f"{cluster_name}.log", cluster_name)
+            return made[cluster_name]
 
         return make
 

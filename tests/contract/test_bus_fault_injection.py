@@ -18,8 +18,10 @@ class TestDisorderedBus(bus.BusContract, external_writers.OutsideContract):
     def bus_factory(self, tmp_path: Path, seed: int) -> bus.BusFactory:
         self.logs: dict[str, EmbeddedBus] = {}
 
-        def make(cell: str = "a") -> port.Bus:
-            log = self.logs.setdefault(cell, EmbeddedBus(tmp_path / f"{cell}.log", cell))
+        def make(cluster_name: str = "a") -> port.Bus:
+            log = self.logs.setdefault(
+                cluster_name, EmbeddedBus(tmp_path / f"{cluster_name}.log", cluster_name)
+            )
             return FaultyBus(
                 log, seed, FaultRates(repeat=0, unavailable=0, lost=0, cut=0, longest_delay_s=0.002)
             )

@@ -37,25 +37,29 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
     @pytest.fixture
     async def bus_factory(self, real_parts: real.RealParts) -> AsyncIterator[bus.BusFactory]:
         test = uuid.uuid4().hex[:8]
-        cells: set[str] = set()
+        cluster_names: set[str] = set()
 
-        def make(cell: str = "a") -> port.Bus:
-            cells.add(f"{test}-{cell}")
+        def make(cluster_name: str = "a") -> port.Bus:
+            cluster_names.add(f"{test}-{cluster_name}")
             given = kafka.KafkaSettings(
-                bootstrap=(real_parts.kafka_bootstrap,), cell=f"{test}-{cell}"
+                bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"{test}-{cluster_name}"
             )
             return kafka.KafkaBus(given)
 
-        self.bootstrap, self.cell = real_parts.kafka_bootstrap, f"{test}-a"
+        self.bootstrap, self.cluster_name = real_parts.kafka_bootstrap, f"{test}-a"
         yield make
-        await self._remove(cells)
+        await self._remove(cluster_names)
 
-    async def _remove(self, cells: set[str]) -> None:
+    async def _remove(self, cluster_names: set[str]) -> None:
         client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await client.start()
         try:
             await client.delete_topics(
-                [topic.full_name(cell) for cell in cells for topic in topics.ALL]
+                [
+                    topic.full_name(cluster_name)
+                    for cluster_name in cluster_names
+                    for topic in topics.ALL
+                ]
             )
         finally:
             await client.close()
@@ -63,13 +67,13 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
     async def put(
         self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
     ) -> None:
-        name = topics.SUBMISSIONS.full_name(self.cell)
+        name = topics.SUBMISSIONS.full_name(self.cluster_name)
         pairs = [(header, text.encode()) for header, text in headers.items()]
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
             await producer.send_and_wait(name, value, key=key.encode(), headers=pairs)
 
     async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
-        name = topic.full_name(self.cell)
+        name = topic.full_name(self.cluster_name)
         client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await client.start()
         try:
@@ -78,7 +82,9 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
             async with asyncio.timeout(records.DEADLINE_S):
                 while await topic_metadata.fetch_topic_ids(client._client, [name]) == before:
                     pass
-                given = kafka.KafkaSettings(bootstrap=(self.bootstrap,), cell=self.cell)
+                given = kafka.KafkaSettings(
+                    bootstrap=(self.bootstrap,), cluster_name=self.cluster_name
+                )
                 while not await topic_metadata.fetch_topic_ids(client._client, [name]):
                     async with kafka.KafkaBus(given):
                         pass  # entering creates what is missing
@@ -86,7 +92,7 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
             await client.close()
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
-        name = topic.full_name(self.cell)
+        name = topic.full_name(self.cluster_name)
         client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await client.start()
         try:
@@ -123,12 +129,18 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
 
 async def test_the_example_follows_job_events(real_parts: real.RealParts) -> None:
     """A consumer that knows nothing of ours but the topic's name."""
-    given = kafka.KafkaSettings(bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8])
+    given = kafka.KafkaSettings(
+        bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
+    )
     async with kafka.KafkaBus(given) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.phase_change("default/before"))
         example = await asyncio.create_subprocess_exec(
-            sys.executable, EXAMPLE, *given.bootstrap, given.cell, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            EXAMPLE,
+            *given.bootstrap,
+            given.cluster_name,
+            stdout=asyncio.subprocess.PIPE,
         )
         assert example.stdout is not None
         try:

@@ -74,7 +74,7 @@ class Guarded(Kafka):
         """How a user connects."""
         return KafkaSettings(
             bootstrap=(self.guarded,),
-            cell="guarded",
+            cluster_name="guarded",
             security="SASL_PLAINTEXT",
             sasl_username=user,
             sasl_password=PASSWORD,
@@ -104,14 +104,14 @@ async def test_each_service_can_do_its_work(broker: Guarded, service: topics.Ser
     """It opens, which appends; reads all that it folds; commits its place."""
     async with KafkaBus(broker.as_(f"stromboli-{service}")) as bus:
         await bus.open_writer(service, "one")
-        async with contextlib.aclosing(bus.fold(READS[service])) as batches:
+        async with contextlib.aclosing(bus.materialize(READS[service])) as batches:
             async for batch in batches:
                 if batch.caught_up:
                     break
         group = acls.GROUPS.get(service)
         if group is not None:
             topic = topics.SUBMISSIONS if service == "admission" else topics.DECISIONS
-            async with bus.work(topic, group):
+            async with bus.consume(topic, group):
                 pass
 
 

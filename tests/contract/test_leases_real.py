@@ -32,7 +32,7 @@ class TestKafkaPlace(leases.LeaseContract):
     @pytest.fixture
     async def places(self, real_parts: real.RealParts) -> AsyncIterator[leases.Places]:
         given = kafka.KafkaSettings(
-            bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8]
+            bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
         )
         async with (
             kafka.KafkaBus(given) as bus,

@@ -87,7 +87,7 @@ class Refusing(EmbeddedBus):
         super().__init__(path)
         self._reason = reason
 
-    def fold(
+    def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         raise self._reason

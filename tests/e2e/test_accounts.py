@@ -206,7 +206,7 @@ async def real_cell(
     scene = Scene()
     cell = objects.unique("accounts")
     admin = KubernetesCluster(KubernetesSettings(kubeconfig=str(parts.kubeconfig)))
-    given = kafka.KafkaSettings(bootstrap=(parts.kafka_bootstrap,), cell=cell)
+    given = kafka.KafkaSettings(bootstrap=(parts.kafka_bootstrap,), cluster_name=cell)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(parts.client())
         await crds.apply_crds(await stack.enter_async_context(admin))
@@ -219,7 +219,7 @@ async def real_cell(
         taken = await stack.enter_async_context(http.serving(collector.app(), listening))
         environment = {
             "STROM_KAFKA_BOOTSTRAP": parts.kafka_bootstrap,
-            "STROM_KAFKA_CELL": cell,
+            "STROM_KAFKA_CLUSTER_NAME": cell,
             "STROM_KUBERNETES_KUBECONFIG": str(await kubeconfig(api, parts, scene, folder)),
             "STROM_ADMISSION_ACCOUNTS": "true",
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{taken}",

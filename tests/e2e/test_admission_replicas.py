@@ -142,7 +142,7 @@ class Replicas:
         headers = {
             "ce_id": name,
             "ce_source": "test",
-            "ce_type": "stromboli.admission.submitted.v1",
+            "ce_type": "stromboli.admission.objects_submitted.v1",
             "ce_time": runtime.utc_now().isoformat(),
             "authorization": f"Bearer {authorized_admission.token_of(user, OTHER_AUDIENCE)}",
         }
@@ -155,7 +155,7 @@ class Replicas:
         left."""
         found: list[SubmissionAnswered] = []
         async with asyncio.timeout(WITHIN_S):
-            async with contextlib.aclosing(self.bus.fold((topics.REVIEWS,))) as batches:
+            async with contextlib.aclosing(self.bus.materialize((topics.REVIEWS,))) as batches:
                 async for batch in batches:
                     messages = (envelope.decode(each) for each in batch.records)
                     found += [each for each in messages if isinstance(each, SubmissionAnswered)]

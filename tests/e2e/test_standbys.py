@@ -148,7 +148,7 @@ class Replicas:
         phases: Counter[tuple[str, str]] = Counter()
         async with (
             asyncio.timeout(WITHIN_S),
-            contextlib.aclosing(self.bus.fold((topics.BATCH_EVENTS,))) as batches,
+            contextlib.aclosing(self.bus.materialize((topics.BATCH_EVENTS,))) as batches,
         ):
             async for batch in batches:
                 told = [envelope.decode(record) for record in batch.records]
@@ -269,7 +269,7 @@ async def test_no_replica_acts_while_another_system_holds_the_lease(replicas: Re
         replicas.start(service, 0)
     for name in ("scheduler-0", "controller-0"):
         health = replicas.healths[name]
-        await replicas.until(lambda health=health: "rivals" in health.problems)  # type: ignore[misc]  # mypy and defaults
+        await replicas.until(lambda health=health: "competitors" in health.problems)  # type: ignore[misc]  # mypy and defaults
         for said in (
             "Lease volcano-system/volcano",
             "vc-scheduler-7",
@@ -277,8 +277,8 @@ async def test_no_replica_acts_while_another_system_holds_the_lease(replicas: Re
             '"volcano"',
             "SCHEDULER_NAMES",
         ):
-            assert said in health.problems["rivals"]
-    assert "vc-scheduler-7" in replicas.healths["monitor-0"].warnings["rivals"]
+            assert said in health.problems["competitors"]
+    assert "vc-scheduler-7" in replicas.healths["monitor-0"].warnings["competitors"]
     assert await replicas.phase("waits") == ""
     gone = objects.merge(spec={"holderIdentity": ""})
     await replicas.cluster.patch(

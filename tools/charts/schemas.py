@@ -101,7 +101,7 @@ _PARENT: Schema = {"enabled": _FLAG}
 
 GLOBAL = _object(
     {
-        "cell": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
+        "clusterName": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
         "schedulerNames": _list({**_NAME, "minLength": 1}, minItems=1),
         "image": _object(
             {"registry": _TEXT, "tag": _TEXT, "pullSecrets": _list(_object({"name": _NAME}))}

@@ -165,6 +165,6 @@ subjects:
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [{{ printf "stromboli-%s-%s" .root.Values.global.cell .service | quote }}]
+  resourceNames: [{{ printf "stromboli-%s-%s" .root.Values.global.clusterName .service | quote }}]
   verbs: [get, patch]
 {{- end -}}

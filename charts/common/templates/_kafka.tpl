@@ -17,8 +17,8 @@
 {{- $kafka := .root.Values.global.kafka -}}
 - name: STROM_KAFKA_BOOTSTRAP
   value: {{ include "common.kafka.bootstrap" . | quote }}
-- name: STROM_KAFKA_CELL
-  value: {{ .root.Values.global.cell | quote }}
+- name: STROM_KAFKA_CLUSTER_NAME
+  value: {{ .root.Values.global.clusterName | quote }}
 - name: STROM_KAFKA_REPLICATION_FACTOR
   value: {{ $kafka.trial | ternary 1 $kafka.replicationFactor | quote }}
 - name: STROM_KAFKA_SECURITY

@@ -49,7 +49,7 @@ async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.
 async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
     writer = await bus.open_writer("admission", "test")
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
+    async with contextlib.aclosing(bus.materialize([topics.ANSWERS])) as batches:
         async for batch in batches:
             for record in batch.records:
                 admission.fold(record)

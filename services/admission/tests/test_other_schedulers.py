@@ -69,7 +69,7 @@ class RivalCluster:
 
     def _knows(self, is_beside: bool) -> bool:
         facts = self.health.problems
-        return ("rivals" in facts) == is_beside and not {"cache", "sync"} & facts.keys()
+        return ("competitors" in facts) == is_beside and not {"cache", "sync"} & facts.keys()
 
     async def ready(self, path: str = "/readyz") -> httpx.Response:
         transport = httpx.ASGITransport(app=http.health_app(self.health))  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
     assert found is not None
     await rival_cluster.competitors(VOLCANO)
     asked = await rival_cluster.ready()
-    line = asked.json()["admission"]["rivals"]
+    line = asked.json()["admission"]["competitors"]
     assert asked.status_code == 503
     for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
         assert said in line

@@ -28,7 +28,7 @@ from stromboli.testkit.doubles import authorized_admission
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MAX_AGE = timedelta(seconds=900)
-TYPE = "stromboli.admission.submitted.v1"
+TYPE = "stromboli.admission.objects_submitted.v1"
 Document = dict[str, Any]
 
 
@@ -76,7 +76,7 @@ def test_a_submission_is_read_with_its_name_token_and_objects() -> None:
         ({"ce_time": "2025-12-26T12:00:00Z"}, 408, "518400 s ago"),
         ({"ce_time": "2026-01-01T12:02:00Z"}, 400, "not that late"),
         ({"ce_type": None}, 400, "does not belong"),
-        ({"ce_type": "stromboli.admission.reviewed.v1"}, 400, "does not belong"),
+        ({"ce_type": "stromboli.admission.object_reviewed.v1"}, 400, "does not belong"),
         ({"authorization": None}, 401, "authorization"),
         ({"authorization": "Basic YTpi"}, 401, "Bearer"),
         ({"authorization": f"Bearer {jwt(0, 86400)}"}, 401, "86400 s; on a topic at most 3660"),
@@ -154,7 +154,7 @@ class SubmissionSetup:
         """The first so many answers, in the order in which they came."""
         found: list[SubmissionAnswered] = []
         async with asyncio.timeout(records.DEADLINE_S):
-            async with contextlib.aclosing(self.bus.fold((topics.REVIEWS,))) as batches:
+            async with contextlib.aclosing(self.bus.materialize((topics.REVIEWS,))) as batches:
                 async for batch in batches:
                     messages = (envelope.decode(each) for each in batch.records)
                     found += [each for each in messages if isinstance(each, SubmissionAnswered)]

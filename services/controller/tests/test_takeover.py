@@ -26,7 +26,7 @@ async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
             await harness.submit(builders.make_pod_group(name, annotations=made))
             told: set[str] = set()
             wanted = (topics.PODS, topics.POD_GROUPS)
-            async with contextlib.aclosing(inner.fold(wanted)) as batches:
+            async with contextlib.aclosing(inner.materialize(wanted)) as batches:
                 async for batch in batches:
                     told |= {record.key for record in batch.records}
                     if told >= {"default/alone", f"default/{name}"}:

@@ -59,8 +59,11 @@ async def until(
 ) -> list[envelope.Record]:
     """The records of a topic, once they are as wanted."""
     found: list[envelope.Record] = []
-    async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(bus.fold([topic])) as fold:
-        async for batch in fold:
+    async with (
+        asyncio.timeout(records.DEADLINE_S),
+        contextlib.aclosing(bus.materialize([topic])) as batches,
+    ):
+        async for batch in batches:
             found += batch.records
             if found and is_so(found):
                 return found

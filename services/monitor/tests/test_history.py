@@ -85,7 +85,7 @@ async def test_an_image_a_day_makes_what_came_before_it_dispensable(
         changes = await shell.until(
             bus,
             topics.CHANGES,
-            lambda found: getattr(envelope.decode(found[-1]), "image_from", 0) > 1,
+            lambda found: getattr(envelope.decode(found[-1]), "image_offset", 0) > 1,
         )
     mark = envelope.decode(changes[-1])
     assert isinstance(mark, messages.HistoryCheckpointed)

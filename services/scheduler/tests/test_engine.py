@@ -152,7 +152,7 @@ def test_under_a_name_that_another_system_claims_nothing_is_decided() -> None:
         seen = batch(log.append(draft(topics.SYNC, cluster.COMPETITORS_KEY, message)))
         step = made.step([seen], builders.NOON, may_decide=True)
         assert (step.publication is None) == is_held_back
-        assert bool(step.facts["rivals"]) == is_held_back
+        assert bool(step.facts["competitors"]) == is_held_back
 
 
 def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:

@@ -45,8 +45,8 @@ def replay(
     kafka: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The log on a broker instead.")
     ] = "",
-    cell: Annotated[
-        str, typer.Option(help="The cell, by which topics are called there.")
+    cluster_name: Annotated[
+        str, typer.Option(help="Name of the cluster: the prefix of its topics.")
     ] = "default",
     config: Annotated[
         list[Path] | None,
@@ -66,7 +66,11 @@ def replay(
     --instead, what it would have decided otherwise. The exit code is 1 if one that was to be the
     same is not, or could not be run.
     """
-    log = KafkaBus(KafkaSettings(bootstrap=(kafka,), cell=cell)) if kafka else _embedded(state)
+    log = (
+        KafkaBus(KafkaSettings(bootstrap=(kafka,), cluster_name=cluster_name))
+        if kafka
+        else _embedded(state)
+    )
     try:
         found = asyncio.run(_records(log))
     except (errors.ExternalError, OSError) as error:
@@ -130,7 +134,7 @@ def _of(
 
 async def _records(bus: port.Bus) -> list[envelope.Record]:
     """All that stands there now."""
-    async with bus, contextlib.aclosing(bus.fold(WANTED)) as batches:
+    async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
         found: list[envelope.Record] = []
         async for batch in batches:
             found += batch.records

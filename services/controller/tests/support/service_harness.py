@@ -228,7 +228,7 @@ class Harness:
     async def follow(self) -> None:
         """Read what the controller tells."""
         wanted = (topics.OUTCOMES, topics.BATCH_EVENTS, topics.DEAD_LETTERS)
-        async with contextlib.aclosing(self.bus.fold(wanted)) as batches:
+        async with contextlib.aclosing(self.bus.materialize(wanted)) as batches:
             async for batch_ in batches:
                 for record in batch_.records:
                     self.read.setdefault(record.topic.name, []).append(record)

@@ -111,7 +111,7 @@ class OtherServices:
         found: list[envelope.Record] = []
         async with (
             asyncio.timeout(DEADLINE_S),
-            contextlib.aclosing(self.bus.fold((topic,))) as batches,
+            contextlib.aclosing(self.bus.materialize((topic,))) as batches,
         ):
             async for batch in batches:
                 found += [record for record in batch.records if record.key != log.OPENED_KEY]

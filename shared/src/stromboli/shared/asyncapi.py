@@ -158,10 +158,10 @@ def _names(topic: topics.Topic) -> Iterable[str]:
 def _channel(topic: topics.Topic) -> dict[str, Any]:
     writer = topic.writer or "everyone"
     return {
-        "address": f"{{cell}}.{topic.name}",
+        "address": f"{{cluster}}.{topic.name}",
         "description": f"Written by {writer}; key: {topic.key}.",
         "parameters": {
-            "cell": {"description": "cells share a broker, never a topic", "default": "default"}
+            "cluster": {"description": "name of the Kubernetes cluster", "default": "default"}
         },
         "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in _names(topic)},
         "bindings": {"kafka": {"partitions": 1, "topicConfiguration": _configuration(topic)}},

@@ -85,9 +85,9 @@ class Topic(msgspec.Struct, frozen=True):
         """Its messages, and those that are the log's own."""
         return (*self.messages, log.EpochAnnounced) if self.is_announced else self.messages
 
-    def full_name(self, cell: str) -> str:
-        """The name on the broker: cells share a broker, never a topic."""
-        return f"{cell}.{self.name}"
+    def full_name(self, cluster_name: str) -> str:
+        """The name on the broker, where clusters share brokers but no topics."""
+        return f"{cluster_name}.{self.name}"
 
 
 def _snapshot(name: str, struct: type[msgspec.Struct], key: str = "namespace/name") -> Topic:
@@ -171,7 +171,7 @@ CHANGES = Topic(
 )
 SYNC = Topic(
     "cluster.sync",
-    "plural of the kind, or $rivals",
+    "plural of the kind, or $competitors",
     (cluster.KindSynced, cluster.CompetitorsObserved, log.Opened),
     _COMPACTED,
     "monitor",

@@ -10,7 +10,7 @@ from stromboli.shared.bus import fencing
 
 
 class EmbeddedConsumer:
-    """See ``port.Work``. Use between ``begin`` and ``end``."""
+    """See ``port.GroupConsumer``. Use between ``begin`` and ``end``."""
 
     def __init__(self, log: Log, topic: topics.Topic, group: str) -> None:
         self._log = log

@@ -25,12 +25,12 @@ class EmbeddedBus:
     def __init__(
         self,
         path: Path,
-        cell: str = "default",
+        cluster_name: str = "default",
         *,
         clock: Callable[[], datetime] = runtime.utc_now,
     ) -> None:
         self._clock = clock
-        self._log = log.Log(path, cell, clock)
+        self._log = log.Log(path, cluster_name, clock)
         self._inside = 0
         self._entering = asyncio.Lock()
         self._opening = asyncio.Lock()
@@ -83,7 +83,7 @@ class EmbeddedBus:
         )
         return offset
 
-    async def fold(
+    async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """State. A start behind the end, or in an earlier topic of the name, means the start."""
@@ -127,7 +127,7 @@ class EmbeddedBus:
             )
 
     @contextlib.asynccontextmanager
-    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
+    async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
         """Things to do once."""
         given = consumer.EmbeddedConsumer(self._log, topic, group)
         await given.begin()

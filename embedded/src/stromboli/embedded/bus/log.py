@@ -47,8 +47,8 @@ class PendingRecord(msgspec.Struct, frozen=True):
 class Log:
     """See the module. ``ends``: topic name -> offset behind its last durable record."""
 
-    def __init__(self, path: Path, cell: str, clock: Callable[[], datetime]) -> None:
-        self._cell = cell
+    def __init__(self, path: Path, cluster_name: str, clock: Callable[[], datetime]) -> None:
+        self._cluster_name = cluster_name
         self._clock = clock
         self._store = Store(path, _SCHEMA)
         self._retention = Retention(clock)
@@ -130,7 +130,7 @@ class Log:
 
         def change(database: Connection) -> int:
             before = self._ids[topic.name]
-            name = topic.full_name(self._cell)
+            name = topic.full_name(self._cluster_name)
             # The new row comes first, so that it gets an id that no topic has had.
             database.execute("INSERT INTO topics (name, next) VALUES (?, 0)", (f"{name}$new",))
             for table in ("records", "work", "heard"):
@@ -221,7 +221,7 @@ class Log:
 
     def _load(self, database: Connection) -> None:
         for topic in topics.ALL:
-            name = topic.full_name(self._cell)
+            name = topic.full_name(self._cluster_name)
             database.execute("INSERT OR IGNORE INTO topics (name, next) VALUES (?, 0)", (name,))
             number, end = database.execute(
                 "SELECT id, next FROM topics WHERE name = ?", (name,)

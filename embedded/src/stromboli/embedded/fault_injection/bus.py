@@ -67,14 +67,14 @@ class FaultyBus:
         """Whether the log itself is."""
         return await self._bus.is_reachable()
 
-    async def fold(
+    async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """State: each topic at its own pace."""
         names = " ".join(topic.name for topic in wanted)
         chance = self._dice.draw(f"fold {names}")
         held = _DelayedRecords(chance, self._dice.rates.repeat, start)
-        inner = self._bus.fold(wanted, start)
+        inner = self._bus.materialize(wanted, start)
         pull = asyncio.ensure_future(anext(inner))
         try:
             while True:
@@ -105,9 +105,9 @@ class FaultyBus:
             await asyncio.gather(pause, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
+    async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
         """Things to do once, given more often."""
-        async with self._bus.work(topic, group) as inner:
+        async with self._bus.consume(topic, group) as inner:
             yield _FaultyConsumer(inner, self._dice, f"work {topic.name} {group}")
 
 
@@ -232,11 +232,11 @@ def _interleave(
 
 
 class _FaultyConsumer:
-    """See ``port.Work``."""
+    """See ``port.GroupConsumer``."""
 
-    def __init__(self, work: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
-        self._work = work
-        self._inner = aiter(work)
+    def __init__(self, consumer: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
+        self._work = consumer
+        self._inner = aiter(consumer)
         self._dice = seeded
         self._what = what
         self._chance = seeded.draw(what)

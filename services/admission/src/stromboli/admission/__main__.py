@@ -67,7 +67,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         lease = cluster_lease.lease(
             settings.lease,
             "admission",
-            settings.kafka.cell,
+            settings.kafka.cluster_name,
             cluster,
             health,
             runtime.utc_now,

@@ -61,7 +61,7 @@ async def serve(
             missing = sync.missing((kinds.QUEUES,), now_s, settings.sync_max_age_s, positions)
             competitors = sync.competitors(settings.scheduler_names)
             health.set("sync", "; ".join(missing) or None)
-            health.set("rivals", "; ".join(competitors) or None)
+            health.set("competitors", "; ".join(competitors) or None)
             health.set("cache", None)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FRESHNESS_CHECK_S if not missing else 0.05):

@@ -20,7 +20,12 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         bus = await stack.enter_async_context(process.connect_bus(settings.kafka, health))
         await stack.enter_async_context(process.watch_dependency(cluster, "API server", health))
         lease = cluster_lease.lease(
-            settings.lease, "controller", settings.kafka.cell, cluster, health, runtime.utc_now
+            settings.lease,
+            "controller",
+            settings.kafka.cluster_name,
+            cluster,
+            health,
+            runtime.utc_now,
         )
         await service.serve(settings, bus, cluster, health, runtime.utc_now, lease)
 

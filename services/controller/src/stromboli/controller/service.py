@@ -326,7 +326,7 @@ class Controller:
         )
         competitors = self._cache.sync.competitors(self._cache.scheduler_names)
         self._health.set("sync", "; ".join(missing) or None)
-        self._health.set("rivals", "; ".join(competitors) or None)
+        self._health.set("competitors", "; ".join(competitors) or None)
         may_act = not missing and not competitors
         if may_act != self._work_queue.is_open:
             self._work_queue.open(is_open=may_act)

@@ -33,7 +33,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
         bus = await stack.enter_async_context(process.connect_bus(settings.kafka, health))
         lease = cluster_lease.lease(
-            settings.lease, "monitor", settings.kafka.cell, cluster, health, runtime.utc_now
+            settings.lease, "monitor", settings.kafka.cluster_name, cluster, health, runtime.utc_now
         )
         await service.serve(settings, bus, cluster, health, runtime.utc_now, known, lease)
 

@@ -12,7 +12,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.runtime import runtime
 
-FACT = "rivals"
+FACT = "competitors"
 
 
 class CompetitorWatch:

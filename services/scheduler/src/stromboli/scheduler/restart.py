@@ -41,8 +41,8 @@ async def start_position(bus: port.Bus) -> port.Position:
 
 async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded | None:
     found: messages.SessionRecorded | None = None
-    fold = bus.fold((topics.DECISIONS,), port.Position({topics.DECISIONS.name: first}))
-    async with contextlib.aclosing(fold) as batches:
+    batches = bus.materialize((topics.DECISIONS,), port.Position({topics.DECISIONS.name: first}))
+    async with contextlib.aclosing(batches) as batches:
         async for batch in batches:
             for record in batch.records:
                 with contextlib.suppress(errors.UndecodableError):

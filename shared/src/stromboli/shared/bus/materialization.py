@@ -31,26 +31,27 @@ def fail_on_recreated(recreated: Collection[str]) -> None:
 async def materialize(
     bus: port.Bus,
     wanted: Sequence[topics.Topic],
-    tell: Callable[[str, str | None], None],
-    fact: str,
+    report: Callable[[str, str | None], None],
+    condition: str,
     start: port.Position = port.START,
     on_recreated: Callable[[Collection[str]], None] = fail_on_recreated,
 ) -> AsyncGenerator[port.Batch, None]:
-    """As ``port.Bus.fold``, and after a transient error again, from behind the last batch that its
-    reader was done with; ``caught_up`` is then said anew, of the end as it is by then.
+    """``port.Bus.materialize``, repeated after transient errors.
 
-    ``tell``, a health's ``set`` or ``warn``, hears why nothing is read, and None whenever something
-    is. Permanent errors pass through. Close it with ``aclosing``.
+    A repetition starts behind the last batch that the caller finished, and sets ``caught_up``
+    again at the end of the log as of that moment. ``report`` (``Health.set`` or ``Health.warn``)
+    receives the error as a problem of ``condition``, and None once records are read again.
+    Permanent errors pass through. Close it with ``aclosing``.
 
-    ``on_recreated`` gets the names of topics that were deleted and created again; by default this
-    raises LogLostError, since state derived from what is gone must be dropped as a whole.
+    ``on_recreated`` receives the names of topics that were deleted and created again. The default
+    raises LogLostError, because state derived from the lost records must be dropped as a whole.
     """
     backoff = runtime.Backoff()
     while True:
         try:
-            async with contextlib.aclosing(bus.fold(wanted, start)) as batches:
+            async with contextlib.aclosing(bus.materialize(wanted, start)) as batches:
                 async for batch in batches:
-                    tell(fact, None)
+                    report(condition, None)
                     if batch.recreated:
                         on_recreated(batch.recreated)
                     if batch.records:
@@ -58,5 +59,5 @@ async def materialize(
                     yield batch
                     start = batch.position
         except errors.TransientError as error:
-            tell(fact, str(error))
+            report(condition, str(error))
             await asyncio.sleep(backoff.next_s(error.retry_after_s))

@@ -129,7 +129,7 @@ class GroupConsumer(Protocol):
 
 
 class Bus(Protocol):
-    """A connection to the log of one cell. Use as an async context manager."""
+    """A connection to the log of one Kubernetes cluster. Use as an async context manager."""
 
     async def __aenter__(self) -> Self:
         """Connect, and create the topics that are missing with the settings they should have."""
@@ -145,12 +145,14 @@ class Bus(Protocol):
     async def open_writer(self, service: topics.Service, instance: str) -> Writer:
         """Begin a new epoch of ``service``. ``instance`` names this process for people."""
 
-    def fold(
+    def materialize(
         self, wanted: Sequence[topics.Topic], start: Position = START
     ) -> AsyncGenerator[Batch, None]:
         """State: everything from ``start``, and on."""
 
-    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[GroupConsumer]:
+    def consume(
+        self, topic: topics.Topic, group: str
+    ) -> AbstractAsyncContextManager[GroupConsumer]:
         """Things to do once."""
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:

@@ -18,7 +18,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 def lease(
     given: keeping_settings.LeaseSettings,
     service: topics.Service,
-    cell: str,
+    cluster_name: str,
     cluster: port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
@@ -31,7 +31,7 @@ def lease(
     if not given.enabled:
         return elector.SingleReplica(health)
     namespace = given.namespace or _own_namespace()
-    place = ClusterLeaseStore(cluster, namespace, f"{given.name}-{cell}-{service}", clock)
+    place = ClusterLeaseStore(cluster, namespace, f"{given.name}-{cluster_name}-{service}", clock)
     return elector.LeaderElector(
         place, elector.identity(given), given.terms, health, role=role, essential=essential
     )

@@ -18,7 +18,7 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     """Where the Leases of monitor and controller are. Empty: where the pod is, else ``default``."""
     name: str = "stromboli"
-    """What they are called: ``<name>-<cell>-<service>``."""
+    """What they are called: ``<name>-<cluster name>-<service>``."""
     duration_s: int = 15
     """How long a lease lasts that nobody renews: a standby takes over in so many seconds after its
     holder has died. In whole seconds, as Kubernetes has it."""

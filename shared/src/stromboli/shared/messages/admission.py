@@ -24,7 +24,7 @@ class Violation(Message, frozen=True, kw_only=True):
         return f"{what}; {self.expected}" if self.expected else what
 
 
-@register("stromboli.admission.reviewed.v1")
+@register("stromboli.admission.object_reviewed.v1")
 class ObjectReviewed(Message, frozen=True, kw_only=True):
     """One review (key: the object). Allowed exactly if there are no violations."""
 
@@ -37,7 +37,7 @@ class ObjectReviewed(Message, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-@register("stromboli.admission.submitted.v1")
+@register("stromboli.admission.objects_submitted.v1")
 class ObjectsSubmitted(Message, frozen=True, kw_only=True):
     """Objects to create or change, all or none, as somebody outside hands them in.
 
@@ -75,7 +75,7 @@ class SubmissionAnswered(Message, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-@register("stromboli.admission.answered.v1")
+@register("stromboli.admission.request_answered.v1")
 class RequestAnswered(Message, frozen=True, kw_only=True):
     """What a request with an idempotency key was answered (key: that key), so that the same request
     is answered alike. ``request``: a digest of what was asked; ``body``: JSON."""

@@ -78,7 +78,7 @@ class JobDeleted(Message, frozen=True, kw_only=True):
     at: Instant
 
 
-@register("stromboli.batch.command_taken.v1")
+@register("stromboli.batch.command_accepted.v1")
 class CommandAccepted(Message, frozen=True, kw_only=True):
     """A user's command was recorded and is carried out (key: the job)."""
 

@@ -65,7 +65,7 @@ class Unreadable(Message, frozen=True, kw_only=True):
     node: str = ""
 
 
-@register("stromboli.cluster.changes_kept.v1")
+@register("stromboli.cluster.history_checkpointed.v1")
 class HistoryCheckpointed(Message, frozen=True, kw_only=True):
     """How far ``cluster.changes`` holds what stood on the snapshot topics.
 
@@ -102,7 +102,7 @@ class KindSynced(Message, frozen=True, kw_only=True):
     projection: str = ""
 
 
-COMPETITORS_KEY = "$rivals"
+COMPETITORS_KEY = "$competitors"
 
 
 class Competitor(Message, frozen=True, kw_only=True):
@@ -115,10 +115,12 @@ class Competitor(Message, frozen=True, kw_only=True):
     scheduler_name: str
 
 
-@register("stromboli.cluster.rivals_seen.v1")
+@register("stromboli.cluster.competitors_observed.v1")
 class CompetitorsObserved(Message, frozen=True, kw_only=True):
-    """Who else acts for a scheduler's name (key ``$rivals``). ``unknown``: why that could not be
-    found out; then nobody may act."""
+    """Other systems that act for a scheduler name (key ``$competitors``).
+
+    ``unknown``: why that could not be determined; nothing of ours acts then.
+    """
 
     competitors: tuple[Competitor, ...]
     unknown: str = ""

@@ -31,7 +31,7 @@ class EpochAnnounced(Message, frozen=True, kw_only=True):
     instance: str
 
 
-@register("stromboli.log.parked.v1")
+@register("stromboli.log.dead_letter.v1")
 class DeadLetter(Message, frozen=True, kw_only=True):
     """A record that could not be decoded or handled. ``value`` is base64, at most 64 KiB of it."""
 

@@ -8,11 +8,11 @@ from stromboli.shared.bus import port
 from stromboli.testkit import records
 
 
-async def take(work: port.GroupConsumer, count: int) -> list[envelope.Record]:
+async def take(consumer: port.GroupConsumer, count: int) -> list[envelope.Record]:
     """The next records of a group."""
     taken: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):
-        async for record in work:
+        async for record in consumer:
             taken.append(record)
             if len(taken) == count:
                 break

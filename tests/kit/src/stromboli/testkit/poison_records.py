@@ -8,7 +8,7 @@ DEEP = b"[" * 200_000
 SUBMISSION = {
     "ce_id": "train-1",
     "ce_source": "nightly",
-    "ce_type": "stromboli.admission.submitted.v1",
+    "ce_type": "stromboli.admission.objects_submitted.v1",
     "ce_time": "2026-01-01T12:00:00Z",
     "authorization": "Bearer t",
 }

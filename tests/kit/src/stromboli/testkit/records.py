@@ -45,8 +45,11 @@ async def read(
 ) -> tuple[list[envelope.Record], dict[str, int]]:
     """Records and positions of a fold up to its barrier."""
     records: list[envelope.Record] = []
-    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(bus.fold(wanted, start)) as fold:
-        async for batch_read in fold:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        contextlib.aclosing(bus.materialize(wanted, start)) as batches,
+    ):
+        async for batch_read in batches:
             records += batch_read.records
             if batch_read.caught_up:
                 return records, dict(batch_read.positions)

@@ -76,7 +76,7 @@ class SubmissionConsumer:
         backoff = runtime.Backoff()
         while True:
             try:
-                async with bus.work(topics.SUBMISSIONS, GROUP) as work:
+                async with bus.consume(topics.SUBMISSIONS, GROUP) as work:
                     health.warn(FACT, None)
                     await self._work(work, writer, health)
             except* errors.TransientError as group:

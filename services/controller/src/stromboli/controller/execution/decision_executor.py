@@ -110,16 +110,16 @@ class DecisionExecutor:
         self._publications = Publications()
         try:
             async with (
-                self._bus.work(topics.DECISIONS, GROUP) as work,
+                self._bus.consume(topics.DECISIONS, GROUP) as consumer,
                 asyncio.TaskGroup() as tasks,
             ):
                 self._health.set("decisions", None)
 
                 async def read() -> None:
                     try:
-                        async for record in work:
+                        async for record in consumer:
                             permit = await InFlightPermit.begun(self._in_hand)
-                            tasks.create_task(self._handle(work, record, permit))
+                            tasks.create_task(self._handle(consumer, record, permit))
                     except errors.TransientError as error:
                         failed.append(error)
 
@@ -134,25 +134,25 @@ class DecisionExecutor:
         return failed[0] if failed else None
 
     async def _handle(
-        self, work: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
+        self, consumer: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
     ) -> None:
         """Execute and answer a publication, and all of the same decision that come meanwhile."""
         decision = ""
         try:
-            message = await self._decoded(work, record)
+            message = await self._decoded(consumer, record)
             if message is None:
-                work.done(record)
+                consumer.done(record)
                 return
             decision = message.decision or record.id
-            if not self._publications.begin(work, decision, record):
+            if not self._publications.begin(consumer, decision, record):
                 return
             with telemetry.span(
                 "execute decision", record.traceparent, pod_group=message.pod_group
             ):
                 answer = await self._execute(message, decision, permit)
             while (newest := self._publications.newest(decision)) is not None:
-                await self._tell(work, newest, answer)
-                self._publications.answered(work, decision, newest)
+                await self._tell(consumer, newest, answer)
+                self._publications.answered(consumer, decision, newest)
             self._backoff.reset()
         except StoppingError:
             return
@@ -174,7 +174,7 @@ class DecisionExecutor:
             permit.end()
 
     async def _decoded(
-        self, work: bus_port.GroupConsumer, record: envelope.Record
+        self, consumer: bus_port.GroupConsumer, record: envelope.Record
     ) -> messages.StatementDecided | None:
         """The decision that is to be executed; None if there is none in the record."""
         if record.offset in self._answered:
@@ -190,7 +190,7 @@ class DecisionExecutor:
             answer = messages.DecisionAnswered(
                 decision=record.id, decision_offset=record.offset, pod_group=record.key
             )
-            await self._tell(work, record, answer)
+            await self._tell(consumer, record, answer)
             return None
         return message if isinstance(message, messages.StatementDecided) else None
 
@@ -219,12 +219,12 @@ class DecisionExecutor:
 
     async def _tell(
         self,
-        work: bus_port.GroupConsumer,
+        consumer: bus_port.GroupConsumer,
         record: envelope.Record,
         answer: messages.DecisionAnswered,
     ) -> None:
         async def append() -> None:
-            unanswered_from = work.lowest_unfinished
+            unanswered_from = consumer.lowest_unfinished
             draft = envelope.Draft(
                 topic=topics.OUTCOMES,
                 key=answer.decision,

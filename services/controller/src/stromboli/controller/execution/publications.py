@@ -28,15 +28,17 @@ class Publications:
         self._newest: dict[str, envelope.Record] = {}
         self._executing: dict[str, envelope.Record] = {}
 
-    def begin(self, work: bus_port.GroupConsumer, decision: str, record: envelope.Record) -> bool:
+    def begin(
+        self, consumer: bus_port.GroupConsumer, decision: str, record: envelope.Record
+    ) -> bool:
         """Note a publication; False if the decision is being executed already."""
         known = self._newest.get(decision)
         if known is not None and known.offset > record.offset:
-            work.done(record)
+            consumer.done(record)
             return False
         self._newest[decision] = record
         if known is not None and known.offset < record.offset:
-            work.done(known)
+            consumer.done(known)
         if decision in self._executing:
             return False
         self._executing[decision] = record
@@ -47,12 +49,12 @@ class Publications:
         return self._newest.get(decision)
 
     def answered(
-        self, work: bus_port.GroupConsumer, decision: str, record: envelope.Record
+        self, consumer: bus_port.GroupConsumer, decision: str, record: envelope.Record
     ) -> None:
         """This publication has its outcome in the log."""
         if self._newest.get(decision) is record:
             del self._newest[decision]
-            work.done(record)
+            consumer.done(record)
 
     def end(self, decision: str, record: envelope.Record) -> None:
         """The execution that this publication began has ended, answered or not. Without an answer
@@ -82,8 +84,8 @@ async def answered(bus: bus_port.Bus) -> set[int]:
 async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
     """The outcomes from this offset on that count."""
     found = []
-    fold = bus.fold((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
-    async with contextlib.aclosing(fold) as batches:
+    batches = bus.materialize((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
+    async with contextlib.aclosing(batches) as batches:
         async for batch in batches:
             for record in batch.records:
                 with contextlib.suppress(errors.UndecodableError):

@@ -59,34 +59,36 @@ class Acl(msgspec.Struct, frozen=True, order=True):
     operation: str
 
 
-def table(cell: str, principals: Mapping[str, str] = PRINCIPALS) -> tuple[Acl, ...]:
+def table(cluster_name: str, principals: Mapping[str, str] = PRINCIPALS) -> tuple[Acl, ...]:
     """All rights of the services in ``principals``, and of ``outside`` clients if it is there."""
     found: set[Acl] = set()
     for service, principal in principals.items():
         found |= set(
-            _of_client(cell, principal)
+            _of_client(cluster_name, principal)
             if service == topics.OUTSIDE
-            else _of_service(cell, service, principal)
+            else _of_service(cluster_name, service, principal)
         )
     return tuple(sorted(found))
 
 
-def _of_service(cell: str, service: str, principal: str) -> Iterator[Acl]:
+def _of_service(cluster_name: str, service: str, principal: str) -> Iterator[Acl]:
     for operation in ("Create", "Describe", "DescribeConfigs"):  # whichever starts first creates
-        yield Acl(principal, "Topic", f"{cell}.", "Prefixed", operation)
+        yield Acl(principal, "Topic", f"{cluster_name}.", "Prefixed", operation)
     for topic in topics.ALL:
-        name, own = topic.full_name(cell), topic.writer in (service, None)
+        name, own = topic.full_name(cluster_name), topic.writer in (service, None)
         if topic.name not in READ_BY_ADMISSION or service == "admission":
             yield Acl(principal, "Topic", name, "Literal", "Read")
         if own:
             yield Acl(principal, "Topic", name, "Literal", "Write")
             yield Acl(principal, "Topic", name, "Literal", "AlterConfigs")
     if service in GROUPS:
-        yield Acl(principal, "Group", f"{cell}.{GROUPS[service]}", "Literal", "Read")
+        yield Acl(principal, "Group", f"{cluster_name}.{GROUPS[service]}", "Literal", "Read")
 
 
-def _of_client(cell: str, principal: str) -> Iterator[Acl]:
-    submissions, reviews = (it.full_name(cell) for it in (topics.SUBMISSIONS, topics.REVIEWS))
+def _of_client(cluster_name: str, principal: str) -> Iterator[Acl]:
+    submissions, reviews = (
+        it.full_name(cluster_name) for it in (topics.SUBMISSIONS, topics.REVIEWS)
+    )
     yield Acl(principal, "Topic", submissions, "Literal", "Write")
     yield Acl(principal, "Topic", submissions, "Literal", "Describe")
     yield Acl(principal, "Topic", reviews, "Literal", "Read")
@@ -158,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The tool. Returns the exit status."""
     arguments = _arguments(words)
     given = settings.load(_Settings, "acls", os.environ).kafka
-    acls = table(given.cell, arguments.principals)
+    acls = table(given.cluster_name, arguments.principals)
     sys.stdout.write(text(acls))
     if arguments.apply:
         asyncio.run(apply(given, acls))

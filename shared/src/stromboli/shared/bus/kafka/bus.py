@@ -30,7 +30,7 @@ REACHABLE_WITHIN_S = 1.0
 
 class KafkaBus:
     """See ``port.Bus``. Entering raises UnavailableError when no broker answers, and may then be
-    tried again; what a cell's topics lack is created or said."""
+    tried again; missing topics are created."""
 
     def __init__(
         self, given: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now
@@ -73,10 +73,10 @@ class KafkaBus:
         self._writers.append(opened)
         return opened
 
-    async def fold(
+    async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """See ``port.Bus.fold``. Waits while the broker is away; close it with ``aclosing``."""
+        """See ``port.Bus.materialize``. Waits while the broker is unavailable."""
         async with reader.open_reader(self._given, wanted) as source:
             await source.seek(start)
             read = reader.EMPTY_RESULT
@@ -104,10 +104,10 @@ class KafkaBus:
         with contextlib.suppress(*clients.CLIENT_ERRORS, errors.ExternalError):
             await topic_provisioning.ensure_topics(self._admin, self._given)
 
-    def work(
+    def consume(
         self, topic: topics.Topic, group: str
     ) -> AbstractAsyncContextManager[port.GroupConsumer]:
-        """See ``port.Bus.work``. Waits while the broker is away."""
+        """See ``port.Bus.consume``. Waits while the broker is away."""
         assert self._admin is not None, "work within the bus"
         return group_consumer.consuming(self._given, self._admin, topic, group)
 

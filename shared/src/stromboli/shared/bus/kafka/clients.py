@@ -44,7 +44,7 @@ def connection(given: settings.KafkaSettings) -> dict[str, Any]:
     """Arguments of every aiokafka client."""
     return {
         "bootstrap_servers": list(given.bootstrap),
-        "client_id": f"stromboli-{given.cell}",
+        "client_id": f"stromboli-{given.cluster_name}",
         "request_timeout_ms": int(given.request_timeout_s * 1000),
         "retry_backoff_ms": RETRY_MS,
         "security_protocol": given.security,

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaGroupConsumer:
-    """See ``port.Work``. Made by ``working``."""
+    """See ``port.GroupConsumer``. Made by ``working``."""
 
     def __init__(self, source: reader.Reader, at: int, epoch: int) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class KafkaGroupConsumer:
         self._moved.set()
 
     def done(self, record: envelope.Record) -> None:
-        """See ``port.Work.done``; repeating it changes nothing."""
+        """See ``port.GroupConsumer.done``; repeating it changes nothing."""
         self._unfinished.pop(record.offset, None)
         self._moved.set()
 
@@ -114,7 +114,7 @@ async def consuming(
     group: str,
 ) -> AsyncIterator[KafkaGroupConsumer]:
     """A group's work on ``topic``, from its last commit; from the beginning for a new group."""
-    name = f"{given.cell}.{group}"
+    name = f"{given.cluster_name}.{group}"
     async with reader.open_reader(given, (topic,), name) as source:
         (partition,) = source.partitions
         committed = await clients.retry_until_available(
@@ -123,14 +123,14 @@ async def consuming(
         await source.seek(committed)
         position = await source.position()
         epoch = position.epochs.get(topic.name, -1)
-        work = KafkaGroupConsumer(source, position.positions[topic.name], epoch)
-        work.committer = asyncio.create_task(
-            work.commit_for_ever(given.commit_every_s, given.commit_again_s)
+        consumer = KafkaGroupConsumer(source, position.positions[topic.name], epoch)
+        consumer.committer = asyncio.create_task(
+            consumer.commit_for_ever(given.commit_every_s, given.commit_again_s)
         )
         try:
-            yield work
+            yield consumer
         finally:
-            await _final_commit(work, given)
+            await _final_commit(consumer, given)
 
 
 async def _committed(
@@ -152,13 +152,13 @@ async def _committed(
     return port.Position({topic.name: found.offset}, epochs, topic_ids)
 
 
-async def _final_commit(work: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
+async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
     """The last commit, if the broker takes it soon."""
-    assert work.committer is not None
-    work.committer.cancel()
-    await asyncio.gather(work.committer, return_exceptions=True)
+    assert consumer.committer is not None
+    consumer.committer.cancel()
+    await asyncio.gather(consumer.committer, return_exceptions=True)
     try:
         async with asyncio.timeout(given.close_timeout_s):
-            await work.commit()
+            await consumer.commit()
     except (errors.ExternalError, TimeoutError) as error:
         _log.warning("last commit failed", reason=str(error) or type(error).__name__)

@@ -54,11 +54,11 @@ class Reader:
         self,
         consumer: aiokafka.AIOKafkaConsumer,
         wanted: Sequence[topics.Topic],
-        cell: str,
+        cluster_name: str,
     ) -> None:
         self.consumer = consumer
         self.partitions = {
-            structs.TopicPartition(topic.full_name(cell), clients.PARTITION): topic
+            structs.TopicPartition(topic.full_name(cluster_name), clients.PARTITION): topic
             for topic in wanted
         }
         self._fence = fencing.Fence()
@@ -230,7 +230,7 @@ async def open_reader(
         auto_offset_reset="none",  # we choose where to go on, and say so
         fetch_max_wait_ms=given.fetch_wait_ms,
     )
-    reader = Reader(consumer, wanted, given.cell)
+    reader = Reader(consumer, wanted, given.cluster_name)
     try:
         consumer.assign(list(reader.partitions))
         await clients.retry_until_available("open a reader", consumer.start)

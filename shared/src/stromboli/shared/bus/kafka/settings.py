@@ -10,8 +10,10 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
     """``host:port`` of brokers to ask first; the default is a broker on this machine."""
-    cell: str = "default"
-    """Prefix of every topic and group: cells share a broker, never a topic."""
+    cluster_name: str = "default"
+    """Name of this Kubernetes cluster in the log: the prefix of its topics and groups, and in the
+    ``ce_source`` and ``ce_cluster`` of each record. Clusters that share a broker need different
+    names; a record of another cluster on one of our topics is rejected."""
     replication_factor: int = 1
     """Copies of each topic that is created: 1 fits one broker; production wants 3, and
     ``min.insync.replicas`` 2 on the brokers."""

@@ -22,7 +22,7 @@ _SET_ON_TOPIC = 1
 
 async def ensure_topics(client: admin.AIOKafkaAdminClient, given: settings.KafkaSettings) -> None:
     """Create what is missing; report and mend what is different. Raises kafka and our errors."""
-    wanted = {topic.full_name(given.cell): topic for topic in topics.ALL}
+    wanted = {topic.full_name(given.cluster_name): topic for topic in topics.ALL}
     present = set(await client.list_topics())
     missing = [name for name in wanted if name not in present]
     if missing:

@@ -121,7 +121,7 @@ class KafkaWriter:
             floor = fencing.floor(itertools.chain.from_iterable(found.values()))
             self._opened_at = await self._append_opened(floor)
             self._epoch = max(self._opened_at, floor)
-            self._last[main.full_name(self._given.cell)] = self._opened_at
+            self._last[main.full_name(self._given.cluster_name)] = self._opened_at
             between: list[envelope.Record] = []
             if main.is_fenced and self._opened_at != ends[main.name]:
                 between = await self._in_time(
@@ -176,7 +176,9 @@ class KafkaWriter:
     async def _announced_again(self, lost: set[str]) -> bool:
         """Whether topics were announced that were recreated. Raises LogLostError for the main one,
         whose ``opened`` is lost."""
-        own = {topic.full_name(self._given.cell): topic for topic in topics.of(self._service)}
+        own = {
+            topic.full_name(self._given.cluster_name): topic for topic in topics.of(self._service)
+        }
         again = [topic for name, topic in own.items() if name in lost and topic.is_fenced]
         for topic in again:
             if topic.main:
@@ -212,7 +214,7 @@ class KafkaWriter:
                 f"{size} bytes, at most {topics.RECORD_BYTES} are allowed",
             )
         return _PendingRecord(
-            draft.topic.full_name(self._given.cell), key, value, headers, texts["ce_id"]
+            draft.topic.full_name(self._given.cluster_name), key, value, headers, texts["ce_id"]
         )
 
     async def _deliver(self, entries: Sequence[_PendingRecord], what: str) -> tuple[int, ...]:

@@ -140,7 +140,7 @@ async def check_kafka(cell: AdmissionUnderTest) -> None:
         headers = {
             "ce_id": who,
             "ce_source": "test",
-            "ce_type": "stromboli.admission.submitted.v1",
+            "ce_type": "stromboli.admission.objects_submitted.v1",
             "ce_time": datetime.now(UTC).isoformat(),
             "authorization": f"Bearer {token}",
         }
@@ -156,7 +156,7 @@ async def check_kafka(cell: AdmissionUnderTest) -> None:
 async def _answers(cell: AdmissionUnderTest, count: int) -> dict[str, SubmissionAnswered]:
     found: dict[str, SubmissionAnswered] = {}
     async with asyncio.timeout(records.DEADLINE_S):
-        async with contextlib.aclosing(cell.bus.fold((topics.REVIEWS,))) as batches:
+        async with contextlib.aclosing(cell.bus.materialize((topics.REVIEWS,))) as batches:
             async for batch in batches:
                 for message in map(envelope.decode, batch.records):
                     if isinstance(message, SubmissionAnswered):
@@ -170,7 +170,7 @@ async def assert_no_token_left(cell: AdmissionUnderTest, spans: bytes = b"") -> 
     """No token is on any topic but in the header of its submission, nor in a log line or a span."""
     tokens = [*cell.tokens.values(), FORGED_TOKEN]
     handed_in = 0
-    async with contextlib.aclosing(cell.bus.fold(topics.ALL)) as batches:
+    async with contextlib.aclosing(cell.bus.materialize(topics.ALL)) as batches:
         async for batch in batches:
             for record in batch.records:
                 headers = dict(record.headers)

@@ -210,15 +210,15 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         async with (
             bus_factory() as here,
             bus_factory() as there,
-            contextlib.aclosing(here.fold([topics.NODES, topics.BATCH_EVENTS])) as fold,
+            contextlib.aclosing(here.materialize([topics.NODES, topics.BATCH_EVENTS])) as batches,
         ):
-            await log_reading.until_caught_up(fold)
+            await log_reading.until_caught_up(batches)
             monitor = await here.open_writer("monitor", "m1")
             await monitor.append(NODES[0])
-            assert records.keys(await log_reading.next_records(fold, 1)) == [NODES[0].key]
+            assert records.keys(await log_reading.next_records(batches, 1)) == [NODES[0].key]
             controller = await there.open_writer("controller", "c1")
             await controller.append(records.phase_change("default/j9"))
-            assert records.keys(await log_reading.next_records(fold, 1)) == ["default/j9"]
+            assert records.keys(await log_reading.next_records(batches, 1)) == ["default/j9"]
 
     async def test_a_fold_starts_where_it_is_told(self, open_bus: port.Bus) -> None:
         """Topics that ``start`` does not name are read from their beginning."""
@@ -295,17 +295,21 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """What stands there and what comes, and several may be in hand."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
-        async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await log_reading.take(work, 6)) == [draft.key for draft in NODES]
+        async with open_bus.consume(topics.NODES, "g") as consumer:
+            assert records.keys(await log_reading.take(consumer, 6)) == [
+                draft.key for draft in NODES
+            ]
             await writer.append(*LATER)
-            assert records.keys(await log_reading.take(work, 3)) == [draft.key for draft in LATER]
+            assert records.keys(await log_reading.take(consumer, 3)) == [
+                draft.key for draft in LATER
+            ]
 
     async def test_work_includes_what_opens_a_writer(self, open_bus: port.Bus) -> None:
         """Every record of the topic is the group's to answer."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.outcome_of("d1"))
-        async with open_bus.work(topics.OUTCOMES, "g") as work:
-            opened, decision = await log_reading.take(work, 2)
+        async with open_bus.consume(topics.OUTCOMES, "g") as consumer:
+            opened, decision = await log_reading.take(consumer, 2)
         assert (opened.key, decision.key) == (log.OPENED_KEY, "d1")
 
     async def test_work_begins_again_at_the_lowest_unfinished(
@@ -315,14 +319,14 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         async with bus_factory() as before:
             writer = await before.open_writer("monitor", "m1")
             await writer.append(*NODES)
-            async with before.work(topics.NODES, "g") as work:
-                taken = await log_reading.take(work, 5)
+            async with before.consume(topics.NODES, "g") as consumer:
+                taken = await log_reading.take(consumer, 5)
                 for done in (0, 1, 3):
-                    work.done(taken[done])
-                assert work.lowest_unfinished == taken[2].offset
-        async with bus_factory() as after, after.work(topics.NODES, "g") as work:
-            assert work.lowest_unfinished == taken[2].offset
-            assert records.keys(await log_reading.take(work, 4)) == [
+                    consumer.done(taken[done])
+                assert consumer.lowest_unfinished == taken[2].offset
+        async with bus_factory() as after, after.consume(topics.NODES, "g") as consumer:
+            assert consumer.lowest_unfinished == taken[2].offset
+            assert records.keys(await log_reading.take(consumer, 4)) == [
                 draft.key for draft in NODES[2:]
             ]
 
@@ -330,18 +334,20 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """In whatever order it was finished, and told once or twice."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES)
-        async with open_bus.work(topics.NODES, "g") as work:
-            for record in reversed(await log_reading.take(work, 6)):
-                work.done(record)
-                work.done(record)
-            assert work.lowest_unfinished == stand[-1].offset + 1
+        async with open_bus.consume(topics.NODES, "g") as consumer:
+            for record in reversed(await log_reading.take(consumer, 6)):
+                consumer.done(record)
+                consumer.done(record)
+            assert consumer.lowest_unfinished == stand[-1].offset + 1
         await writer.append(*LATER)
-        async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await log_reading.take(work, 3)) == [draft.key for draft in LATER]
+        async with open_bus.consume(topics.NODES, "g") as consumer:
+            assert records.keys(await log_reading.take(consumer, 3)) == [
+                draft.key for draft in LATER
+            ]
 
     async def test_an_empty_topic_has_nothing_unfinished(self, open_bus: port.Bus) -> None:
-        async with open_bus.work(topics.NODES, "g") as work:
-            assert work.lowest_unfinished == 0
+        async with open_bus.consume(topics.NODES, "g") as consumer:
+            assert consumer.lowest_unfinished == 0
 
     async def test_groups_do_not_take_from_each_other(self, open_bus: port.Bus) -> None:
         """Nor do the topics of one group."""
@@ -352,9 +358,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             (topics.NODES, "h", NODES[0].key),
             (topics.PODS, "g", "default/p1"),
         ):
-            async with open_bus.work(topic, group) as work:
-                (record,) = await log_reading.take(work, 1)
-                work.done(record)
+            async with open_bus.consume(topic, group) as consumer:
+                (record,) = await log_reading.take(consumer, 1)
+                consumer.done(record)
             assert record.key == key
 
     async def test_a_record_that_is_not_heard_holds_no_work_up(self, open_bus: port.Bus) -> None:
@@ -364,10 +370,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         await successor.append(records.phase_change("default/a"))
         await paused.append(records.phase_change("default/zombie"))
         (end,) = await successor.append(records.phase_change("default/b"))
-        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            for record in await log_reading.take(work, 2):
-                work.done(record)
-            assert work.lowest_unfinished == end.offset + 1
+        async with open_bus.consume(topics.BATCH_EVENTS, "g") as consumer:
+            for record in await log_reading.take(consumer, 2):
+                consumer.done(record)
+            assert consumer.lowest_unfinished == end.offset + 1
 
     # --- last ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in ra
 class BusFactory(Protocol):
     """Makes connections to the log of a cell; two of one cell see the same records."""
 
-    def __call__(self, cell: str = "a") -> port.Bus: ...
+    def __call__(self, cluster_name: str = "a") -> port.Bus: ...
 
 
 class EpochContract:
@@ -51,8 +51,8 @@ class EpochContract:
         heard = ["default/before", "default/successor", "default/end"]
         read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
         assert records.keys(read) == heard
-        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            assert records.keys(await log_reading.take(work, 3)) == heard
+        async with open_bus.consume(topics.BATCH_EVENTS, "g") as consumer:
+            assert records.keys(await log_reading.take(consumer, 3)) == heard
 
     async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
         """The successor's ``opened`` stands there, so it need not have said anything more."""
@@ -73,9 +73,9 @@ class EpochContract:
         await successor.append(NODES[0])
         await paused.append(NODES[1])
         fenced: list[envelope.Record] = []
-        fold = open_bus.fold([topics.NODES])
-        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(fold):
-            async for batch in fold:
+        batches = open_bus.materialize([topics.NODES])
+        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(batches):
+            async for batch in batches:
                 assert NODES[1].key not in records.keys(batch.records)
                 fenced += batch.fenced
                 if batch.caught_up:
@@ -85,13 +85,13 @@ class EpochContract:
     async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
         paused = await open_bus.open_writer("monitor", "m1")
         await paused.append(NODES[0])
-        async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
-            assert records.keys(await log_reading.next_records(fold, 1)) == [NODES[0].key]
+        async with contextlib.aclosing(open_bus.materialize([topics.NODES])) as batches:
+            assert records.keys(await log_reading.next_records(batches, 1)) == [NODES[0].key]
             successor = await open_bus.open_writer("monitor", "m2")
             await successor.append(NODES[1])
             await paused.append(NODES[2])
             await successor.append(NODES[3])
-            assert records.keys(await log_reading.next_records(fold, 2)) == [
+            assert records.keys(await log_reading.next_records(batches, 2)) == [
                 NODES[1].key,
                 NODES[3].key,
             ]
@@ -105,8 +105,8 @@ class EpochContract:
         successor = await open_bus.open_writer("controller", "c2")
         await successor.append(records.phase_change("default/successor"))
         wanted = (topics.BATCH_EVENTS, topics.OUTCOMES)
-        async with contextlib.aclosing(open_bus.fold(wanted)) as fold:
-            place = await log_reading.until_caught_up(fold)
+        async with contextlib.aclosing(open_bus.materialize(wanted)) as batches:
+            place = await log_reading.until_caught_up(batches)
         await paused.append(records.phase_change("default/zombie"), records.outcome_of("zombie"))
         read, _ = await records.read(open_bus, *wanted, start=place)
         assert records.keys(read) == []
@@ -124,16 +124,16 @@ class EpochContract:
             events = [records.phase_change(f"default/{name}") for name in ("first", "a")]
             await successor.append(*events)
             for group, finished in (("all", 2), ("some", 1)):
-                async with before.work(topics.BATCH_EVENTS, group) as work:
-                    for record in (await log_reading.take(work, 2))[:finished]:
-                        work.done(record)
+                async with before.consume(topics.BATCH_EVENTS, group) as consumer:
+                    for record in (await log_reading.take(consumer, 2))[:finished]:
+                        consumer.done(record)
             await paused.append(records.phase_change("default/zombie"))
             await successor.append(records.phase_change("default/b"))
         async with bus_factory() as after:
-            async with after.work(topics.BATCH_EVENTS, "all") as work:
-                assert records.keys(await log_reading.take(work, 1)) == ["default/b"]
-            async with after.work(topics.BATCH_EVENTS, "some") as work:
-                heard = records.keys(await log_reading.take(work, 2))
+            async with after.consume(topics.BATCH_EVENTS, "all") as consumer:
+                assert records.keys(await log_reading.take(consumer, 1)) == ["default/b"]
+            async with after.consume(topics.BATCH_EVENTS, "some") as consumer:
+                heard = records.keys(await log_reading.take(consumer, 2))
                 assert heard == ["default/a", "default/b"]
 
     async def test_a_log_that_begins_anew_has_its_epochs_anew(self, open_bus: port.Bus) -> None:

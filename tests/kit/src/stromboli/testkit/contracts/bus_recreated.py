@@ -34,8 +34,8 @@ class RecreationContract(abc.ABC):
         own = topics.of(service)
         before = await open_bus.open_writer(service, "w")
         await before.append(*(said(topic, "first") for topic in own))
-        async with contextlib.aclosing(open_bus.fold(own)) as fold:
-            await log_reading.until_caught_up(fold)
+        async with contextlib.aclosing(open_bus.materialize(own)) as batches:
+            await log_reading.until_caught_up(batches)
             for number, topic in enumerate(own):
                 await self.recreate(open_bus, topic)
                 writer = await open_bus.open_writer(service, f"w{number}")
@@ -44,7 +44,7 @@ class RecreationContract(abc.ABC):
                 with contextlib.suppress(errors.LogLostError):
                     await before.append(*(said(each, f"zombie{number}") for each in own))
                 await writer.append(*(said(each, f"end{number}") for each in own))
-                read, recreated = await until_all(fold, own, f"end{number}")
+                read, recreated = await until_all(batches, own, f"end{number}")
                 assert recreated == {topic.name}
                 for each in own:
                     found = records.keys([it for it in read if it.topic == each])
@@ -68,8 +68,8 @@ class RecreationContract(abc.ABC):
         await writer.append(records.outcome_of("end"))
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["new", "end"]
-        async with open_bus.work(topics.OUTCOMES, "g") as work:
-            taken = await log_reading.take(work, 3)
+        async with open_bus.consume(topics.OUTCOMES, "g") as consumer:
+            taken = await log_reading.take(consumer, 3)
         assert records.keys(taken) == ["new", "end"]
 
     async def test_a_writer_goes_on_in_another_topic_that_was_recreated(
@@ -79,11 +79,11 @@ class RecreationContract(abc.ABC):
         writer = await open_bus.open_writer("controller", "c1")
         events = [records.phase_change(f"default/{number}") for number in range(4)]
         await writer.append(*events[:3])
-        async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
-            await log_reading.until_caught_up(fold)
+        async with contextlib.aclosing(open_bus.materialize([EVENTS])) as batches:
+            await log_reading.until_caught_up(batches)
             await self.recreate(open_bus, EVENTS)
             await writer.append(events[3])
-            read, recreated = await until_all(fold, (EVENTS,), "default/3")
+            read, recreated = await until_all(batches, (EVENTS,), "default/3")
         assert set(records.keys(read)) == {"default/3"}
         assert recreated == {EVENTS.name}
         read, _ = await records.read(open_bus, EVENTS)
@@ -112,8 +112,8 @@ class RecreationContract(abc.ABC):
         """Also if as many records are there by now."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.phase_change("default/old"))
-        async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
-            place = await log_reading.until_caught_up(fold)
+        async with contextlib.aclosing(open_bus.materialize([EVENTS])) as batches:
+            place = await log_reading.until_caught_up(batches)
         await self.recreate(open_bus, EVENTS)
         successor = await open_bus.open_writer("controller", "c2")
         keys = [f"default/{number}" for number in range(5)]
@@ -127,21 +127,21 @@ class RecreationContract(abc.ABC):
         """While it runs, and later; what was in hand of the topic before is finished for no one."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/old{n}") for n in range(4)))
-        async with open_bus.work(EVENTS, "g") as work:
-            old = await log_reading.take(work, 4)
+        async with open_bus.consume(EVENTS, "g") as consumer:
+            old = await log_reading.take(consumer, 4)
             for record in old[:3]:
-                work.done(record)
+                consumer.done(record)
             await self.recreate(open_bus, EVENTS)
             keys = [f"default/{number}" for number in range(6)]
             await writer.append(*(records.phase_change(key) for key in keys))
-            taken = await take_until(work, keys[-1])
+            taken = await take_until(consumer, keys[-1])
             assert set(records.keys(taken)) == set(keys)
-            work.done(old[3])
+            consumer.done(old[3])
             for record in taken[:-1]:
-                work.done(record)
-            assert work.lowest_unfinished == taken[-1].offset
-        async with open_bus.work(EVENTS, "g") as work:
-            assert records.keys(await log_reading.take(work, 1)) == [keys[-1]]
+                consumer.done(record)
+            assert consumer.lowest_unfinished == taken[-1].offset
+        async with open_bus.consume(EVENTS, "g") as consumer:
+            assert records.keys(await log_reading.take(consumer, 1)) == [keys[-1]]
 
 
 def said(topic: topics.Topic, key: str) -> envelope.Draft:
@@ -152,7 +152,7 @@ def said(topic: topics.Topic, key: str) -> envelope.Draft:
 
 
 async def until_all(
-    fold: AsyncIterator[port.Batch], wanted: tuple[topics.Topic, ...], key: str
+    batches: AsyncIterator[port.Batch], wanted: tuple[topics.Topic, ...], key: str
 ) -> tuple[list[envelope.Record], set[str]]:
     """Reads on until ``key`` has come on each of these topics; also what was recreated. What a
     topic brought before it was recreated does not count."""
@@ -160,18 +160,18 @@ async def until_all(
     recreated: set[str] = set()
     async with asyncio.timeout(records.DEADLINE_S):
         while {it.topic for it in read if it.key == key} != set(wanted):
-            batch = await anext(fold)
+            batch = await anext(batches)
             recreated |= batch.recreated
             read = [it for it in read if it.topic.name not in batch.recreated]
             read += batch.records
     return read, recreated
 
 
-async def take_until(work: port.GroupConsumer, key: str) -> list[envelope.Record]:
+async def take_until(consumer: port.GroupConsumer, key: str) -> list[envelope.Record]:
     """The next records of a group up to this one."""
     taken: list[envelope.Record] = []
     async with asyncio.timeout(records.DEADLINE_S):
-        async for record in work:
+        async for record in consumer:
             taken.append(record)
             if record.key == key:
                 break

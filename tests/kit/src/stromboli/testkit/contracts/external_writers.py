@@ -29,8 +29,8 @@ class OutsideContract(abc.ABC):
             headers = {"ce_id": claim, "ce_type": log.OPENED, "authorization": "Bearer t"}
             await self.put(open_bus, f"k{number}", headers, b"{")
         await self.put(open_bus, "", {}, None)
-        async with open_bus.work(topics.SUBMISSIONS, "g") as work:
-            found = [await anext(aiter(work)) for _ in range(len(claims) + 1)]
+        async with open_bus.consume(topics.SUBMISSIONS, "g") as consumer:
+            found = [await anext(aiter(consumer)) for _ in range(len(claims) + 1)]
         assert [each.id for each in found] == [*claims, ""]
         assert [each.value for each in found] == [b"{"] * len(claims) + [None]
         assert found[0].headers["authorization"] == "Bearer t"

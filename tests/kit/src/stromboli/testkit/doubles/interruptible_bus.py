@@ -50,10 +50,10 @@ class InterruptibleBus:
         _raise_if_interrupted(self.writes_cut)
         return _Writer(await self._bus.open_writer(service, instance), self.writes_cut)
 
-    async def fold(
+    async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
+        async with contextlib.aclosing(self._bus.materialize(wanted, start)) as batches:
             while True:
                 try:
                     read = await _read_or_fail(self._cut, anext(batches))
@@ -65,9 +65,9 @@ class InterruptibleBus:
                 yield read
 
     @contextlib.asynccontextmanager
-    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
-        async with self._bus.work(topic, group) as work:
-            yield _Work(work, self.works_cut)
+    async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
+        async with self._bus.consume(topic, group) as consumer:
+            yield _Work(consumer, self.works_cut)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
         return await self._bus.last(topic)
@@ -96,11 +96,11 @@ def _raise_if_interrupted(cut: asyncio.Event) -> None:
 
 
 class _Work:
-    """See ``port.Work``."""
+    """See ``port.GroupConsumer``."""
 
-    def __init__(self, work: port.GroupConsumer, cut: asyncio.Event) -> None:
-        self._work = work
-        self._records = aiter(work)
+    def __init__(self, consumer: port.GroupConsumer, cut: asyncio.Event) -> None:
+        self._work = consumer
+        self._records = aiter(consumer)
         self._cut = cut
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:

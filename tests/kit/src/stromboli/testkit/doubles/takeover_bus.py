@@ -41,12 +41,12 @@ class TakeoverBus:
         self.has_opened.set()
         return writer
 
-    async def fold(
+    async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus``."""
         late: list[envelope.Record] = []
-        async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
+        async with contextlib.aclosing(self._bus.materialize(wanted, start)) as batches:
             async for batch in batches:
                 if not self.is_late:
                     yield msgspec.structs.replace(batch, records=(*late, *batch.records))
