@@ -17,14 +17,14 @@ from stromboli.testkit import builders, records
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from stromboli.local.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.testkit import builders
 
 async def main():
     async with EmbeddedBus(Path(sys.argv[1])) as bus:
         writer = await bus.open_writer("monitor", "killed")
         for number in range(10_000):
-            (stands,) = await writer.append(builders.observed(builders.make_node(f"n{number}")))
+            (stands,) = await writer.append(builders.snapshot_of(builders.make_node(f"n{number}")))
             sys.stdout.write(f"{stands.offset} {stands.id}\\n")
             sys.stdout.flush()
 
@@ -35,7 +35,7 @@ asyncio.run(main())
 WORKER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from stromboli.local.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus
 from stromboli.shared import topics
 
 async def main():
