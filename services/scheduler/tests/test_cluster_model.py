@@ -96,6 +96,13 @@ DECORATIONS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "containers": (
+            core.Container(
+                name="c", resources=core.ResourceRequirements(requests={"example.com/y": "1"})
+            ),
+        )
+    },
+    {
+        "containers": (
             core.Container(name="c", resources=core.ResourceRequirements(requests={"cpu": "much"})),
         )
     },

@@ -9,7 +9,7 @@ from services.scheduler.tests.support import default_sessions
 from services.scheduler.tests.support.harness import SchedulerHarness
 from stromboli.scheduler.core import cluster_clock
 from stromboli.scheduler.core.config import durations
-from stromboli.scheduler.core.model import requirements, task_classes
+from stromboli.scheduler.core.model import task_classes
 from stromboli.shared.api import meta, topology
 from stromboli.testkit import builders
 
@@ -46,7 +46,7 @@ def test_an_object_of_any_age_stops_no_session(created: datetime) -> None:
 def test_a_quantity_of_more_than_64_bits_is_named() -> None:
     pod = builders.make_pod(cpu=10**30)
     with pytest.raises(ValueError, match="requests cpu: "):
-        task_classes.TaskClassIndex(requirements.Resources()).of(pod)
+        task_classes.TaskClassIndex().of(pod)
     assert placed(pod) == {"fine-0"}
 
 

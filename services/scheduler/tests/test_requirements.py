@@ -55,12 +55,12 @@ def test_a_bad_amount_is_named_with_its_container(quantity: str) -> None:
 
 
 def test_pods_of_one_template_share_a_shape() -> None:
-    interned = requirements.RequirementsIndex(requirements.Resources())
+    interned = requirements.RequirementsIndex()
     first, second = builders.make_pod("p1"), builders.make_pod("p2", labels={"a": "b"})
     assert interned.of(first.spec) is interned.of(second.spec)
 
 
 def test_equal_requests_in_other_words_share_a_shape() -> None:
-    interned = requirements.RequirementsIndex(requirements.Resources())
+    interned = requirements.RequirementsIndex()
     first, second = builders.make_pod(cpu="1"), builders.make_pod(cpu="1000m")
     assert interned.of(first.spec) is interned.of(second.spec)

@@ -248,7 +248,7 @@ def changed(document: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def are_one(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    interned = task_classes.TaskClassIndex(requirements.Resources())
+    interned = task_classes.TaskClassIndex()
     pods = [kinds.PODS.decode(msgspec.json.encode(each)) for each in (left, right)]
     for pod in pods:
         interned.select(pod)
@@ -295,7 +295,7 @@ def structs(of: Any, is_many: bool = False) -> Iterator[tuple[type[msgspec.Struc
 
 def test_pods_of_a_gang_are_one_class_as_served() -> None:
     """Though each has a token volume with a name of its own."""
-    interned = task_classes.TaskClassIndex(requirements.Resources())
+    interned = task_classes.TaskClassIndex()
     pods = [served_pods.served_pod(builders.make_pod(f"job-w-{at}", "job")) for at in range(20)]
     assert len({pod.spec.volumes[-1].name for pod in pods}) == 20
     assert len({id(found) for found in [interned.of(pod) for pod in pods]}) == 1
@@ -320,7 +320,7 @@ def test_the_order_of_maps_and_lists_that_have_none_splits_no_class() -> None:
 
 def test_classes_live_no_longer_than_their_pods() -> None:
     """Users who ask for something else each time cost nothing once their pods are gone."""
-    interned = task_classes.TaskClassIndex(requirements.Resources())
+    interned = task_classes.TaskClassIndex()
     kept = interned.of(builders.make_pod("kept", cpu="7"))
     for at in range(3 * requirements.MAX_CACHED_SPECS):
         interned.of(builders.make_pod("gone", cpu=f"{at}m"))
@@ -332,7 +332,7 @@ def test_classes_live_no_longer_than_their_pods() -> None:
 
 def test_a_shape_that_is_forgotten_and_asked_for_again_is_still_the_same() -> None:
     """Equal pods that come late are placed in one run with those that came early."""
-    interned = task_classes.TaskClassIndex(requirements.Resources())
+    interned = task_classes.TaskClassIndex()
     first = interned.of(builders.make_pod("first", cpu="7"))
     for at in range(requirements.MAX_CACHED_SPECS + 1):
         interned.of(builders.make_pod("others", cpu=f"{at}m"))

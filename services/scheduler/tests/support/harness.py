@@ -33,6 +33,10 @@ class SchedulerHarness:
     def see(self, *objects: meta.Object) -> None:
         self.apply(*self.log.see(*objects))
 
+    def lose(self, *objects: meta.Object) -> None:
+        """The objects are deleted."""
+        self.apply(*self.log.lose(*objects))
+
     def session(self) -> schedule.SessionResult:
         """Decide, and take in the decisions as the log gives them back."""
         decided = schedule.run_session(self.cache, builders.NOON, POLICY)

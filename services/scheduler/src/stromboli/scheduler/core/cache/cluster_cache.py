@@ -218,7 +218,9 @@ class ClusterCache:
 
     def unplaced_unknown_pods(self) -> tuple[str, ...]:
         """Unreadable pods of which we never knew the node: nothing can be excluded for them."""
-        return tuple(sorted(key for key, lost in self.world.lost.items() if not lost.node))
+        return tuple(
+            sorted(key for key, lost in self.world.unreadable.lost.items() if not lost.node)
+        )
 
     # Messages
 
@@ -368,6 +370,11 @@ class ClusterCache:
                     self._request_session_if_waiting()
             case _:
                 pass
+        for owner, key in self.world.resources.take_retriable():
+            if owner == "pod":
+                self._refresh_pod(key)
+            else:
+                self._refresh_group(key)
 
     def _observe_pod(self, change: snapshot.Change) -> None:
         before = self.unanswered()
@@ -461,10 +468,8 @@ class ClusterCache:
         return triggers.placement_of(self.world, key, with_status=self.sessions_may_evict)
 
     def _job_key_of(self, key: str) -> str:
-        task, lost = self.world.tasks.get(key), self.world.lost.get(key)
-        if task is not None:
-            return task.job
-        return lost.job if lost is not None else self.world.unreadable_pod_job(key)
+        task = self.world.tasks.get(key)
+        return task.job if task is not None else self.world.unreadable.job_of(key)
 
     # Waiting and waking
 

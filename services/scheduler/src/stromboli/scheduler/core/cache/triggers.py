@@ -32,7 +32,7 @@ def placement_of(
         status = task.status if with_status else None
         is_going = task.status is entities.Status.RELEASING
         return PodPlacement(task.node, task.task_class.shape, status, is_going)
-    node = of.unreadable_pod_node(key)
+    node = of.unreadable.node_of(key)
     return PodPlacement(node, None, None, is_going=False) if node else None
 
 
@@ -40,7 +40,7 @@ def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, 
     """What of a pod its job's decisions depend on: not what is only told of it."""
     task = of.tasks.get(key)
     if task is None:
-        return (of.problems.get(("pod", key)), of.lost.get(key))
+        return (of.problems.get(("pod", key)), of.unreadable.lost.get(key))
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
     made = task.pod.status.resource_claim_statuses

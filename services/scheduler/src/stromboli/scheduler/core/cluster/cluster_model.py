@@ -7,34 +7,28 @@ An unreadable object never stops the others. It is left out and reported; a node
 than it seems takes no tasks, and a job that is not completely known is frozen.
 """
 
-import contextlib
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
+import numpy as np
 
-from stromboli.scheduler.core.cluster import auxiliary_objects, pod_index, priority_classes
+from stromboli.scheduler.core.cluster import (
+    auxiliary_objects,
+    pod_index,
+    priority_classes,
+    unreadable_pods,
+)
 from stromboli.scheduler.core.model import (
     entities,
     job_builder,
     nodes,
     queue_usage,
     requirements,
+    resource_columns,
     resource_vectors,
     task_classes,
 )
 from stromboli.shared.api import core, scheduling
-
-T = TypeVar("T")
-
-
-class UnreadablePod(msgspec.Struct, frozen=True):
-    """A pod that cannot be read. ``node`` and ``job``: as far as they were ever known."""
-
-    reason: str
-    node: str
-    job: str
 
 
 class ClusterModel:
@@ -48,7 +42,7 @@ class ClusterModel:
     def __init__(
         self, scheduler_names: tuple[str, ...] | None = None, default_queue: str = "default"
     ) -> None:
-        self.resources = requirements.Resources()
+        self.resources = resource_columns.Resources()
         self.nodes = nodes.Nodes(self.resources)
         self.jobs: dict[str, entities.Job] = {}
         self.outside: dict[str, entities.Job] = {}
@@ -67,24 +61,18 @@ class ClusterModel:
         """(kind, key) -> what is wrong with the object."""
         self.tasks: dict[str, entities.Task] = {}
         """Pod -> its task, foreign pods on nodes included."""
-        self.lost: dict[str, UnreadablePod] = {}
+        self.unreadable = unreadable_pods.UnreadablePods()
         self._scheduler_names = scheduler_names
         self.default_queue = default_queue
-        self._classes = task_classes.TaskClassIndex(self.resources)
+        self._classes = task_classes.TaskClassIndex()
         self._requests: WeakKeyDictionary[requirements.PodRequirements, job_builder.Request] = (
             WeakKeyDictionary()
         )
         self._width = len(self.resources.names)
         self._members: dict[str, dict[str, entities.Task]] = {}
-        self._flawed: dict[str, dict[str, str]] = {}
         self._parked: dict[str, dict[str, entities.Task]] = {}
-        self._blocking: dict[str, set[str]] = {}
-        self._at: dict[str, tuple[str, str]] = {}
-        """Pod -> job and node where it is flawed or lost."""
         self._by_queue: dict[str, set[str]] = {}
         self._priorities = priority_classes.PriorityClasses()
-        self._lost_of: dict[str, dict[str, str]] = {}
-        """Job -> its pods in ``lost``."""
         self.frozen: dict[str, str] = {}
         """PodGroup -> why nothing is decided about it, as ``freeze`` was told."""
         self._waiting: set[str] = set()
@@ -93,6 +81,7 @@ class ClusterModel:
 
     def settle(self) -> None:
         """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
+        self._remove_unused_columns()
         moved = self.nodes.settle()
         if moved is not None:
             self.pod_index.reorder_rows(moved.sources)
@@ -123,14 +112,6 @@ class ClusterModel:
         """The job, whether its queue is there or not."""
         return self.jobs.get(key) or self.outside.get(key)
 
-    def unreadable_pod_job(self, pod: str) -> str:
-        """The PodGroup that a pod without a task names, as last known; empty for none."""
-        return self._at.get(pod, ("", ""))[0]
-
-    def unreadable_pod_node(self, pod: str) -> str:
-        """The node where a pod lies of which nobody knows what it takes; empty for none."""
-        return self._at.get(pod, ("", ""))[1]
-
     def members(self, key: str) -> Mapping[str, entities.Task]:
         """Pod -> task, of all pods that name this PodGroup, be it there or not."""
         return self._members.get(key, {})
@@ -145,14 +126,17 @@ class ClusterModel:
 
     def put_node(self, node: core.Node) -> None:
         """A node as it is now."""
-        with contextlib.suppress(ValueError):  # the table says what is wrong with it
-            self.resources.amounts(requirements.node_allocatable(node))
-        self._widen()
+        try:
+            self.resources.offer(("node", node.metadata.name), requirements.node_allocatable(node))
+        except ValueError:  # the table says what is wrong with it
+            self.resources.offer(("node", node.metadata.name), ())
+        self._add_columns()
         self.renewed.add(node.metadata.name)
         self.nodes.put(node)
 
     def put_unreadable_node(self, name: str, reason: str) -> None:
         """The node is there and cannot be read: nothing is placed on it."""
+        self.resources.offer(("node", name), ())
         self.nodes.unknown(name, reason)
 
     def remove_node(self, name: str) -> None:
@@ -161,6 +145,7 @@ class ClusterModel:
         if row is not None:
             for task in self.nodes.tasks[row].values():
                 self.pod_index.take(task, row)
+        self.resources.offer(("node", name), ())
         parked = self.nodes.remove_node(name)
         if parked:
             self._parked.setdefault(name, {}).update(parked)
@@ -169,7 +154,7 @@ class ClusterModel:
         for task in self._parked.pop(name, {}).values():
             self.nodes.add((task,), (row,))
             self.pod_index.put(task, row)
-        self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(name)))
+        self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(name))
 
     # Pods -----------------------------------------------------------------------------------
 
@@ -197,10 +182,11 @@ class ClusterModel:
         job = job_builder.job_key_of(pod) if self._is_ours(pod) else ""
         try:
             task_class = self._classes.of(pod)
+            self.resources.request(("pod", key), task_class.shape.request)
         except ValueError as error:
             self._put_invalid_pod(pod, job, pod.spec.node_name or assumed_node, str(error))
             return
-        self._widen()
+        self._add_columns()
         task = job_builder.build_task(pod, task_class, *self._request(task_class.shape))
         task.job = job
         if assumed_node and task.status is entities.Status.PENDING:
@@ -209,6 +195,7 @@ class ClusterModel:
             task.status = entities.Status.RELEASING
         is_placed = bool(task.node) and task.status in entities.ON_NODE
         if not job and not is_placed:
+            self.resources.drop(("pod", key))
             return
         self.tasks[key] = task
         if is_placed:
@@ -226,33 +213,27 @@ class ClusterModel:
         What it takes of the node is unknown, and whether the job is whole.
         """
         self.remove_pod(key)
-        self.lost[key] = UnreadablePod(reason, node, job)
-        self._lost_of.setdefault(job, {})[key] = key
-        self._at[key] = (job, node)
-        self._block(key, node)
+        self.unreadable.put_lost(key, unreadable_pods.UnreadablePod(reason, node, job))
+        self._block(node)
         self._review(job)
 
     def remove_pod(self, key: str) -> None:
         """The pod is gone."""
+        self.resources.drop(("pod", key))
         task = self.tasks.pop(key, None)
         if task is not None:
             if task.node and task.status in entities.ON_NODE:
                 self._remove_from_node(task)
             if task.job:
-                self._part(self._members, task.job, key)
+                unreadable_pods.discard(self._members, task.job, key)
                 found = self.job(task.job)
                 if found is not None:
                     job_builder.remove_task(found, task)
                 self.changed.add(task.job)
-        job, node = self._at.pop(key, ("", ""))
-        if self.lost.pop(key, None) is not None:
-            self._part(self._lost_of, job, key)
+        job, node = self.unreadable.remove(key)
         self.problems.pop(("pod", key), None)
-        if node:
-            self._blocking[node].discard(key)
-            self._settle_block(node)
+        self._block(node)
         if job:
-            self._part(self._flawed, job, key)
             found = self.job(job)
             if found is not None:
                 found.problems.pop(key, None)
@@ -262,11 +243,10 @@ class ClusterModel:
         key = pod.metadata.key
         self.problems["pod", key] = f"pod {key}: {problem}"
         has_ended = job_builder.task_status(pod) in entities.COMPLETED
-        self._at[key] = (job, "" if has_ended else node)
+        self.unreadable.put_invalid(key, problem, "" if has_ended else node, job)
         if not has_ended:
-            self._block(key, node)
+            self._block(node)
         if job:
-            self._flawed.setdefault(job, {})[key] = problem
             found = self.job(job)
             if found is not None:
                 found.problems[key] = problem
@@ -291,23 +271,18 @@ class ClusterModel:
     def _remove_from_node(self, task: entities.Task) -> None:
         row = self.nodes.rows.get(task.node)
         if row is None:
-            self._part(self._parked, task.node, task.key)
+            unreadable_pods.discard(self._parked, task.node, task.key)
         else:
             self.pod_index.take(task, row)
             self.nodes.remove((task,), (row,))
 
-    def _block(self, key: str, node: str) -> None:
+    def _block(self, node: str) -> None:
+        """Close the node while an unreadable pod is on it."""
         if node:
-            self._blocking.setdefault(node, set()).add(key)
-            self._settle_block(node)
-
-    def _settle_block(self, node: str) -> None:
+            self.renewed.add(node)
         row = self.nodes.rows.get(node)
-        self.renewed.add(node)
         if row is not None:
-            self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(node)))
-        if not self._blocking.get(node):
-            self._blocking.pop(node, None)
+            self.nodes.labelled.block(row, is_blocked=self.unreadable.are_on(node))
 
     # Jobs -----------------------------------------------------------------------------------
 
@@ -326,18 +301,19 @@ class ClusterModel:
             return
         self.remove_pod_group(key)
         try:
-            self.resources.ask(job_builder.minimum_request(group) or {})
+            least = job_builder.minimum_request(group) or {}
+            self.resources.request(("podgroup", key), least)
         except ValueError as error:
             self.problems["podgroup", key] = str(error)
             return
-        self._widen()
+        self._add_columns()
         named = group.spec.priority_class_name
         found = job_builder.build_job(
             group, self.resources, self._priorities.value(named), self.default_queue
         )
         self._priorities.enter(key, named)
         found.phase = phase
-        found.problems.update(self._flawed.get(key, {}))
+        found.problems.update(self.unreadable.invalid_of(key))
         for task in self._members.get(key, {}).values():
             job_builder.add_task(found, task)
         self._by_queue.setdefault(found.queue, set()).add(key)
@@ -352,6 +328,7 @@ class ClusterModel:
     def remove_pod_group(self, key: str) -> None:
         """The PodGroup is gone."""
         self.problems.pop(("podgroup", key), None)
+        self.resources.drop(("podgroup", key))
         found = self.jobs.pop(key, None) or self.outside.pop(key, None)
         if found is not None:
             self._priorities.leave(key, found.pod_group.spec.priority_class_name)
@@ -374,7 +351,7 @@ class ClusterModel:
         if found is None:
             return
         problem = self._priorities.problem(found.pod_group.spec.priority_class_name)
-        lost = ", ".join(sorted(self._lost_of.get(key, ())))
+        lost = ", ".join(self.unreadable.lost_of(key))
         found.frozen = problem or self.frozen.get(key, "")
         if lost:
             found.frozen = f"pods cannot be read: {lost}"
@@ -412,9 +389,9 @@ class ClusterModel:
             self.remove_queue(name)
             self.problems["queue", name] = str(error)
             return
-        for named in (found.capability, found.deserved, found.guarantee):
-            self.resources.amounts(named)
-        self._widen()
+        names = (*found.capability, *found.deserved, *found.guarantee)
+        self.resources.offer(("queue", name), names)
+        self._add_columns()
         is_new = name not in self.queues
         self.queues[name] = found
         if is_new:
@@ -429,6 +406,7 @@ class ClusterModel:
         """The queue is gone. O(its jobs)."""
         self.epoch += 1
         self.problems.pop(("queue", name), None)
+        self.resources.offer(("queue", name), ())
         if self.queues.pop(name, None) is not None:
             self._move(name, self.jobs, self.outside)
 
@@ -475,26 +453,27 @@ class ClusterModel:
 
     # Inside ---------------------------------------------------------------------------------
 
-    def _widen(self) -> None:
+    def _add_columns(self) -> None:
         """Make room in every vector for resources that are new. O(tasks), once for each."""
-        width = len(self.resources.names)
-        if width == self._width:
-            return
-        self._width = width
+        more = len(self.resources.names) - self._width
+        if more:
+            self._move_columns(np.append(np.arange(self._width), np.full(more, -1)))
+
+    def _remove_unused_columns(self) -> None:
+        sources = self.resources.compact()
+        if sources is not None:
+            self._move_columns(sources)
+
+    def _move_columns(self, sources: resource_columns.Sources) -> None:
+        self._width = len(sources)
         self.epoch += 1
-        self.nodes.resize()
-        self.books.resize(width)
+        self.nodes.move_columns(sources)
+        self.books.move_columns(sources)
         self._requests.clear()
         for task in self.tasks.values():
             task.request, task.request_sum = self._request(task.task_class.shape)
         for found in (*self.jobs.values(), *self.outside.values()):
-            found.allocated = resource_vectors.resized_sum(found.allocated, width)
-            found.total_request = resource_vectors.resized_sum(found.total_request, width)
+            found.allocated = resource_vectors.moved(found.allocated, sources)
+            found.total_request = resource_vectors.moved(found.total_request, sources)
             if found.min_request is not None:
-                found.min_request = resource_vectors.resized(found.min_request, width)
-
-    def _part(self, groups: dict[str, dict[str, T]], of: str, key: str) -> None:
-        if of in groups:
-            groups[of].pop(key, None)
-            if not groups[of]:
-                del groups[of]
+                found.min_request = resource_vectors.moved(found.min_request, sources)

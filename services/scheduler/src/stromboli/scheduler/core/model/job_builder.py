@@ -3,7 +3,13 @@
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from stromboli.scheduler.core.model import entities, requirements, resource_vectors, subjobs
+from stromboli.scheduler.core.model import (
+    entities,
+    requirements,
+    resource_columns,
+    resource_vectors,
+    subjobs,
+)
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.formats import units
@@ -50,11 +56,11 @@ def minimum_request(group: scheduling.PodGroup) -> units.Amounts | None:
 
 def build_job(
     group: scheduling.PodGroup,
-    resources: requirements.Resources,
+    resources: resource_columns.Resources,
     priority: int,
     default_queue: str,
 ) -> entities.Job:
-    """A job without its tasks. All resources must be known by now."""
+    """A job without its tasks. Every resource that it names has a column by now."""
     spec, metadata = group.spec, group.metadata
     least = minimum_request(group)
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
@@ -106,7 +112,7 @@ def job_key_of(pod: core.Pod) -> str:
 
 
 def request_vectors(
-    resources: requirements.Resources, shape: requirements.PodRequirements
+    resources: resource_columns.Resources, shape: requirements.PodRequirements
 ) -> Request:
     """What pods of the shape ask for, to be compared and to be summed up."""
     found = resource_vectors.vector(resources, shape.request)

@@ -17,6 +17,7 @@ from stromboli.scheduler.core.model import (
     node_attributes,
     node_constraints,
     requirements,
+    resource_columns,
     resource_vectors,
 )
 from stromboli.shared.api import core, meta
@@ -44,7 +45,7 @@ class Nodes:
     nothing is placed there, whatever goes away, until it is not crowded any more.
     """
 
-    def __init__(self, resources: requirements.Resources) -> None:
+    def __init__(self, resources: resource_columns.Resources) -> None:
         self.resources = resources
         self.names: list[str] = []
         self.labelled = node_attributes.NodeAttributes()
@@ -248,11 +249,11 @@ class Nodes:
             self._put(self.rows[name], node)
         return RowOrder(sources, tuple(coming))
 
-    def resize(self) -> None:
-        """Rows for resources that are new. O(nodes) each."""
-        more = len(self.resources.names) - len(self.allocatable)
+    def move_columns(self, sources: resource_columns.Sources) -> None:
+        """Follow a change of the resources' columns. O(nodes x resources)."""
         for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
-            setattr(self, table, np.pad(getattr(self, table), ((0, more), (0, 0))))
+            moved = resource_vectors.moved(getattr(self, table), sources, axis=0)
+            setattr(self, table, moved)
 
     def _put(self, row: int, node: core.Node) -> None:
         name = node.metadata.name

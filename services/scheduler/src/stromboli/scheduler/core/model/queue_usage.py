@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.model import entities, resource_columns, resource_vectors
 
 QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The scheduling gate that waits for the queue to have room."""
@@ -78,13 +78,13 @@ class QueueUsage:
             if not found.jobs:
                 del self.queues[queue]
 
-    def resize(self, width: int) -> None:
-        """There are more resources."""
-        self._width = width
+    def move_columns(self, sources: resource_columns.Sources) -> None:
+        """Follow a change of the resources' columns. O(jobs x resources)."""
+        self._width = len(sources)
         for found in self.queues.values():
-            found.table = resource_vectors.resized_sum(found.table, width)
+            found.table = resource_vectors.moved(found.table, sources)
         for key, (queue, part) in self._parts.items():
-            self._parts[key] = (queue, resource_vectors.resized_sum(part, width))
+            self._parts[key] = (queue, resource_vectors.moved(part, sources))
 
 
 def job_request(job: entities.Job) -> resource_vectors.Sum:

@@ -42,15 +42,14 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """An interned request with constraints; compared by identity. It lives as long as something
     refers to it, and no two that are equal live at the same time.
 
-    ``number``: in the order of first sight, never used twice. ``amounts``: column -> amount, with
-    cpu, memory and pods always present. ``assumed_cpu`` and ``assumed_memory``: the request as
-    scoring sees it. ``weight``: the largest of all these, in steps of ``STEP``, rounded down:
-    nothing for what pods usually ask for. ``placement``: digest of the constraints.
+    ``number``: in the order of first sight, never used twice. ``request``: amounts by name, pods
+    included. ``assumed_cpu`` and ``assumed_memory``: the request as scoring sees it. ``weight``:
+    the largest of all these, in steps of ``STEP``, rounded down: nothing for what pods usually ask
+    for. ``placement``: digest of the constraints.
     """
 
     number: int
     request: Mapping[str, int]
-    amounts: Mapping[int, int]
     assumed_cpu: int
     assumed_memory: int
     weight: int
@@ -60,55 +59,13 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
     @property
     def is_best_effort(self) -> bool:
         """It asks for nothing but its place."""
-        return all(value == 0 for column, value in self.amounts.items() if column != PODS)
-
-
-MAX_NAMES = 128
-"""Resource names that pods and PodGroups may add beside those of nodes and queues: each costs every
-node a number in several tables, and anybody can make up names."""
-
-
-class Resources:
-    """Resource name -> column. Columns are only ever added."""
-
-    def __init__(self) -> None:
-        self.names = ["cpu", "memory", "pods"]
-        self._columns = {name: column for column, name in enumerate(self.names)}
-        self._asked = 0
-
-    def column(self, name: str) -> int:
-        """The column of a resource, a new one if need be."""
-        if name not in self._columns:
-            self._columns[name] = len(self.names)
-            self.names.append(name)
-        return self._columns[name]
-
-    def known(self, name: str) -> int | None:
-        """The column of a resource that somebody has or asks for."""
-        return self._columns.get(name)
-
-    def ask(self, request: Mapping[str, int]) -> dict[int, int]:
-        """Amounts by column, of what users ask for. Raises ValueError for a name beyond
-        ``MOST_ASKED`` that no node and no queue has."""
-        new = [name for name, amount in request.items() if amount and name not in self._columns]
-        if self._asked + len(new) > MAX_NAMES:
-            raise ValueError(
-                f"{new[0][:80]}: no node has it, and {MAX_NAMES} such names are asked for by now"
-            )
-        self._asked += len(new)
-        known = self._columns.keys() | set(new)  # nothing of what nobody has needs no column
-        return self.amounts({name: request[name] for name in request if name in known})
-
-    def amounts(self, request: Mapping[str, int]) -> dict[int, int]:
-        """Amounts by column."""
-        return {self.column(name): amount for name, amount in request.items()}
+        return not any(value for name, value in self.request.items() if name != "pods")
 
 
 class RequirementsIndex:
     """Interns shapes. A pod made from a template seen before costs one encoding."""
 
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+    def __init__(self) -> None:
         self._by_spec: dict[bytes, PodRequirements] = {}
         """Digest of what a spec says of requests and constraints -> shape."""
         self._by_content: WeakValueDictionary[bytes, PodRequirements] = WeakValueDictionary()
@@ -156,7 +113,6 @@ class RequirementsIndex:
         shape = PodRequirements(
             self._made,
             request,
-            self._resources.ask({"cpu": 0, "memory": 0} | request),
             assumed.get("cpu", 0),
             assumed.get("memory", 0),
             max(*request.values(), *assumed.values()) // STEP,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.model import requirements
+from stromboli.scheduler.core.model import requirements, resource_columns
 from stromboli.shared.formats import units
 
 Vector: TypeAlias = npt.NDArray[np.int64]
@@ -31,8 +31,10 @@ INFINITE = 2**100
 """No limit: more than any sum of what there is."""
 
 
-def vector(resources: requirements.Resources, named: Mapping[str, int], missing: int = 0) -> Vector:
-    """Amounts by name as a vector. Every name must be a column: the session knows all names."""
+def vector(
+    resources: resource_columns.Resources, named: Mapping[str, int], missing: int = 0
+) -> Vector:
+    """Amounts by name as a vector. A name without a column is left out: no object asks for it."""
     values = np.full(len(resources.names), missing, np.int64)
     for name, amount in named.items():
         column = resources.known(name)
@@ -63,31 +65,27 @@ def total(table: Table) -> Sum:
     O(resources x nodes)."""
     high, low = table >> 32, table & 0xFFFF_FFFF  # each half's sum fits for 2^31 nodes
     halves = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
-    return np.array(
-        [(whole << 32) + finish_session for whole, finish_session in halves], np.object_
-    )
+    return np.array([(whole << 32) + rest for whole, rest in halves], np.object_)
 
 
 def bounded(values: Vector | Sum) -> Vector:
     """The sum as a vector, to be compared with many nodes at once: beyond ``units.MOST``, which
     no node has, it is that."""
-    ssn: Vector = np.clip(values, -units.MOST, units.MOST).astype(np.int64)
-    return ssn
+    clipped: Vector = np.clip(values, -units.MOST, units.MOST).astype(np.int64)
+    return clipped
 
 
-def resized(values: Vector, width: int) -> Vector:
-    """The same amounts among more resources, of which there are none."""
-    return np.pad(values, (0, width - len(values)))
+def moved(values: npt.NDArray, sources: resource_columns.Sources, axis: int = -1) -> npt.NDArray:  # type: ignore[type-arg]  # vectors, sums and tables alike
+    """The same amounts in other columns, which lie on ``axis``; zero for new ones.
+
+    Python's zero in sums: with NumPy's they would wrap around again.
+    """
+    found = np.take(values, sources, axis=axis)
+    np.moveaxis(found, axis, 0)[sources < 0] = 0
+    return found
 
 
-def resized_sum(values: Sum, width: int) -> Sum:
-    """The same of a sum, or of several: ``any x width``. ``np.pad`` would add NumPy's zeros, with
-    which sums would wrap around again."""
-    more = np.zeros((*values.shape[:-1], width - values.shape[-1]), np.object_)
-    return np.concatenate([values, more], axis=-1)
-
-
-def named(resources: requirements.Resources, values: Vector | Sum) -> dict[str, int]:
+def named(resources: resource_columns.Resources, values: Vector | Sum) -> dict[str, int]:
     """The amounts that are not zero, by name."""
     return {
         name: int(amount)
@@ -122,7 +120,7 @@ def fits_requested(used: Vector, limit: Vector, request: Vector) -> bool:
 
 
 def insufficient_names(
-    resources: requirements.Resources, needed: Vector, limit: Vector, among: Iterable[int]
+    resources: resource_columns.Resources, needed: Vector, limit: Vector, among: Iterable[int]
 ) -> list[str]:
     """The resources of which more is needed than there is: cpu, memory, then others by name."""
     short = [resources.names[column] for column in among if needed[column] > limit[column]]

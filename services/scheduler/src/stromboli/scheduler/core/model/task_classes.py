@@ -30,8 +30,8 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 class TaskClassIndex:
     """Interns classes; numbers are in the order of first sight."""
 
-    def __init__(self, resources: requirements.Resources) -> None:
-        self._shapes = requirements.RequirementsIndex(resources)
+    def __init__(self) -> None:
+        self._shapes = requirements.RequirementsIndex()
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
         self._label_keys: set[str] = set()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.model import requirements
+from stromboli.scheduler.core.model import requirements, resource_columns
 
 Amounts: TypeAlias = npt.NDArray[np.int64]
 """``resources x nodes``."""
@@ -19,11 +19,11 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def balanced_columns(
-    shape: requirements.PodRequirements, resources: requirements.Resources
+    shape: requirements.PodRequirements, resources: resource_columns.Resources
 ) -> tuple[int, ...]:
     """The resources whose use should stay even: cpu, memory, and GPUs when asked for."""
     gpu = resources.known(requirements.GPU)
-    if gpu is not None and shape.amounts.get(gpu):
+    if gpu is not None and shape.request.get(requirements.GPU):
         return (requirements.CPU, requirements.MEMORY, gpu)
     return (requirements.CPU, requirements.MEMORY)
 
@@ -52,7 +52,8 @@ def even(
 ) -> Amounts:
     """How evenly the balanced resources are used with the shape, against without: 0 to 100."""
     rows = list(balanced)
-    asked = np.array([[shape.amounts[column]] for column in rows], np.int64)
+    names = ("cpu", "memory", requirements.GPU)[: len(rows)]
+    asked = np.array([[shape.request.get(name, 0)] for name in names], np.int64)
     after = _evenness(used[rows] + asked, allocatable[rows])
     before = _evenness(used[rows], allocatable[rows])
     score: Amounts = 50 + (50 + after - before) // 2

@@ -1,0 +1,161 @@
+"""The resources of a cluster and the column of each in vectors and tables.
+
+A resource has a column while a node or a queue *offers* it or a pod or PodGroup *requests* it. Any
+user can invent resource names, and each column costs one number per node in several tables.
+Therefore:
+
+1. Names that are requested and not offered are limited to ``MAX_NAMES``. An object with names
+   beyond the limit is refused.
+2. A refused object is retried when room for its names is free again, or when a node or queue offers
+   them (``take_retriable``).
+3. A column without users is removed by the next ``compact``.
+
+cpu, memory and pods always have the columns 0, 1 and 2.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+PERMANENT = ("cpu", "memory", "pods")
+"""Names of the first columns, which every cluster has."""
+MAX_NAMES = 128
+"""Names that are requested and not offered, at most."""
+MAX_INTERNED = 4096
+"""Sets of names that are shared between the objects that use them; beyond, sharing starts again."""
+MAX_RETRIED = 1000
+"""Refused objects that one ``take_retriable`` examines."""
+
+Owner: TypeAlias = tuple[str, str]
+"""(kind, key) of the object that offers or requests resources."""
+Sources: TypeAlias = npt.NDArray[np.intp]
+"""New column -> the column it was, -1 for a new one."""
+
+
+class TooManyNamesError(ValueError):
+    """The object requests names that no node and no queue has, beyond ``MAX_NAMES`` of them."""
+
+
+class Resources:
+    """Resource name -> column, with the objects that use each name.
+
+    ``names``: by column. Objects are identified by (kind, key); telling the names of an object
+    again replaces those told before.
+    """
+
+    def __init__(self) -> None:
+        self.names = list(PERMANENT)
+        self._columns = {name: column for column, name in enumerate(self.names)}
+        self._offered: Counter[str] = Counter()
+        self._requested: Counter[str] = Counter()
+        self._only_requested: set[str] = set()
+        self._offers: dict[Owner, frozenset[str]] = {}
+        self._requests: dict[Owner, frozenset[str]] = {}
+        self._interned: dict[frozenset[str], frozenset[str]] = {}
+        self._refused: dict[Owner, frozenset[str]] = {}
+        self._retriable: dict[Owner, None] = {}
+
+    def known(self, name: str) -> int | None:
+        """The column of a resource; None for one that has no column."""
+        return self._columns.get(name)
+
+    def offer(self, owner: Owner, names: Iterable[str]) -> None:
+        """A node or queue has these resources. O(refused objects) for a new name."""
+        named = self._without_permanent(names)
+        before = self._offers.pop(owner, frozenset())
+        if named:
+            self._offers[owner] = named
+        added = {name for name in named if not self._offered[name]}
+        self._offered.update(named)
+        self._subtract(self._offered, before)
+        if added:
+            self._retriable |= {
+                each: None for each, wanted in self._refused.items() if added & wanted
+            }
+        self._update(named | before)
+
+    def request(self, owner: Owner, amounts: Mapping[str, int]) -> None:
+        """A pod or PodGroup asks for these amounts; names with amount zero need no column.
+
+        Raises TooManyNamesError; the object then requests nothing.
+        """
+        named = self._without_permanent(name for name, amount in amounts.items() if amount)
+        self.drop(owner)
+        if not named:
+            return
+        new = {
+            name for name in named if not self._offered[name] and name not in self._only_requested
+        }
+        if len(self._only_requested) + len(new) > MAX_NAMES:
+            self._refused[owner] = named
+            raise TooManyNamesError(
+                f"{min(new)[:80]}: no node has it, and {MAX_NAMES} such names are requested already"
+            )
+        self._requests[owner] = named
+        self._requested.update(named)
+        self._update(named)
+
+    def drop(self, owner: Owner) -> None:
+        """The pod or PodGroup requests nothing any more."""
+        self._refused.pop(owner, None)
+        self._retriable.pop(owner, None)
+        named = self._requests.pop(owner, None)
+        if named is not None:
+            self._subtract(self._requested, named)
+            self._update(named)
+
+    def take_retriable(self) -> list[Owner]:
+        """Refused objects whose names may have room now; each is returned once per chance."""
+        found = list(self._retriable)
+        self._retriable.clear()
+        room = MAX_NAMES - len(self._only_requested)
+        if not self._refused or not room:
+            return found
+        for owner in list(itertools.islice(self._refused, MAX_RETRIED)):
+            named = self._refused.pop(owner)
+            self._refused[owner] = named  # to the end, so that every object has its turn
+            new = sum(not self._offered[name] for name in named - self._only_requested)
+            if new <= room and owner not in found:
+                found.append(owner)
+                room -= new
+        return found
+
+    def compact(self) -> Sources | None:
+        """Remove columns without users. The column that each column was; None if none goes."""
+        kept = [
+            column
+            for column, name in enumerate(self.names)
+            if column < len(PERMANENT) or self._offered[name] or self._requested[name]
+        ]
+        if len(kept) == len(self.names):
+            return None
+        self.names = [self.names[column] for column in kept]
+        self._columns = {name: column for column, name in enumerate(self.names)}
+        return np.array(kept, np.intp)
+
+    def _update(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if self._requested[name] and not self._offered[name]:
+                self._only_requested.add(name)
+            else:
+                self._only_requested.discard(name)
+            if name not in self._columns and (self._requested[name] or self._offered[name]):
+                self._columns[name] = len(self.names)
+                self.names.append(name)
+
+    def _without_permanent(self, names: Iterable[str]) -> frozenset[str]:
+        found = frozenset(names).difference(PERMANENT)
+        if len(self._interned) >= MAX_INTERNED:
+            self._interned.clear()
+        return self._interned.setdefault(found, found)
+
+    @staticmethod
+    def _subtract(counts: Counter[str], names: Iterable[str]) -> None:
+        for name in names:
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
