@@ -1,5 +1,7 @@
 """All settings of the admission service."""
 
+from typing import Literal
+
 import msgspec
 
 from stromboli.shared.bus.kafka import KafkaSettings
@@ -18,6 +20,12 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     controller's ought to be the same."""
     allow_deleting_queues_with_pods: bool = True
     """Whether a queue may be deleted while pods run in it. As Volcano has it."""
+    unknown_fields: Literal["reject", "warn"] = "reject"
+    """What happens over REST and Kafka to a field of a pod template that the pod schema of the
+    Kubernetes version in ``pod_schema.json`` does not have: mostly a typo, which would silently
+    have no effect. ``warn`` suits clusters newer than that."""
+    webhook_unknown_fields: Literal["reject", "warn"] = "warn"
+    """The same for objects that reach the API server by other clients, such as ``kubectl``."""
     resource_groups_file: str = ""
     """YAML of resource groups: where pods are sent. Read again when it changes; none by default."""
     watch_alive_every_s: float = 15.0

@@ -6,7 +6,7 @@ The rules themselves are pure (``shared.admission.review``); this module gathers
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,6 +49,18 @@ UNKNOWN_IDENTITY = RequestIdentity()
 """Asks for no permission and is recorded nowhere."""
 
 
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes in with an object in the same request: queues by name, and the names of priority
+    classes and jobs."""
+
+    queues: Mapping[str, Queue] = {}
+    priority_classes: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+
+
+ALONE = Together()
+
+
 class Reviewer:
     """Defaults and validates objects. ``cache``: queues, namespaces, HyperNodes and priority
     classes; ``is_caught_up``: whether it holds all of them as they lately were."""
@@ -72,15 +84,14 @@ class Reviewer:
         operation: review.Operation,
         document: Document,
         before: Document | None,
-        together: dict[str, Queue],
+        *,
+        together: Together = ALONE,
         claimed: frozenset[str] = frozenset(),
         who: RequestIdentity = UNKNOWN_IDENTITY,
-        coming_classes: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """All that is wrong. ``together``: queues that come in with the object; ``coming_classes``:
-        names of priority classes that do; ``claimed``: names of other systems, if it may be theirs.
-        Raises OutsideError when queues, HyperNodes or priority classes have to be read and
-        cannot."""
+        """All violations. ``claimed``: scheduler names of other systems, if the object may be
+        theirs. Raises ExternalError when queues, HyperNodes or priority classes have to be read and
+        the API server does not answer."""
         classes = await self._priority_classes(kind, document)
         absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
@@ -88,13 +99,13 @@ class Reviewer:
 
         async def judged() -> tuple[Violation, ...]:
             known = review.ClusterContext(
-                queues=queues | together,
+                queues=queues | dict(together.queues),
                 tiers=network_topology.tiers(hyper_nodes),
                 claimed=claimed,
                 priority_classes=classes,
                 submitter=who.submitter,
                 requester=who.requester,
-                absent_priority_classes=absent - coming_classes,
+                absent_priority_classes=absent - together.priority_classes,
             )
             return await _in_thread_if_large(
                 document,
@@ -115,6 +126,18 @@ class Reviewer:
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return await judged()
+
+    def unknown_fields(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        before: Document | None,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[Violation, ...]:
+        """Fields of the object's pod templates that Kubernetes does not have, without those that
+        the stored object has already."""
+        known = review.ClusterContext(claimed=claimed)
+        return review.unknown_fields(kind, document, before, self.policy, known)
 
     def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
         """What of a valid object has no effect, or none yet."""

@@ -45,7 +45,7 @@ def violations(
     )
 
 
-_TYPES = {
+TYPES = {
     "string": "a string",
     "integer": "an integer",
     "boolean": "true or false",
@@ -66,7 +66,7 @@ def _explain(
                 yield (
                     [*path, name],
                     "unknown field",
-                    _suggested_field(name, list(schema["properties"])),
+                    suggested_field(name, list(schema["properties"])),
                 )
         case Kind.Required(property=name):
             yield [*path, name], "is missing", _expected_type(schema["properties"].get(name, {}))
@@ -88,7 +88,7 @@ def _reason_and_expected(
     shown = _show(value)
     match error.kind:
         case Kind.Type():
-            return _describe(value), _expected_type(schema)
+            return describe(value), _expected_type(schema)
         case Kind.Enum(options=options):
             return f"{shown} is not one of the choices", _choose(value, options)
         case Kind.Minimum(limit=limit):
@@ -109,7 +109,7 @@ def _reason_and_expected(
             return f"{shown} does not have the right form", _expected_type(schema)
 
 
-def _suggested_field(name: str, known: Sequence[str]) -> str:
+def suggested_field(name: str, known: Sequence[str]) -> str:
     """The field that was probably meant, else the fields there are."""
     close = difflib.get_close_matches(name, known, n=1)
     if close:
@@ -139,10 +139,10 @@ def _expected_type(schema: Any) -> str:
         return _choose(None, schema["enum"])
     wanted = schema.get("type")
     names = [wanted] if isinstance(wanted, str) else wanted or []
-    return f"expected {' or '.join(_TYPES[name] for name in names) or 'a value'}"
+    return f"expected {' or '.join(TYPES[name] for name in names) or 'a value'}"
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
     """The value with its type, for a reader who expected another type."""
     match value:
         case None:
@@ -171,13 +171,15 @@ def _show_path(path: Path) -> str:
     """A path as people write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
     shown = ""
     for part in path:
-        if isinstance(part, int):
-            shown += f"[{part}]"
-        elif part.replace("-", "").replace("_", "").isalnum():
-            shown += f".{part}" if shown else part
-        else:
-            shown += f"[{json.dumps(part)}]"
+        shown = f"{shown}[{part}]" if isinstance(part, int) else join_path(shown, part)
     return shown
+
+
+def join_path(path: str, name: str) -> str:
+    """The path of a member: ``spec.tasks``, ``spec.capability["nvidia.com/gpu"]``."""
+    if name.replace("-", "").replace("_", "").isalnum():
+        return f"{path}.{name}" if path else name
+    return f"{path}[{json.dumps(name[:100])}]"
 
 
 def _with_keys(path: Path, document: Any) -> list[str | int]:

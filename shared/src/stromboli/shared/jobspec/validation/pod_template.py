@@ -5,6 +5,7 @@ that people make are refused here, where they can still be told.
 Source: ``pkg/apis/core/validation/validation.go`` of Kubernetes 1.34.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,11 +15,14 @@ from stromboli.shared import decoding
 from stromboli.shared.api.core import ResourceRequirements, Toleration
 from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.formats import units
+from stromboli.shared.jobspec.crds import pod_schema
 from stromboli.shared.jobspec.validation import naming
 from stromboli.shared.messages.admission import Violation
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+MAX_TYPE_ERRORS = 1_000
+"""Values of the wrong type that are reported for one template."""
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -66,6 +70,7 @@ class TemplateSpec(Part, frozen=True, kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(TemplateSpec)
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def read(raw: msgspec.Raw) -> TemplateSpec | None:
@@ -78,11 +83,17 @@ def read(raw: msgspec.Raw) -> TemplateSpec | None:
 
 def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
     """Everything wrong with the spec that stands at ``path``."""
+    found: list[Violation] = []
     try:
+        document = decoding.decode(_ANY, raw)
+        errors = pod_schema.type_errors(document, pod_schema.POD_SPEC, path)
+        found = list(itertools.islice(errors, MAX_TYPE_ERRORS))
+        yield from found
         spec = decoding.decode(_DECODER, raw)
     except msgspec.DecodeError as error:
         reason, _, where = str(error).partition(" - at `$")
-        yield Violation(path=path + where.rstrip("`"), reason=reason)
+        if not found:
+            yield Violation(path=path + where.rstrip("`"), reason=reason)
         return
     if not spec.containers:
         yield Violation(

@@ -15,6 +15,7 @@ from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
 from stromboli.shared.api import topology as topology_api
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec import crds, job_dependencies, job_plugins
+from stromboli.shared.jobspec.crds import pod_schema
 from stromboli.shared.jobspec.validation import (
     bounds,
     cron_jobs,
@@ -36,6 +37,8 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 TOO_DEEP = bounds.TOO_DEEP
 MAX_VIOLATIONS = 1_001
 """Violations after which a review stops: one more than an answer tells."""
+TEMPLATE_KINDS = (kinds.JOBS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS, kinds.JOB_FLOWS)
+"""Kinds with pod templates."""
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
 
 
@@ -193,6 +196,27 @@ def violations(
         return large or found or (_unreadable(error),)
     said = {violation.path for violation in found}
     return (*found, *(violation for violation in ours if violation.path not in said))
+
+
+def unknown_fields(
+    kind: Kind[Any],
+    document: Document,
+    before: Document | None,
+    policy: AdmissionPolicy,
+    known: ClusterContext,
+) -> tuple[Violation, ...]:
+    """Fields of pod templates that Kubernetes does not have, up to ``MAX_VIOLATIONS``; none that
+    ``before``, the stored object, has at the same path, and none of objects of other schedulers."""
+    if kind not in TEMPLATE_KINDS or bounds.violations(document):
+        return ()
+    try:
+        if not _is_ours(kind.decode(msgspec.json.encode(document)), policy, known):
+            return ()
+    except (msgspec.DecodeError, ValueError):
+        return ()  # ``violations`` says why it cannot be read
+    stored = {each.path for each in pod_schema.unknown_fields(before or {})}
+    found = (each for each in pod_schema.unknown_fields(document) if each.path not in stored)
+    return tuple(itertools.islice(found, MAX_VIOLATIONS))
 
 
 def dependencies(

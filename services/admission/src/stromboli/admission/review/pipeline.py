@@ -1,0 +1,258 @@
+"""The admission pipeline: what happens to objects that are submitted over REST or Kafka.
+
+``AdmissionPipeline.review`` has the steps up to the verdict, ``submit`` writes what was admitted.
+API servers call admission too; for them ``webhook_review`` runs the steps that an API server leaves
+to webhooks. Both use the same defaults and rules (``reviewer``).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stromboli.admission.auth import authentication
+from stromboli.admission.review import reviewer, submitted_objects
+from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts, SubmittedObject
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster.accounts import right
+from stromboli.shared.jobspec.validation import patch, review
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages.admission import Violation
+from stromboli.shared.runtime import telemetry
+
+
+class _NamedDocument(NamedTuple):
+    kind: Kind[Any]
+    namespace: str
+    document: Document
+
+
+class AdmissionPipeline:
+    """Reviews and writes submitted objects. ``rejects_unknown_fields``: whether an unknown field of
+    a pod template is a violation; otherwise it is a warning."""
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        rules: reviewer.Reviewer,
+        *,
+        rejects_unknown_fields: bool = True,
+    ) -> None:
+        self._cluster = cluster
+        self._reviewer = rules
+        self._rejects_unknown_fields = rejects_unknown_fields
+
+    async def review(
+        self,
+        documents: Sequence[Document],
+        principal: authentication.Principal,
+        attempts: SubmitAttempts,
+        *,
+        traceparent: str = "",
+        only_new: bool = False,
+    ) -> list[SubmittedObject]:
+        """Steps 1 to 5: the objects as they would be stored.
+
+        ``attempts`` takes the verdicts. ``only_new``: existing objects are not changed. Raises
+        RejectedError, ForbiddenError, AlreadyExistsError, ExternalError.
+        """
+        # 1. Parse: each document has a known kind, a bounded depth and a name.
+        named = _parse(documents)
+        # 2. Authorize reading: whether an object exists is known only to those who may read it.
+        if not only_new:
+            await _authorize_reads(named, principal)
+        # 3. Load the stored objects. Apply defaults to new objects, merge changes into existing
+        #    ones, and record the submitter.
+        objects = [
+            await self._load(each, mark, principal, traceparent, only_new)
+            for each, mark in zip(named, attempts.marks, strict=True)
+        ]
+        # 4. Authorize writing.
+        missing = await submitted_objects.missing_rights(objects, principal)
+        # 5. Validate against the schema, the rules and the cluster.
+        found = missing if any(missing) else await self._validate(objects, principal)
+        attempts.judged(objects, found)
+        submitted_objects.raise_if_missing(missing)
+        submitted_objects.raise_if_any(found)
+        return objects
+
+    async def submit(
+        self,
+        documents: Sequence[Document],
+        principal: authentication.Principal,
+        attempts: SubmitAttempts,
+        *,
+        only_new: bool = False,
+    ) -> list[Applied]:
+        """All steps. ``attempts.written`` keeps what is written, so that a repetition after a
+        conflict continues behind it. Raises what ``review`` raises."""
+        with telemetry.span("submit", objects=len(documents)) as traceparent:
+            objects = await self.review(
+                documents, principal, attempts, traceparent=traceparent, only_new=only_new
+            )
+            # 6. Write the admitted objects, in order.
+            for index, each in enumerate(objects):
+                if index not in attempts.written:
+                    attempts.written[index] = await self._write(each)
+            return [attempts.written[index] for index in range(len(objects))]
+
+    def warnings(self, submitted: SubmittedObject) -> tuple[str, ...]:
+        """What of an admitted object has no effect, or none yet."""
+        if submitted.is_done:
+            return ()
+        found = self._reviewer.warnings(submitted.kind, submitted.document)
+        if self._rejects_unknown_fields:
+            return found
+        unknown = self._reviewer.unknown_fields(
+            submitted.kind, submitted.document, submitted.before
+        )
+        return (*(each.message for each in unknown), *found)
+
+    async def _load(
+        self,
+        named: _NamedDocument,
+        mark: str,
+        principal: authentication.Principal,
+        traceparent: str,
+        only_new: bool,
+    ) -> SubmittedObject:
+        kind, namespace, document = named
+        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        name = document["metadata"]["name"]
+        try:
+            before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
+        except errors.NotFoundError:
+            additions = await self._reviewer.completed(kind, document, namespace, traceparent)
+            made = patch.applied(document, additions) if additions else document
+            recorded = self._reviewer.recorded(kind, made, None, who)
+            made = patch.applied(made, recorded) if recorded else made
+            made = submitted_objects.with_mark(made, mark)
+            return SubmittedObject(kind, namespace, made, None, mark)
+        if submitted_objects.has_mark(before, mark):
+            return SubmittedObject(kind, namespace, before, before, mark, is_done=True)
+        if only_new:
+            raise submitted_objects.already_exists(kind, namespace, name)
+        merged = patch.merged(before, document)
+        merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, who))
+        return SubmittedObject(kind, namespace, merged, before)
+
+    async def _validate(
+        self, objects: Sequence[SubmittedObject], principal: authentication.Principal
+    ) -> list[tuple[Violation, ...]]:
+        """The violations of each object. Objects of one request may refer to each other: a queue
+        to its parent, a job to a priority class or to a job that it depends on."""
+        together = reviewer.Together(
+            queues={
+                each.name: kinds.QUEUES.decode(msgspec.json.encode(each.document))
+                for each in objects
+                if each.kind == kinds.QUEUES and submitted_objects.is_readable(each)
+            },
+            priority_classes=frozenset(
+                each.name for each in objects if each.kind == kinds.PRIORITY_CLASSES
+            ),
+            jobs=frozenset(each.name for each in objects if each.kind == kinds.JOBS),
+        )
+        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        return [
+            () if each.is_done else await self._violations(each, together, who) for each in objects
+        ]
+
+    async def _violations(
+        self,
+        submitted: SubmittedObject,
+        together: reviewer.Together,
+        who: reviewer.RequestIdentity,
+    ) -> tuple[Violation, ...]:
+        kind, document, before = submitted.kind, submitted.document, submitted.before
+        found = await self._reviewer.violations(
+            kind, submitted.operation, document, before, together=together, who=who
+        )
+        if self._rejects_unknown_fields:
+            found += self._reviewer.unknown_fields(kind, document, before)
+        if kind != kinds.JOBS:
+            return found
+        if submitted.operation == "CREATE":
+            found += await self._reviewer.absent(submitted.namespace, document, together.jobs)
+        return found + self._other_scheduler(document)
+
+    def _other_scheduler(self, document: Document) -> tuple[Violation, ...]:
+        """A job of another scheduler: submitted here, it would wait indefinitely."""
+        names = self._reviewer.policy.scheduler_names
+        spec = document.get("spec")
+        name = spec.get("schedulerName", "") if isinstance(spec, dict) else ""
+        if name in ("", *names):
+            return ()
+        return (
+            Violation(
+                path="spec.schedulerName",
+                reason=f"{name!r} is another scheduler",
+                expected=f"one of {', '.join(names)}, or leave it out",
+            ),
+        )
+
+    async def _write(self, submitted: SubmittedObject) -> Applied:
+        kind, namespace, name = submitted.kind, submitted.namespace, submitted.name
+        if submitted.before is None:
+            body = msgspec.json.encode(submitted.document)
+            stored = await self._cluster.create(kind, namespace, body)
+            result = "created"
+        elif submitted.is_done:
+            stored = msgspec.json.encode(submitted.before)
+            result = "created"
+        elif submitted.document == submitted.before:
+            stored = msgspec.json.encode(submitted.before)
+            result = "unchanged"
+        else:
+            body = msgspec.json.encode(submitted.document)
+            stored = await self._cluster.patch(kind, namespace, name, body, patch_type="merge")
+            result = "configured"
+        made = kinds.metadata_of(stored)
+        warnings = self.warnings(submitted)
+        return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored), warnings)
+
+
+def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
+    """Each document with its kind, namespace and name. Raises RejectedError with what is wrong
+    with all of them."""
+    refused: list[Violation] = []
+    named: list[_NamedDocument] = []
+    for index, document in enumerate(documents):
+        where = _place(index, documents)
+        if patch.is_too_deep(document):
+            refused.append(msgspec.structs.replace(review.TOO_DEEP, path=where.rstrip(".")))
+            continue
+        kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
+        if kind not in kinds.SUBMITTED:
+            refused.append(submitted_objects.unknown_kind(document, f"{where}kind"))
+        elif not isinstance(document.get("metadata"), dict) or not (
+            patch.text_of(document, "name") or patch.text_of(document, "generateName")
+        ):
+            path = f"{where}metadata.name"
+            refused.append(Violation(path=path, reason="no name", expected="a name of its own"))
+        else:
+            found = submitted_objects.with_namespace_and_name(kind, document)
+            named.append(_NamedDocument(kind, *found))
+    if refused:
+        raise submitted_objects.RejectedError(tuple(refused))
+    return named
+
+
+async def _authorize_reads(
+    named: Sequence[_NamedDocument], principal: authentication.Principal
+) -> None:
+    """Raises ForbiddenError with each right that is missing."""
+    missing: list[Violation] = []
+    for index, (kind, namespace, document) in enumerate(named):
+        needed = right("get", kind, namespace, document["metadata"]["name"])
+        where = _place(index, named).rstrip(".")
+        missing += await authentication.missing_rights(principal, (needed,), where)
+    if missing:
+        raise authentication.ForbiddenError(tuple(missing))
+
+
+def _place(index: int, documents: Sequence[Any]) -> str:
+    """The prefix of paths in one of several documents."""
+    return f"objects[{index}]." if len(documents) > 1 else ""

@@ -1,0 +1,49 @@
+"""Records of reviews on their way to ``admission.reviews``.
+
+A review never waits for the log: records queue up in memory and the shell appends them. When the
+log is unavailable for so long that the queue is full, further records are dropped and logged.
+"""
+
+import asyncio
+
+from stromboli.admission.core import review_records
+from stromboli.shared import envelope, topics
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.jobspec.validation.review import Operation
+from stromboli.shared.messages.admission import EntryPoint, Violation
+from stromboli.shared.runtime import runtime, telemetry
+
+MAX_PENDING_REVIEWS = 10_000
+"""Records held while the log is unavailable: some megabytes, minutes of a busy service."""
+_reviews = telemetry.meter.create_counter(
+    "stromboli.admission.reviews", description="Objects reviewed, by verdict"
+)
+
+
+class ReviewLog:
+    """Counts reviews and queues a record of each. ``pending``: the records not yet appended."""
+
+    def __init__(self, clock: runtime.Clock) -> None:
+        self._clock = clock
+        self.pending: asyncio.Queue[envelope.Draft] = asyncio.Queue(MAX_PENDING_REVIEWS)
+
+    def record(
+        self,
+        kind: str,
+        document: Document,
+        operation: Operation,
+        user: str,
+        entry_point: EntryPoint,
+        found: tuple[Violation, ...],
+    ) -> None:
+        """Count a review and queue its record; ``found`` is empty for an object that is allowed."""
+        message = review_records.record(kind, document, operation, user, entry_point, found)
+        _reviews.add(1, {"kind": message.kind, "entry_point": entry_point, "allowed": not found})
+        key = message.object or message.kind
+        draft = envelope.Draft(topic=topics.REVIEWS, key=key, message=message, time=self._clock())
+        try:
+            self.pending.put_nowait(draft)
+        except asyncio.QueueFull:
+            telemetry.log.warning(
+                "review not recorded: too many wait for the log", object=draft.key
+            )
