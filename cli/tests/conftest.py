@@ -249,13 +249,13 @@ def api_server(tmp_path: Path) -> Iterator[ApiServer]:
 
         hooks = [
             Webhook(
-                name=f"{kind.plural}-{way}",
+                name=f"{kind.plural}-{action}",
                 kind=kind,
                 operations=frozenset(operations),
-                mutating=way == "mutate",
-                call=caller(f"/{kind.plural}/{way}"),
+                mutating=action == "mutate",
+                call=caller(f"/{kind.plural}/{action}"),
             )
-            for kind, way, operations in webhooks.RULES
+            for kind, action, operations in webhooks.RULES
         ]
         node = Node()
         cluster = EmbeddedCluster(

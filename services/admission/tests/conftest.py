@@ -15,14 +15,12 @@ from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared.runtime import http, runtime
 
 
-def hook(
-    admissions: list[AdmissionService], kind: Any, entry_point: str, operations: Any
-) -> Webhook:
+def hook(admissions: list[AdmissionService], kind: Any, action: str, operations: Any) -> Webhook:
     async def call(body: bytes) -> bytes:
-        return await admissions[0].answer(f"/{kind.plural}/{entry_point}", body)
+        return await admissions[0].answer(f"/{kind.plural}/{action}", body)
 
     return Webhook(
-        kind=kind, operations=frozenset(operations), mutating=entry_point == "mutate", call=call
+        kind=kind, operations=frozenset(operations), mutating=action == "mutate", call=call
     )
 
 
@@ -30,8 +28,7 @@ def hook(
 async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
     admissions: list[AdmissionService] = []
     hooks = [
-        hook(admissions, kind, entry_point, operations)
-        for kind, entry_point, operations in webhooks.RULES
+        hook(admissions, kind, action, operations) for kind, action, operations in webhooks.RULES
     ]
     async with EmbeddedCluster(tmp_path / "cluster.db", hooks=hooks) as made:
         admissions.append(AdmissionService(AdmissionSettings(), made, runtime.utc_now))

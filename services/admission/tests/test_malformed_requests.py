@@ -41,11 +41,9 @@ async def asked(entry_points: EntryPoints, document: bytes) -> list[tuple[str, i
     case = Case(name="", kind=kinds.JOBS, document={})
     review = msgspec.json.encode(request(case, "@")).replace(b'"@"', document)
     found = []
-    for entry_point in ("validate", "mutate"):
-        answer = await entry_points.webhooks.post(
-            f"/jobs/{entry_point}", content=review, headers=JSON
-        )
-        found.append((f"/jobs/{entry_point}", answer.status_code, answer.text))
+    for action in ("validate", "mutate"):
+        answer = await entry_points.webhooks.post(f"/jobs/{action}", content=review, headers=JSON)
+        found.append((f"/jobs/{action}", answer.status_code, answer.text))
     for path, body in bodies(document):
         answer = await entry_points.rest.post(path, content=body, headers=JSON)
         status = answer.status_code

@@ -96,7 +96,7 @@ def review(name: str, made: dict[str, Any], groups: tuple[str, ...] = (), **rest
 WAYS = [by_rest, by_kafka, by_webhook]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("entry_point", WAYS)
 async def test_a_restricted_queue_or_priority_takes_those_it_names(
     server: AuthorizedAdmission, entry_point: Any
 ) -> None:
@@ -105,7 +105,7 @@ async def test_a_restricted_queue_or_priority_takes_those_it_names(
     assert await entry_point(server, "ann", made) == PATHS
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("entry_point", WAYS)
 @pytest.mark.parametrize("by", ["users", "namespaces"])
 async def test_who_is_named_may_use_them(
     server: AuthorizedAdmission, entry_point: Any, by: str

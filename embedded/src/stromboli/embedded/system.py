@@ -240,8 +240,8 @@ def _webhooks(admissions: list[AdmissionService]) -> list[Webhook]:
         Webhook(
             kind=kind,
             operations=frozenset(operations),
-            mutating=way == "mutate",
-            call=call_for(f"/{kind.plural}/{way}"),
+            mutating=action == "mutate",
+            call=call_for(f"/{kind.plural}/{action}"),
         )
-        for kind, way, operations in webhooks.RULES
+        for kind, action, operations in webhooks.RULES
     ]

@@ -41,7 +41,7 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
     (kinds.COMMANDS, "validate", ("CREATE",)),
 )
-"""What is reviewed: kind, way, operations. The path is ``/<plural>/<way>``."""
+"""What is reviewed: kind, action, operations. The path is ``/<plural>/<action>``."""
 POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.PODS, "mutate", ("CREATE",)),
     (kinds.PODS, "validate", ("CREATE",)),
@@ -79,18 +79,18 @@ def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any
 def app(admission: AdmissionService) -> Litestar:
     """The application behind HTTPS."""
 
-    known = {(kind.plural, entry_point) for kind, entry_point, _ in (*RULES, *POD_RULES)}
+    known = {(kind.plural, action) for kind, action, _ in (*RULES, *POD_RULES)}
 
-    @post("/{plural:str}/{way:str}", status_code=200, include_in_schema=False)
+    @post("/{plural:str}/{action:str}", status_code=200, include_in_schema=False)
     async def review(
-        request: Request[Any, Any, Any], plural: FromPath[str], entry_point: FromPath[str]
+        request: Request[Any, Any, Any], plural: FromPath[str], action: FromPath[str]
     ) -> Response[bytes]:
-        if (plural, entry_point) not in known:
-            raise HTTPException(status_code=404, detail=f"no webhook {plural}/{entry_point}")
+        if (plural, action) not in known:
+            raise HTTPException(status_code=404, detail=f"no webhook {plural}/{action}")
         try:
             body = await request.body()
             within_s = budget_s(request.query_params.get("timeout", ""))
-            answer = await admission.answer(f"/{plural}/{entry_point}", body, within_s)
+            answer = await admission.answer(f"/{plural}/{action}", body, within_s)
         except ValueError as error:
             raise HTTPException(status_code=400, detail=str(error)) from None
         return Response(answer, media_type="application/json")
@@ -141,17 +141,17 @@ def configurations(
             "webhooks": [
                 _webhook(
                     kind,
-                    entry_point,
+                    action,
                     operations,
                     url,
                     authority,
                     _conditions(kind, scheduler_names, own_namespace, service_accounts),
                 )
                 for kind, known, operations in rules
-                if known == entry_point
+                if known == action
             ],
         }
-        for name, entry_point in (("Mutating", "mutate"), ("Validating", "validate"))
+        for name, action in (("Mutating", "mutate"), ("Validating", "validate"))
     )
 
 
@@ -172,16 +172,16 @@ def _conditions(
 
 def _webhook(
     kind: kinds.Kind[Any],
-    entry_point: str,
+    action: str,
     operations: tuple[Operation, ...],
     url: str,
     authority: bytes,
     conditions: list[dict[str, Any]],
 ) -> dict[str, Any]:
     return {
-        "name": f"{entry_point}.{kind.plural}.stromboli.sh",
+        "name": f"{action}.{kind.plural}.stromboli.sh",
         "clientConfig": {
-            "url": f"{url}/{kind.plural}/{entry_point}",
+            "url": f"{url}/{kind.plural}/{action}",
             "caBundle": base64.b64encode(authority).decode(),
         },
         "rules": [

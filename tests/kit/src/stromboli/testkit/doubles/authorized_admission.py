@@ -91,11 +91,13 @@ def token_of(user: str, audience: str = AUDIENCE) -> str:
     return f"secret-of-{user}-for-{audience}"
 
 
-def _hook(admissions: list[AdmissionService], kind: Any, way: str, operations: Any) -> Webhook:
+def _hook(admissions: list[AdmissionService], kind: Any, action: str, operations: Any) -> Webhook:
     async def call(body: bytes) -> bytes:
-        return await admissions[0].answer(f"/{kind.plural}/{way}", body)
+        return await admissions[0].answer(f"/{kind.plural}/{action}", body)
 
-    return Webhook(kind=kind, operations=frozenset(operations), mutating=way == "mutate", call=call)
+    return Webhook(
+        kind=kind, operations=frozenset(operations), mutating=action == "mutate", call=call
+    )
 
 
 def accounts_file(folder: Path, scene: Scene) -> Path:
@@ -125,7 +127,9 @@ async def open_admission(
     file = accounts_file(folder, scene)
     wavering = FlakyAccounts(files.read(file, OWN_NAME))
     admissions: list[AdmissionService] = []
-    hooks = [_hook(admissions, kind, way, operations) for kind, way, operations in webhooks.RULES]
+    hooks = [
+        _hook(admissions, kind, action, operations) for kind, action, operations in webhooks.RULES
+    ]
     async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
         settings = AdmissionSettings(service_accounts=service_accounts)
         server = AuthorizedAdmission(None, cluster, None)  # type: ignore[arg-type]  # both follow
