@@ -55,7 +55,7 @@ def test_get_shows_what_is_wrong_with_a_queue_that_came_past_admission() -> None
         made.metadata, annotations={keys.VIOLATIONS: "spec.parent: queue 'x' does not exist"}
     )
     shown = queues.invalid_fields(msgspec.structs.replace(made, metadata=marked))
-    assert shown == ["wrong       spec.parent: queue 'x' does not exist"]
+    assert shown == ["invalid     spec.parent: queue 'x' does not exist"]
 
 
 def test_list_as_json_is_a_list_of_objects_with_their_kind(strom: Any) -> None:

@@ -25,7 +25,7 @@ ROLES = kinds.Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", meta.Obje
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from stromboli.local.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 from stromboli.testkit import objects
 

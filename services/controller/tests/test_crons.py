@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.controller.tests.support.core_harness import CoreHarness, KilledError
-from services.controller.tests.support.scenarios import rivals_seen
+from services.controller.tests.support.scenarios import competitors_observed
 from stromboli.controller.core import commands
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.workloads import child_jobs
@@ -417,11 +417,11 @@ def test_what_names_no_scheduler_is_left_to_another_system_while_it_acts() -> No
     harness.submit(make_cron("c", "0 * * * *", make_job(scheduler="")))
     harness.settle()
     rival = messages.Competitor(lease="v/l", holder="h", since="s", scheduler_name="theirs")
-    harness.show(rivals_seen(harness, rival))
+    harness.show(competitors_observed(harness, rival))
     harness.see()
     go_on(harness)
     assert harness.names(kinds.JOBS) == []
-    harness.show(rivals_seen(harness))
+    harness.show(competitors_observed(harness))
     harness.see()
     harness.settle()
     assert harness.names(kinds.JOBS) == hours(1)

@@ -3,7 +3,7 @@
 import pytest
 
 from services.controller.tests.support.core_harness import CoreHarness
-from services.controller.tests.support.scenarios import J, rivals_seen
+from services.controller.tests.support.scenarios import J, competitors_observed
 from stromboli.controller.core import reconcilers
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared.api import batch
@@ -17,12 +17,12 @@ def test_a_job_that_names_nobody_is_left_to_another_system_and_then_told_that_no
     """It stays as it is: how far the other got with it is not known."""
     harness = CoreHarness()
     rival = cluster.Competitor(lease="v/l", holder="h", since="s", scheduler_name="theirs")
-    harness.show(rivals_seen(harness, rival))
+    harness.show(competitors_observed(harness, rival))
     harness.see()
     harness.submit(make_job(scheduler=""))
     harness.settle()
     assert harness.events == {}
-    harness.show(rivals_seen(harness))
+    harness.show(competitors_observed(harness))
     harness.see()
     harness.settle()
     (said,) = harness.events.values()

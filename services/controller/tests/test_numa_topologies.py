@@ -28,10 +28,10 @@ def machine(
 ) -> node_topology.NodeTopology:
     return node_topology.NodeTopology(
         **{
-            "numaNodes": CELLS,
+            "numa_nodes": CELLS,
             "cores": CORES,
             "kubelet": KUBELET,
-            "exclusiveAllocations": exclusive_allocations,
+            "exclusive_allocations": exclusive_allocations,
             **more,
         }
     )

@@ -197,7 +197,7 @@ RULES = [
         "allocate",
         {
             "queue-policy": msgspec.json.encode(
-                {"awaited": {"q": ("podgroup-default-big", builders.NOON)}}
+                {"heads_without_pods": {"q": ("podgroup-default-big", builders.NOON)}}
             ).decode()
         },
     ),

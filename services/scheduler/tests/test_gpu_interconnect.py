@@ -105,11 +105,11 @@ def test_too_few_is_none_and_none_is_nothing() -> None:
 def test_what_makes_no_sense_is_refused(
     gpu_connections: Sequence[Sequence[str]],
     links: Sequence[Sequence[int]],
-    to_switch: Sequence[int],
+    nvswitch_links: Sequence[int],
     said: str,
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        gpu_interconnect.scores(gpu_connections, links, to_switch)
+        gpu_interconnect.scores(gpu_connections, links, nvswitch_links)
 
 
 @st.composite

@@ -150,7 +150,7 @@ async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
 
 
-@pytest.mark.parametrize("point", ["add_standing", "add_gauges"])
+@pytest.mark.parametrize("point", ["add_queue_share", "add_gauges"])
 async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
     other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:

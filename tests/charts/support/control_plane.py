@@ -68,7 +68,7 @@ class ControlPlane:
         """
         folder = self.state / "shell"
         folder.mkdir(exist_ok=True)
-        for name in ("charts", "running_services"):
+        for name in ("charts", "services"):
             (folder / name).unlink(missing_ok=True)
             (folder / name).symlink_to(charts / name)
         values = install_guide.block("values.yaml")

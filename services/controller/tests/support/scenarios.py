@@ -83,7 +83,7 @@ def restarted(action: str = "RestartJob", retries: int = 3) -> CoreHarness:
     return harness
 
 
-def rivals_seen(harness: CoreHarness, *found: messages.Competitor) -> envelope.Draft:
+def competitors_observed(harness: CoreHarness, *found: messages.Competitor) -> envelope.Draft:
     """The monitor says who else acts."""
     seen = messages.CompetitorsObserved(competitors=found)
     return envelope.Draft(

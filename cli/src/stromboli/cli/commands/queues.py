@@ -198,7 +198,7 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
 def invalid_fields(queue: scheduling.Queue) -> Sequence[str]:
     """What admission would refuse in the queue as it stands, if it came past it."""
     found = queue.metadata.annotation(keys.VIOLATIONS)
-    return [f"{'invalid_fields':<11} {found}"] if found else []
+    return [f"{'invalid':<11} {found}"] if found else []
 
 
 def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "=") -> str:

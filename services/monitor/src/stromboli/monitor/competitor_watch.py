@@ -27,7 +27,7 @@ class CompetitorWatch:
         clock: runtime.Clock,
     ) -> None:
         self._claims = competitor_tracker.parse_claims(claimed)
-        self._rivals = competitor_tracker.CompetitorTracker(self._claims)
+        self._tracker = competitor_tracker.CompetitorTracker(self._claims)
         self._cluster = cluster
         self._writer = writer
         self._health = health
@@ -45,7 +45,7 @@ class CompetitorWatch:
         away the last look holds; the first one waits for it."""
         for claim in self._claims:
             await self._look_at(claim)
-        found = self._rivals.found(asyncio.get_running_loop().time(), self._clock())
+        found = self._tracker.found(asyncio.get_running_loop().time(), self._clock())
         if found == self._said:
             return
         draft = envelope.Draft(
@@ -73,6 +73,6 @@ class CompetitorWatch:
         except errors.TransientError:
             return
         except (errors.PermanentError, msgspec.DecodeError) as error:
-            self._rivals.refuse(claim, str(error))
+            self._tracker.refuse(claim, str(error))
         else:
-            self._rivals.see(claim, spec, asyncio.get_running_loop().time())
+            self._tracker.see(claim, spec, asyncio.get_running_loop().time())

@@ -59,7 +59,7 @@ def lookup_order(text: str) -> str | None:
     lines = text.splitlines()
     for index, line in enumerate(lines):
         kind, _, rest = line.partition(":")
-        if kind.strip() == "hosts_file":
+        if kind.strip() == "hosts":
             words = rest.split()
             if words[:1] == ["files"]:
                 return None

@@ -47,7 +47,7 @@ class QueueRules(msgspec.Struct, frozen=True):
 
 
 class PluginState(msgspec.Struct):
-    """For the next session. ``awaited``: queue -> uid of the head without its pods, and
+    """For the next session. ``heads_without_pods``: queue -> uid of the head without its pods, and
     since when."""
 
     used: fair_shares.UsageHistory | None = None
