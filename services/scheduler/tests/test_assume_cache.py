@@ -134,27 +134,36 @@ def test_tasks_of_a_decision_close_one_by_one(harness: SchedulerHarness) -> None
     assert harness.cache.unanswered() == 0
 
 
-def test_a_stuck_decision_keeps_no_other_one_in_memory(harness: SchedulerHarness) -> None:
+DECISIONS = 20_000
+
+
+def stuck_behind(harness: SchedulerHarness, closed: int) -> None:
+    """One decision without an outcome, then this many that are closed by a refusal."""
     gang(harness, "stuck", 1)
-    for at in range(50):
-        record = gang(harness, f"g{at}", 2)
-        harness.apply(harness.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
+    for at in range(closed):
+        record = decide(harness, statement(f"g{at}", 1))
+        harness.apply(harness.log.append(answer(record, "refused", f"g{at}-w-0")))
+
+
+def test_a_decision_without_an_outcome_holds_up_no_other_one(harness: SchedulerHarness) -> None:
+    """Neither the memory of 20,000 later decisions, nor, once it is published again, the offset
+    from which a restart reads."""
+    stuck_behind(harness, DECISIONS)
     assert len(harness.cache.assumed) == 1
-
-
-def test_a_stuck_decision_that_is_published_again_does_not_hold_back_the_restart(
-    harness: SchedulerHarness,
-) -> None:
-    gang(harness, "stuck", 1)
-    for at in range(50):
-        record = gang(harness, f"g{at}", 2)
-        harness.apply(harness.log.append(answer(record, "refused", f"g{at}-w-0", f"g{at}-w-1")))
     assert harness.cache.restart_from() == (0, 0)
     assert harness.cache.assumed.overdue(builders.NOON) == []
     (again,) = harness.cache.assumed.overdue(builders.NOON + LIMIT)
     decide(harness, again)
-    assert harness.cache.restart_from() == (51, 50)
-    restarted = fold([it for it in harness.log.records if not _is_read_before(it, 51, 50)])
+    assert harness.cache.restart_from() == (DECISIONS + 1, DECISIONS)
+
+
+def test_a_restart_from_the_advanced_offset_knows_what_is_open(harness: SchedulerHarness) -> None:
+    stuck_behind(harness, 50)
+    harness.cache.assumed.overdue(builders.NOON)
+    (again,) = harness.cache.assumed.overdue(builders.NOON + LIMIT)
+    decide(harness, again)
+    offsets = harness.cache.restart_from()
+    restarted = fold([it for it in harness.log.records if not _is_read_before(it, *offsets)])
     assert restarted.unanswered() == harness.cache.unanswered() == 1
 
 

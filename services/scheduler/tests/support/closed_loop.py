@@ -6,7 +6,7 @@ is reached, and not otherwise. Bound pods run, evicted ones end (and come back, 
 them again), gangs that pass their queue's door are Inqueue.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -67,6 +67,9 @@ class Loop:
         self.pods: dict[str, core.Pod] = {}
         self.groups: dict[str, scheduling.PodGroup] = {}
         self.history: list[str] = []
+        self.refused_nodes: set[str] = set()
+        """Nodes to which the API server refuses binds."""
+        self.refuses_evictions = False
         self._comes_back = comes_back
         self._policy = policy.Policy(configured=configured)
         self._cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
@@ -88,6 +91,22 @@ class Loop:
     def add_node(self, name: str, cpu: int) -> None:
         self.nodes[name] = cpu
         self._see(builders.make_node(name, cpu=str(cpu), version=self._next_version()))
+
+    def remove_node(self, name: str) -> None:
+        node = builders.make_node(name, cpu=str(self.nodes.pop(name)))
+        self._lose(node)
+
+    def fail_node(self, name: str) -> None:
+        """The node is gone with its pods; their job creates new ones."""
+        for key in [key for key, pod in self.pods.items() if pod.spec.node_name == name]:
+            gone = self.pods.pop(key)
+            self._lose(gone)
+            self._show_pod(self._new_pod(self.gangs[_gang_of(gone)], gone.metadata.name, ""))
+        self.remove_node(name)
+
+    def make_pod_unreadable(self, key: str) -> None:
+        """The newest record of the pod cannot be decoded."""
+        self._cache.apply(self._log.garble(topics.PODS, key))
 
     def add(self, gang: Gang) -> None:
         """The gang and all its pods are there."""
@@ -130,6 +149,26 @@ class Loop:
     def phase(self, name: str) -> str:
         return self.groups[name].status.phase
 
+    def records(self, topic: topics.Topic) -> list[envelope.Record]:
+        """The records of a topic, in order."""
+        return [each for each in self._log.records if each.topic == topic]
+
+    @property
+    def memory(self) -> Mapping[str, str]:
+        """What the last recorded session remembers."""
+        return self._cache.memory
+
+    @property
+    def explained(self) -> Mapping[str, messages.PodGroupExplained]:
+        """PodGroup -> its current explanation."""
+        return self._cache.explained
+
+    def is_due_before(self, end: datetime) -> bool:
+        """Whether a session is due before this time; moves the clock to it."""
+        if not self._cache.session_cause and (self._wake_at is None or self._wake_at > end):
+            return False
+        return self.now < end and self._is_due()
+
     # Sessions
 
     def step(self) -> bool:
@@ -168,6 +207,11 @@ class Loop:
             self._cache.request_session("time")
         return bool(self._cache.session_cause)
 
+    def restart(self) -> None:
+        """Replace the scheduler by one that reads the last record of each object, and decisions and
+        outcomes from where the last session's record says."""
+        self._cache = restarted(self._log.records, self._policy)
+
     # Carrying out
 
     def _carry_out(self, record: envelope.Record, statement: messages.StatementDecided) -> None:
@@ -175,13 +219,23 @@ class Loop:
         self.history.append(_in_words(name, statement))
         if statement.enqueue:
             self._show_phase(name, "Inqueue")
+        refused = {each.uid for each in statement.binds if each.node in self.refused_nodes}
         for bind in statement.binds:
             key = f"{bind.namespace}/{bind.pod}"
+            if bind.uid in refused:
+                continue
             self._show_pod(_placed(self.pods[key], bind.node, self._next_version()))
+        if self.refuses_evictions:
+            refused |= {each.uid for each in statement.evictions}
         named = [(each.namespace, each.pod, each.uid) for each in statement.binds]
         named += [(each.namespace, each.pod, each.uid) for each in statement.evictions]
         tasks = [
-            messages.TaskOutcome(namespace=namespace, pod=pod, uid=uid, result="executed")
+            messages.TaskOutcome(
+                namespace=namespace,
+                pod=pod,
+                uid=uid,
+                result="refused" if uid in refused else "executed",
+            )
             for namespace, pod, uid in named
         ]
         answer = messages.DecisionAnswered(
@@ -192,7 +246,7 @@ class Loop:
             tasks=tuple(tasks),
         )
         self._append(topics.OUTCOMES, record.id, answer)
-        for eviction in statement.evictions:
+        for eviction in () if self.refuses_evictions else statement.evictions:
             gone = self.pods.pop(f"{eviction.namespace}/{eviction.pod}")
             self._lose(gone)
             if self._comes_back:
@@ -259,6 +313,23 @@ class Loop:
     def _next_version(self) -> int:
         self._version += 1
         return self._version
+
+
+def restarted(log: Sequence[envelope.Record], by: policy.Policy) -> cluster_cache.ClusterCache:
+    """The cache of a scheduler that starts on this log."""
+    records = [envelope.decode(it) for it in log if it.key == messages.SESSION_KEY]
+    last = records[-1]
+    assert isinstance(last, messages.SessionRecorded)
+    starts = {
+        topics.DECISIONS.name: last.unconfirmed_from,
+        topics.OUTCOMES.name: last.outcomes_from,
+    }
+    cache = cluster_cache.ClusterCache(by.scheduler_names)
+    cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(by.configured.actions))
+    for record in log:
+        if record.offset >= starts.get(record.topic.name, 0):
+            assert not cache.apply(record)
+    return cache
 
 
 def _queue_object(queue: Queue) -> scheduling.Queue:

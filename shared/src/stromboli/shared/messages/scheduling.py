@@ -67,7 +67,8 @@ class StatementDecided(Message, frozen=True, kw_only=True):
 
     ``enqueue``: the PodGroup enters its queue, so its pods may be created. ``job_uid``: of the
     PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id; that one
-    holds what is still open of the statement, and is answered like any other.
+    holds what is still open of the statement, and is answered like any other. ``starts_gang``: no
+    member of the gang had a node before.
     """
 
     pod_group: str
@@ -76,6 +77,7 @@ class StatementDecided(Message, frozen=True, kw_only=True):
     job_uid: str = ""
     decision: str = ""
     enqueue: bool = False
+    starts_gang: bool = False
     binds: tuple[Bind, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     reason: str = ""

@@ -3,13 +3,13 @@
 The text is Volcano's (spec/scheduling 1.3 and 9, spec/plugins 1). Only what changed is said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import cluster_cache, partial_gangs
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, queue_usage, requirements, resource_vectors
@@ -45,9 +45,16 @@ class BlockingReason(msgspec.Struct, frozen=True):
 
 
 def explain_waiting(
-    cache: cluster_cache.ClusterCache, closed: session.Session, creation_grace: timedelta
+    cache: cluster_cache.ClusterCache,
+    closed: session.Session,
+    creation_grace: timedelta,
+    partial: Mapping[str, partial_gangs.PartialGang] | None = None,
 ) -> ExplanationChanges:
-    """What a closed session has to say about all that waits. O(jobs that wait)."""
+    """Explain all waiting gangs after a closed session; return what differs from the topic.
+
+    ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
+    ``partial``: gangs of which only a part was started. O(waiting jobs).
+    """
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(cache.explained)
     lines: dict[str, list[entities.Job]] = {queue: [] for queue in cache.ordered}
     free = _FreeResources(closed)
@@ -69,7 +76,8 @@ def explain_waiting(
         if key in closed.untried:
             now[key] = cache.explained.get(key)
         else:
-            now[key] = _explanation(closed, job, blocking, free)
+            gang = (partial or {}).get(key)
+            now[key] = _explanation(closed, job, blocking, free, gang)
     return ExplanationChanges(
         {
             key: explanation
@@ -211,7 +219,11 @@ def _unreadable(cache: cluster_cache.ClusterCache, key: str) -> messages.PodGrou
 
 
 def _explanation(
-    closed: session.Session, job: entities.Job, blocking: BlockingReason, free: "_FreeResources"
+    closed: session.Session,
+    job: entities.Job,
+    blocking: BlockingReason,
+    free: "_FreeResources",
+    partial: partial_gangs.PartialGang | None,
 ) -> messages.PodGroupExplained:
     tried = sum(
         task.last_status in entities.ALLOCATED
@@ -224,6 +236,8 @@ def _explanation(
     waits = job.count(*_UNBOUND)
     is_outside = tier in ("enqueue", "queue-closed")
     message = blocking.reason if is_outside else _message(job, blocking.reason, tried)
+    if partial is not None:
+        message += partial_gangs.message_of(partial, job.min_available)
     return messages.PodGroupExplained(
         pod_group=job.key,
         pod_group_uid=job.pod_group.metadata.uid,

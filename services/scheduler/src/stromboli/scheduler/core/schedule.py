@@ -10,7 +10,12 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.scheduler.core import explain, plugins, policy, simulate
-from stromboli.scheduler.core.cache import assumptions, cluster_cache, unschedulable
+from stromboli.scheduler.core.cache import (
+    assumptions,
+    cluster_cache,
+    partial_gangs,
+    unschedulable,
+)
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import (
@@ -132,8 +137,9 @@ def _attempt(
     def act(opened: framework.Session) -> None:
         # What is told asks plugins, too: one that fails over it has failed like any other.
         nonlocal said, gauges, blocking_classes
+        partial = partial_gangs.release_partial_gangs(opened, cache.assumed.partial_starts)
         simulate.run_actions(opened)
-        said = explain.explain_waiting(cache, opened, CREATION_GRACE)
+        said = explain.explain_waiting(cache, opened, CREATION_GRACE, partial)
         gauges = opened.gauges() if with_gauges else None
         blocking_classes = unschedulable.find_unschedulable(opened)
 
@@ -177,7 +183,7 @@ def _session_result(
     decisions = tuple(_statements(closed, number))
     memory = {**cache.memory, **closed.remember}
     record = None
-    if decisions or memory != cache.memory:
+    if decisions or memory != cache.memory or cache.assumed.partial_starts:
         unconfirmed_from, outcomes_from = cache.restart_from()
         record = messages.SessionRecorded(
             session=number,
@@ -240,10 +246,16 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
             job_uid="" if group.controller is None else group.controller.uid,
             session=number,
             enqueue=key in entering,
+            starts_gang=_starts_gang(closed.jobs[key], len(binds.get(key, ()))),
             binds=tuple(binds.get(key, ())),
             evictions=tuple(evictions.get(key, ())),
             reason=next(iter(reasons), "allocate" if key in binds else "enqueue"),
         )
+
+
+def _starts_gang(job: entities.Job, binds: int) -> bool:
+    """Whether these binds of the session are all members of a gang that are on nodes."""
+    return binds > 0 and job.min_available > 1 and job.ready == binds
 
 
 def _bind(closed: framework.Session, task: entities.Task, node: str) -> messages.Bind:

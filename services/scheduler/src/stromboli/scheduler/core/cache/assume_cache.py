@@ -49,6 +49,8 @@ class AssumeCache:
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
+        self._partial_starts: dict[str, tuple[int, str]] = {}
+        self._recorded_outcomes = 0
 
     def __len__(self) -> int:
         """How many decisions are open."""
@@ -84,8 +86,8 @@ class AssumeCache:
         for assumption in list(decision.open.values()):
             self._add(assumption)
         early = self._outcomes.early(offset)
-        if early is not None and early.decision == decision.id:
-            self._answer(decision, early)
+        if early is not None and early[1].decision == decision.id:
+            self._answer(decision, early[1], early[0])
         self._close_if_over(decision)
         return (*replaced, statement)
 
@@ -97,7 +99,7 @@ class AssumeCache:
         decision = self._decisions.get(answer.decision)
         if decision is None or decision.is_answered or decision.offset != answer.decision_offset:
             return None
-        self._answer(decision, answer)
+        self._answer(decision, answer, offset)
         return decision.statement
 
     def read_to(self, offset: int) -> None:
@@ -191,6 +193,22 @@ class AssumeCache:
         or for the end of a notice: they take long and cost it nothing. O(1)."""
         return len(self._costly)
 
+    @property
+    def partial_starts(self) -> dict[str, str]:
+        """PodGroups (key -> uid) whose start was refused at least in part, according to outcomes
+        that no recorded session has read. O(such outcomes)."""
+        return {key: uid for key, (_, uid) in self._partial_starts.items()}
+
+    def record_session(self, outcomes: int) -> None:
+        """Drop ``partial_starts`` of outcomes below this offset: a recorded session has read them.
+        The record may be read before the outcomes, which are then ignored."""
+        self._recorded_outcomes = max(self._recorded_outcomes, outcomes)
+        self._partial_starts = {
+            key: noted
+            for key, noted in self._partial_starts.items()
+            if noted[0] >= self._recorded_outcomes
+        }
+
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart reads all that is open.
 
@@ -224,7 +242,7 @@ class AssumeCache:
             assumption.apply(Event.REPUBLISHED)
             self._forget(assumption)
 
-    def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered) -> None:
+    def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered, offset: int) -> None:
         decision.is_answered = True
         decision.enqueued_version = answer.enqueued_version
         executed = {(pod_key(it), it.uid) for it in answer.tasks if it.result == "executed"}
@@ -235,8 +253,14 @@ class AssumeCache:
                 is_executed = (each.key, each.uid) in executed
             # Answered as a whole without this task: it was not carried out.
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
+            if not is_executed and each.effect is Effect.BIND:
+                self._note_partial_start(decision.statement, offset)
         self._observe_all(list(decision.open.values()))
         self._close_if_over(decision)
+
+    def _note_partial_start(self, statement: scheduling.StatementDecided, offset: int) -> None:
+        if statement.starts_gang and offset >= self._recorded_outcomes:
+            self._partial_starts[statement.pod_group] = (offset, statement.pod_group_uid)
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):

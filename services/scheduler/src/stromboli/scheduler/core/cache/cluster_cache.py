@@ -235,6 +235,7 @@ class ClusterCache:
                         session_inputs.measured_at(message.answers) or self.measured_at
                     )
                 self.sessions = max(self.sessions, message.session)
+                self.assumed.record_session(message.offsets.get(topics.OUTCOMES.name, 0))
             case messages.DecisionAnswered():
                 self.in_flight_limit.record_outcome(record.time, len(message.tasks))
                 statement = self.assumed.answer(message, record.offset)

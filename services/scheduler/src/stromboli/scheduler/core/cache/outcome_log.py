@@ -17,7 +17,7 @@ class OutcomeLog:
     def __init__(self) -> None:
         self.answered_below = 0
         """Every decision below this offset has an outcome that has been read, or that was lost."""
-        self._early: dict[int, scheduling.DecisionAnswered] = {}
+        self._early: dict[int, tuple[int, scheduling.DecisionAnswered]] = {}
         self._early_offsets: list[int] = []
         self._offsets: list[tuple[int, int]] = []  # (offset of the outcome, of the decision)
         self._read_to = 0
@@ -27,15 +27,16 @@ class OutcomeLog:
         self.answered_below = max(self.answered_below, answer.unanswered_from)
         decision = answer.decision_offset
         if decision >= self._read_to and decision not in self._early:
-            self._early[decision] = answer
+            self._early[decision] = (offset, answer)
             heapq.heappush(self._early_offsets, decision)
         needed_from = min(first_open, self._read_to)
         if decision >= needed_from:
             heapq.heappush(self._offsets, (offset, decision))
         self._drop_below(needed_from)
 
-    def early(self, decision_offset: int) -> scheduling.DecisionAnswered | None:
-        """The outcome of the publication at this offset, if it came first."""
+    def early(self, decision_offset: int) -> tuple[int, scheduling.DecisionAnswered] | None:
+        """Return the outcome of the publication at this offset, with the outcome's own offset, if
+        it was read before the publication."""
         return self._early.get(decision_offset)
 
     def read_to(self, decision_offset: int) -> None:
