@@ -228,7 +228,7 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, stro
         draft = envelope.Draft(
             topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
         )
-        headers, value = envelope.seal(draft, "scheduler", 0, 1)
+        headers, value = envelope.seal(draft, "scheduler", 0, 1, cluster_name="default")
         api_server.tell(envelope.Record(topics.EXPLANATIONS, 1, key, value, headers))
     shown = strom("explain", "a")
     assert shown.exit_code == 0

@@ -12,7 +12,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def headers(draft: envelope.Draft) -> dict[str, str]:
-    return envelope.seal(draft, "controller", 41, 7)[0]
+    return envelope.seal(draft, "controller", 41, 7, cluster_name="default")[0]
 
 
 def record(
@@ -27,7 +27,8 @@ def test_a_record_is_a_cloud_event() -> None:
         "ce_specversion": "1.0",
         "ce_id": "controller/41/7",
         "ce_type": "stromboli.batch.job_phase_changed.v1",
-        "ce_source": "stromboli/controller",
+        "ce_source": "/clusters/default/controller",
+        "ce_cluster": "default",
         "ce_time": "2026-01-01T12:00:00.000000Z",
         "content-type": "application/json",
     }
@@ -58,7 +59,9 @@ def test_cause_and_trace_have_headers_of_their_own() -> None:
 
 def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
     node = builders.make_node(version=7)
-    sealed, value = envelope.seal(builders.tombstone_of(node), "monitor", 1, 1)
+    sealed, value = envelope.seal(
+        builders.tombstone_of(node), "monitor", 1, 1, cluster_name="default"
+    )
     assert value is None
     assert sealed["ce_type"] == "stromboli.cluster.object_gone.v1"
     assert (sealed["ce_objectuid"], sealed["ce_objectversion"]) == (node.metadata.uid, "7")
@@ -68,7 +71,9 @@ def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
 def test_the_same_draft_makes_the_same_bytes() -> None:
     draft = builders.snapshot_of(builders.make_pod(annotations={"b": "1", "a": "2"}))
     other = builders.snapshot_of(builders.make_pod(annotations={"a": "2", "b": "1"}))
-    assert envelope.seal(draft, "monitor", 1, 2) == envelope.seal(other, "monitor", 1, 2)
+    assert envelope.seal(draft, "monitor", 1, 2, cluster_name="default") == envelope.seal(
+        other, "monitor", 1, 2, cluster_name="default"
+    )
 
 
 def test_time_is_told_in_utc_to_the_microsecond() -> None:

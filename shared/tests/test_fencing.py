@@ -14,7 +14,7 @@ class Topic:
     """A topic that is written as the test says, and read by one fence."""
 
     def __init__(self, topic: topics.Topic = EVENTS) -> None:
-        self.fence = fencing.Fence()
+        self.fence = fencing.Fence("default")
         self.topic = topic
         self.end = 0
 
@@ -94,7 +94,7 @@ def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
 def test_a_reader_that_goes_on_without_a_gap_refuses_as_one_that_never_stopped() -> None:
     topic = Topic()
     topic.announce(3)
-    topic.fence = fencing.Fence(topic.fence.accepted, {EVENTS.name: topic.end})
+    topic.fence = fencing.Fence("default", topic.fence.accepted, {EVENTS.name: topic.end})
     assert not topic.say(FORGED)
     assert topic.say(3)
 
@@ -134,7 +134,7 @@ def test_a_record_without_an_epoch_passes_so_that_it_makes_its_key_unknown() -> 
 
 @pytest.mark.parametrize("topic", [topics.DEAD_LETTERS, topics.ANSWERS, topics.SUBMISSIONS])
 def test_nothing_is_fenced_where_writers_act_side_by_side(topic: topics.Topic) -> None:
-    fence = fencing.Fence()
+    fence = fencing.Fence("default")
     for epoch in (9, 3):
         headers = {"ce_id": f"admission/{epoch}/1"}
         assert fence.passes(envelope.Record(topic, 0, "k", b"{}", headers))
@@ -150,7 +150,7 @@ def test_announcements_are_the_logs_own() -> None:
         builders.make_record(records.phase_change("default/b"), 2, epoch=2),
         builders.make_record(draft, 3, epoch=2),
     ]
-    accepted, fenced = fencing.Fence().split(made)
+    accepted, fenced = fencing.Fence("default").split(made)
     assert (records.keys(accepted), records.keys(fenced)) == (["default/a"], ["default/b"])
 
 

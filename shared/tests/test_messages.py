@@ -82,7 +82,7 @@ def test_golden_records_are_read_and_written_byte_for_byte(path: Path) -> None:
         position=int(found) if (found := record.headers.get("ce_position")) else None,
     )
     writer, epoch, sequence = record.id.split("/")
-    headers, value = envelope.seal(draft, writer, int(epoch), int(sequence))
+    headers, value = envelope.seal(draft, writer, int(epoch), int(sequence), cluster_name="default")
     others = {"authorization"} if record.topic is topics.SUBMISSIONS else set()
     assert list(headers.items()) == [
         (name, text) for name, text in record.headers.items() if name not in others

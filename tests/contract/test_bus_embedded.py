@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus, log
 from stromboli.shared import topics
 from stromboli.shared.bus import port
 from stromboli.testkit.contracts import bus, external_writers
@@ -23,10 +23,16 @@ class TestEmbeddedBus(bus.BusContract, external_writers.OutsideContract):
         return make
 
     async def put(
-        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+        self,
+        open_bus: port.Bus,
+        key: str,
+        headers: dict[str, str],
+        value: bytes | None,
+        topic: topics.Topic = topics.SUBMISSIONS,
     ) -> None:
         assert isinstance(open_bus, EmbeddedBus)
-        await open_bus.put(topics.SUBMISSIONS, key, headers, value)
+        record = log.PendingRecord(topic, key, lambda _: (headers, value))
+        await open_bus._log.append([record])
 
     async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         assert isinstance(open_bus, EmbeddedBus)

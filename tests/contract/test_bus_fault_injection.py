@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus, log
 from stromboli.embedded.fault_injection import FaultRates, FaultyBus
 from stromboli.shared import topics
 from stromboli.shared.bus import port
@@ -29,9 +29,15 @@ class TestDisorderedBus(bus.BusContract, external_writers.OutsideContract):
         return make
 
     async def put(
-        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+        self,
+        open_bus: port.Bus,
+        key: str,
+        headers: dict[str, str],
+        value: bytes | None,
+        topic: topics.Topic = topics.SUBMISSIONS,
     ) -> None:
-        await self.logs["a"].put(topics.SUBMISSIONS, key, headers, value)
+        record = log.PendingRecord(topic, key, lambda _: (headers, value))
+        await self.logs["a"]._log.append([record])
 
     async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         await self.logs["a"].recreate(topic)

@@ -65,9 +65,14 @@ class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
             await client.close()
 
     async def put(
-        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+        self,
+        open_bus: port.Bus,
+        key: str,
+        headers: dict[str, str],
+        value: bytes | None,
+        topic: topics.Topic = topics.SUBMISSIONS,
     ) -> None:
-        name = topics.SUBMISSIONS.full_name(self.cluster_name)
+        name = topic.full_name(self.cluster_name)
         pairs = [(header, text.encode()) for header, text in headers.items()]
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
             await producer.send_and_wait(name, value, key=key.encode(), headers=pairs)

@@ -110,7 +110,7 @@ def of_topic(topic: topics.Topic) -> Callable[[bytes], str]:
 
     def call(data: bytes) -> str:
         record = record_of(topic, data)
-        fencing.Fence().split([record])
+        fencing.Fence("default").split([record])
         snapshot.Snapshot().apply(record)
         sync = snapshot.Sync()
         sync.apply(record, 0.0)

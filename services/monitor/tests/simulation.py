@@ -104,7 +104,7 @@ class Log:
 
     def picture(self) -> dict[str, meta.Object | snapshot.Unknown]:
         """What a reader knows that begins now."""
-        fence, read = fencing.Fence(), snapshot.Snapshot()
+        fence, read = fencing.Fence("default"), snapshot.Snapshot()
         for record in self.records[TOPIC.name]:
             if fence.passes(record) and not fencing.is_announcement(record):
                 read.apply(record)
@@ -123,7 +123,7 @@ class Monitor:
         self.picture = reflector_state.ReflectorState(KIND)
         self.pending: list[envelope.Draft] = []
         self.said: list[envelope.Draft] = []
-        self._fence = fencing.Fence()
+        self._fence = fencing.Fence("default")
         self._followed = 0
         for record in log_.records[topics.SYNC.name]:
             message = envelope.decode(record)

@@ -173,7 +173,7 @@ def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
     topic = next(topic for topic in cluster_cache.TOPICS if type(seen) in topic.messages)
     key = seen.metadata.key
     draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
-    headers, value = envelope.seal(draft, UID, 0, offset)
+    headers, value = envelope.seal(draft, UID, 0, offset, cluster_name="default")
     return envelope.Record(topic, offset, key, value, headers)
 
 

@@ -50,7 +50,7 @@ _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
 }
 _ENVELOPE = {
     "type": "object",
-    "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time"],
+    "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_cluster", "ce_time"],
     "properties": {
         "ce_specversion": {"const": "1.0"},
         "ce_id": {
@@ -62,7 +62,8 @@ _ENVELOPE = {
             "examples": ["controller/41/7"],
         },
         "ce_type": {**_TEXT, "description": "the message's name, with its version"},
-        "ce_source": {**_TEXT, "description": "stromboli/ and the writer"},
+        "ce_source": {**_TEXT, "description": "/clusters/, the cluster's name, / and the writer"},
+        "ce_cluster": {**_TEXT, "description": "name of the Kubernetes cluster"},
         "ce_time": {"type": "string", "format": "date-time", "description": "when it happened"},
         "ce_cause": {**_TEXT, "description": "ce_id of the event that led to this one"},
         "traceparent": {**_TEXT, "description": "W3C trace context of the submission"},

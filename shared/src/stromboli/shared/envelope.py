@@ -1,7 +1,9 @@
 """The envelope of every record: CloudEvents in Kafka's binary mode.
 
 Headers: ``ce_specversion`` ``ce_id`` (writer/epoch/sequence) ``ce_type`` ``ce_source`` ``ce_time``
-``content-type``, the extension ``ce_cause`` (id of what led to this) and W3C ``traceparent``.
+``content-type``, the extensions ``ce_cluster`` (name of the Kubernetes cluster) and ``ce_cause``
+(id of what led to this), and W3C ``traceparent``. ``ce_source`` is ``/clusters/<name>/<writer>``:
+source and id are unique also where the records of several clusters are joined.
 A tombstone also has ``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``: the offset
 at which the original stood.
 Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed tracing extension.
@@ -55,6 +57,11 @@ class Record(msgspec.Struct, frozen=True):
         return self.headers.get("ce_type", "")
 
     @property
+    def cluster_name(self) -> str:
+        """The Kubernetes cluster that the record is about, or empty."""
+        return self.headers.get("ce_cluster", "")
+
+    @property
     def cause(self) -> str:
         """Id of what led to this, or empty."""
         return self.headers.get("ce_cause", "")
@@ -104,7 +111,7 @@ def event_id(writer: str, epoch: int, sequence: int) -> str:
 
 
 def seal(
-    draft: Draft, writer: str, epoch: int, sequence: int
+    draft: Draft, writer: str, epoch: int, sequence: int, *, cluster_name: str
 ) -> tuple[dict[str, str], bytes | None]:
     """Headers and value of a draft. Raises ValueError for a message foreign to its topic."""
     if draft.message is not None and type(draft.message) not in draft.topic.carries:
@@ -113,10 +120,11 @@ def seal(
         "ce_specversion": "1.0",
         "ce_id": event_id(writer, epoch, sequence),
         "ce_type": cluster.GONE if draft.message is None else base.type_name(draft.message),
-        "ce_source": f"stromboli/{writer}",
+        "ce_source": f"/clusters/{cluster_name}/{writer}",
         "ce_time": draft.time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
     extensions = {
+        "ce_cluster": cluster_name,
         "ce_cause": draft.cause,
         "traceparent": draft.traceparent,
         "ce_objectuid": draft.object_uid,

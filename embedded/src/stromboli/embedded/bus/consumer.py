@@ -16,7 +16,7 @@ class EmbeddedConsumer:
         self._log = log
         self._topic = topic
         self._group = group
-        self._fence = fencing.Fence()
+        self._fence = fencing.Fence(log.cluster_name)
         self._identity = ""
         self._read: deque[envelope.Record] = deque()
         self._read_to = 0
@@ -30,7 +30,9 @@ class EmbeddedConsumer:
         self._identity = self._identity_now()
         at, epoch = await self._log.committed(self._topic, self._group)
         self._position = self._read_to = self._committed = at
-        self._fence = fencing.Fence({self._topic.name: epoch} if epoch >= 0 else {}, {})
+        self._fence = fencing.Fence(
+            self._log.cluster_name, {self._topic.name: epoch} if epoch >= 0 else {}, {}
+        )
 
     async def end(self) -> None:
         """Commit what is finished."""

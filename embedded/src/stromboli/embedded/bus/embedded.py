@@ -58,11 +58,17 @@ class EmbeddedBus:
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
         """Begin a new epoch."""
         async with self._opening:
-            floor = fencing.floor(await self._log.tails(topics.of(service)))
+            floor = fencing.floor(
+                record
+                for record in await self._log.tails(topics.of(service))
+                if not fencing.is_foreign(record, self._log.cluster_name)
+            )
             draft = fencing.opening(service, instance, floor, self._clock())
 
             def seal(offset: int) -> writer.Sealed:
-                return envelope.seal(draft, service, max(offset, floor), 0)
+                return envelope.seal(
+                    draft, service, max(offset, floor), 0, cluster_name=self._log.cluster_name
+                )
 
             (opened_at,) = await self._log.append([log.PendingRecord(draft.topic, draft.key, seal)])
             opened = writer.EmbeddedWriter(
@@ -92,7 +98,7 @@ class EmbeddedBus:
         start = start.valid_in(topic_ids)
         barrier = {name: self._log.ends[name] for name in names}
         positions = {name: start.positions.get(name, 0) for name in names}
-        fence = fencing.Fence(start.epochs, positions)
+        fence = fencing.Fence(self._log.cluster_name, start.epochs, positions)
         for topic in wanted:
             if positions[topic.name] > barrier[topic.name]:
                 positions[topic.name] = 0

@@ -48,7 +48,7 @@ class Log:
     """See the module. ``ends``: topic name -> offset behind its last durable record."""
 
     def __init__(self, path: Path, cluster_name: str, clock: Callable[[], datetime]) -> None:
-        self._cluster_name = cluster_name
+        self.cluster_name = cluster_name
         self._clock = clock
         self._store = Store(path, _SCHEMA)
         self._retention = Retention(clock)
@@ -130,7 +130,7 @@ class Log:
 
         def change(database: Connection) -> int:
             before = self._ids[topic.name]
-            name = topic.full_name(self._cluster_name)
+            name = topic.full_name(self.cluster_name)
             # The new row comes first, so that it gets an id that no topic has had.
             database.execute("INSERT INTO topics (name, next) VALUES (?, 0)", (f"{name}$new",))
             for table in ("records", "work", "heard"):
@@ -155,7 +155,8 @@ class Log:
             raise errors.UnavailableError("read the log", "it was closed")
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The record with the highest offset, without announcements of epochs."""
+        """The record with the highest offset, without announcements of epochs and records of other
+        clusters."""
 
         def read(database: Connection) -> envelope.Record | None:
             rows = database.execute(
@@ -164,9 +165,13 @@ class Log:
                 (self._ids[topic.name],),
             )
             found = (_record(topic, *row) for row in rows)
-            return next((it for it in found if not fencing.is_announcement(it)), None)
+            return next((it for it in found if self._is_message(it)), None)
 
         return await self._store.read(read)
+
+    def _is_message(self, record: envelope.Record) -> bool:
+        is_foreign = fencing.is_foreign(record, self.cluster_name)
+        return not is_foreign and not fencing.is_announcement(record)
 
     async def committed(self, topic: topics.Topic, group: str) -> tuple[int, int]:
         """The offset and epoch that a group has committed, 0 and -1 at first."""
@@ -221,7 +226,7 @@ class Log:
 
     def _load(self, database: Connection) -> None:
         for topic in topics.ALL:
-            name = topic.full_name(self._cluster_name)
+            name = topic.full_name(self.cluster_name)
             database.execute("INSERT OR IGNORE INTO topics (name, next) VALUES (?, 0)", (name,))
             number, end = database.execute(
                 "SELECT id, next FROM topics WHERE name = ?", (name,)

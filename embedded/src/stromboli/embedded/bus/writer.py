@@ -52,7 +52,13 @@ class EmbeddedWriter:
 
     async def _append(self, drafts: Sequence[envelope.Draft]) -> tuple[port.Appended, ...]:
         sealed = [
-            envelope.seal(draft, self._service, self.epoch, sequence)
+            envelope.seal(
+                draft,
+                self._service,
+                self.epoch,
+                sequence,
+                cluster_name=self._log.cluster_name,
+            )
             for sequence, draft in enumerate(drafts, self._sequence + 1)
         ]
         for draft, (headers, value) in zip(drafts, sealed, strict=True):

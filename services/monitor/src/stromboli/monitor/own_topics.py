@@ -123,7 +123,8 @@ class OwnTopicsReader:
     def _look_at(self, record: envelope.Record, *, is_heard: bool) -> None:
         if is_heard:
             self._check(record)  # a record that is dropped replaces no writer, whatever its epoch
-        if record.epoch != self._epoch and record.topic != topics.SYNC:
+        is_ours = is_heard and record.epoch == self._epoch
+        if not is_ours and record.topic != topics.SYNC:
             _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
             self._by_topic[record.topic.name].overwrite(record.key)
 

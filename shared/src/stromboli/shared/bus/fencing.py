@@ -20,7 +20,11 @@ writers and readers compute alike:
 5. Readers begin anew with a topic only when its identity has changed: it was deleted and created
    again.
 
-Admission's replicas act side by side: on their topics nothing is fenced.
+6. Readers drop a record that names another Kubernetes cluster (``ce_cluster``), whatever its
+   epoch: two clusters that were given the same name's topics by mistake do not mix, and a foreign
+   ``opened`` replaces no writer of ours. Topics that external clients write are exempt.
+
+Admission's replicas act side by side: on their topics only rule 6 applies.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,8 +34,13 @@ import structlog
 
 from stromboli.shared import envelope, topics
 from stromboli.shared.messages import log
+from stromboli.shared.runtime import telemetry
 
 _log = structlog.get_logger(__name__)
+
+_foreign_records = telemetry.meter.create_counter(
+    "stromboli.log.foreign_records", description="Records of another cluster on topics of this one"
+)
 
 TAIL_RECORDS = 32
 """Records at a topic's end in which an opening writer looks for the highest epoch: what a replaced
@@ -41,13 +50,18 @@ writer appends behind its successor is a few records, until it notices."""
 class Fence:
     """Decides record by record. O(1).
 
+    ``cluster_name``: the cluster whose records are accepted.
     ``epochs``: topic name -> the highest epoch accepted already. ``positions``: topic name -> the
     offset from which reading goes on without a gap.
     """
 
     def __init__(
-        self, epochs: Mapping[str, int] | None = None, positions: Mapping[str, int] | None = None
+        self,
+        cluster_name: str,
+        epochs: Mapping[str, int] | None = None,
+        positions: Mapping[str, int] | None = None,
     ) -> None:
+        self._cluster_name = cluster_name
         self._highest = dict(epochs or {})
         self._next = dict(positions or {})
 
@@ -65,6 +79,18 @@ class Fence:
         """Whether the record counts. A record without an epoch of ours passes: it will not decode
         as one of our messages and makes its key unknown, which must not go unnoticed."""
         topic = record.topic
+        if is_foreign(record, self._cluster_name):
+            _foreign_records.add(1, {"topic": topic.name})
+            _log.warning(
+                "record of another cluster",
+                topic=topic.name,
+                offset=record.offset,
+                id=record.id,
+                cluster=record.cluster_name,
+            )
+            if self._next.get(topic.name) == record.offset:
+                self._next[topic.name] = record.offset + 1
+            return False
         if not topic.is_fenced:
             return True
         has_gap = self._next.get(topic.name) != record.offset
@@ -98,6 +124,13 @@ class Fence:
             if not is_announcement(record):
                 (accepted if passes else fenced).append(record)
         return accepted, fenced
+
+
+def is_foreign(record: envelope.Record, cluster_name: str) -> bool:
+    """Whether a record on a topic of our services is of another Kubernetes cluster."""
+    if record.topic.writer == topics.OUTSIDE:
+        return False
+    return record.cluster_name not in ("", cluster_name)
 
 
 def announces(record: envelope.Record) -> bool:

@@ -428,11 +428,22 @@ def tombstone_of(made: meta.Object) -> envelope.Draft:
 
 
 def make_record(
-    draft: envelope.Draft, offset: int = 0, *, epoch: int = 0, sequence: int | None = None
+    draft: envelope.Draft,
+    offset: int = 0,
+    *,
+    epoch: int = 0,
+    sequence: int | None = None,
+    cluster_name: str = "default",
 ) -> envelope.Record:
     """A draft as it is read back from ``offset`` of its topic."""
     writer = draft.topic.writer or "test"
-    headers, value = envelope.seal(draft, writer, epoch, offset if sequence is None else sequence)
+    headers, value = envelope.seal(
+        draft,
+        writer,
+        epoch,
+        offset if sequence is None else sequence,
+        cluster_name=cluster_name,
+    )
     return envelope.Record(draft.topic, offset, draft.key, value, headers)
 
 

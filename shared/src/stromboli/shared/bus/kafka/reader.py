@@ -61,7 +61,8 @@ class Reader:
             structs.TopicPartition(topic.full_name(cluster_name), clients.PARTITION): topic
             for topic in wanted
         }
-        self._fence = fencing.Fence()
+        self._cluster_name = cluster_name
+        self._fence = fencing.Fence(cluster_name)
         self._look_at = 0.0
         self.topic_ids: dict[str, str] = {}
         self.is_missing = False
@@ -81,7 +82,7 @@ class Reader:
         )
         self._look_at = _now() + TOPIC_ID_CHECK_S
         start = start.valid_in(self.topic_ids)
-        self._fence = fencing.Fence(start.epochs, start.positions)
+        self._fence = fencing.Fence(self._cluster_name, start.epochs, start.positions)
         ends, begins = await clients.retry_until_available("find the end of the log", self._bounds)
         for partition, topic in self.partitions.items():
             begin, end = begins[partition], ends[partition]
@@ -286,8 +287,14 @@ async def between(
 
 
 async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
-    """The last record of a topic, without announcements of epochs. Waits for the broker."""
-    found, _ = await tails(given, (topic,), 1, lambda it: not fencing.is_announcement(it))
+    """The last record of a topic, without announcements of epochs and records of other clusters.
+    Waits for the broker."""
+
+    def is_message(record: envelope.Record) -> bool:
+        is_foreign = fencing.is_foreign(record, given.cluster_name)
+        return not is_foreign and not fencing.is_announcement(record)
+
+    found, _ = await tails(given, (topic,), 1, is_message)
     return next(reversed(found[topic.name]), None)
 
 

@@ -118,7 +118,9 @@ class KafkaWriter:
             found, ends = await self._in_time(
                 reader.tails(self._given, topics.of(self._service), fencing.TAIL_RECORDS)
             )
-            floor = fencing.floor(itertools.chain.from_iterable(found.values()))
+            floor = fencing.floor(
+                filter(self._is_own, itertools.chain.from_iterable(found.values()))
+            )
             self._opened_at = await self._append_opened(floor)
             self._epoch = max(self._opened_at, floor)
             self._last[main.full_name(self._given.cluster_name)] = self._opened_at
@@ -127,9 +129,12 @@ class KafkaWriter:
                 between = await self._in_time(
                     reader.between(self._given, main, ends[main.name], self._opened_at)
                 )
-            if not any(record.type == log.OPENED for record in between):
+            if not any(record.type == log.OPENED for record in filter(self._is_own, between)):
                 break
         await self._announce([it for it in topics.of(self._service) if it.is_announced])
+
+    def _is_own(self, record: envelope.Record) -> bool:
+        return not fencing.is_foreign(record, self._given.cluster_name)
 
     async def _in_time(self, reading: Awaitable[T]) -> T:
         try:
@@ -203,7 +208,9 @@ class KafkaWriter:
             raise ValueError(
                 f"{draft.topic.name} is written by {draft.topic.writer}, not {self._service}"
             )
-        texts, value = envelope.seal(draft, self._service, self._epoch, sequence)
+        texts, value = envelope.seal(
+            draft, self._service, self._epoch, sequence, cluster_name=self._given.cluster_name
+        )
         headers = [(name, text.encode()) for name, text in texts.items()]
         key = draft.key.encode()
         size = OVERHEAD_BYTES + len(key) + len(value or b"")

@@ -3,12 +3,13 @@
     class TestMyBus(bus.BusContract):
         @pytest.fixture
         def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
-            return lambda cell="a": MyBus(tmp_path, cell)
+            return lambda cluster_name="a": MyBus(tmp_path, cluster_name)
 
         async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None: ...
 
-Rules for adapters: the log of every cell is empty when a test starts; what the factory returns is
-not entered yet and may be entered again after it was left. Nothing here depends on speed: what is
+Rules for adapters: the log of every cluster is empty when a test starts; what the factory
+returns is not entered yet and may be entered again after it was left. Nothing here depends on
+speed: what is
 waited for has ``records.DEADLINE_S``.
 """
 
@@ -110,7 +111,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         )
         assert record.epoch == writer.epoch
         assert record.id.startswith("controller/")
-        assert record.headers["ce_source"] == "stromboli/controller"
+        assert record.headers["ce_source"] == f"/clusters/{record.cluster_name}/controller"
 
     async def test_a_tombstone_tells_uid_and_version(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")

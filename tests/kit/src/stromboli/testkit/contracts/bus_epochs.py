@@ -16,7 +16,7 @@ NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in ra
 
 
 class BusFactory(Protocol):
-    """Makes connections to the log of a cell; two of one cell see the same records."""
+    """Makes connections to the log of a cluster; two of one cluster see the same records."""
 
     def __call__(self, cluster_name: str = "a") -> port.Bus: ...
 

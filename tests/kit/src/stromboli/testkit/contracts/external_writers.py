@@ -2,15 +2,20 @@
 beside ``bus.BusContract``, whose log it takes."""
 
 import abc
+import asyncio
+import contextlib
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from stromboli.shared import envelope, topics
-from stromboli.shared.bus import port
+from stromboli.shared.bus import fencing, port
 from stromboli.shared.messages import log
 from stromboli.shared.messages.admission import ObjectsSubmitted
+from stromboli.testkit import builders, log_reading, records
+
+NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in range(5)]
 
 
 class OutsideContract(abc.ABC):
@@ -18,9 +23,14 @@ class OutsideContract(abc.ABC):
 
     @abc.abstractmethod
     async def put(
-        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+        self,
+        open_bus: port.Bus,
+        key: str,
+        headers: dict[str, str],
+        value: bytes | None,
+        topic: topics.Topic = topics.SUBMISSIONS,
     ) -> None:
-        """Append to ``admission.submissions`` as somebody outside does."""
+        """Append these bytes to a topic of the cluster ``a``, as an external client does."""
 
     async def test_what_others_hand_in_reads_as_it_stands(self, open_bus: port.Bus) -> None:
         """Whatever its headers claim: ids that look like ours replace and hide nobody."""
@@ -34,6 +44,51 @@ class OutsideContract(abc.ABC):
         assert [each.id for each in found] == [*claims, ""]
         assert [each.value for each in found] == [b"{"] * len(claims) + [None]
         assert found[0].headers["authorization"] == "Bearer t"
+
+    async def put_foreign(self, open_bus: port.Bus, draft: envelope.Draft, epoch: int) -> None:
+        """Append a draft as a service of the cluster ``b`` that uses the topics of ``a``."""
+        writer = draft.topic.writer or "test"
+        headers, value = envelope.seal(draft, writer, epoch, 1, cluster_name="b")
+        await self.put(open_bus, draft.key, headers, value, draft.topic)
+
+    async def test_records_of_another_cluster_are_dropped(self, open_bus: port.Bus) -> None:
+        """Whatever their epoch. Only the topic's writer sees them: it repeats what they hide."""
+        writer = await open_bus.open_writer("monitor", "m")
+        await writer.append(NODES[0])
+        for number, epoch in enumerate((0, writer.epoch, writer.epoch + 100), 1):
+            await self.put_foreign(open_bus, NODES[number], epoch)
+        await writer.append(NODES[4])
+        fenced: list[envelope.Record] = []
+        accepted: list[envelope.Record] = []
+        batches = open_bus.materialize([topics.NODES])
+        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(batches):
+            async for batch in batches:
+                accepted += batch.records
+                fenced += batch.fenced
+                if batch.caught_up:
+                    break
+        assert records.keys(accepted) == [NODES[0].key, NODES[4].key]
+        assert records.keys(fenced) == [draft.key for draft in NODES[1:4]]
+
+    async def test_a_writer_of_another_cluster_replaces_none_of_ours(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Its ``opened`` raises no epoch, for readers, consumers and the writers that follow."""
+        writer = await open_bus.open_writer("controller", "c1")
+        opened = fencing.opening("controller", "foreign", 10**6, datetime.now(UTC))
+        await self.put_foreign(open_bus, opened, 10**6)
+        await writer.append(records.outcome_of("ours"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.outcome_of("next"))
+        await self.put_foreign(open_bus, records.outcome_of("foreign"), 10**6)
+        assert writer.epoch < successor.epoch < 10**6
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["ours", "next"]
+        async with open_bus.consume(topics.OUTCOMES, "g") as consumer:
+            assert records.keys(await log_reading.take(consumer, 4)) == ["ours", "next"]
+        last = await open_bus.last(topics.OUTCOMES)
+        assert last is not None
+        assert last.key == "next"
 
     async def test_no_service_of_ours_hands_in(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("admission", "i")
