@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom format lock real-tools real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom format lock real-tools kubelet-tools test-kubelets real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -31,7 +31,7 @@ PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	topology_constraint_properties.py liveness.py)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## build .venv from the lock (every other target does it when it is needed)
 	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11 \
@@ -42,7 +42,7 @@ demo: setup ## gangs against single pods, live, in under a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
@@ -57,7 +57,10 @@ fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECO
 	$(BIN)/pytest $(CORES) --timeout=0 tests/fuzz
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
-	STROM_REAL=1 $(BIN)/pytest -m real
+	STROM_REAL=1 $(BIN)/pytest -m "real and not kubelet"
+
+test-kubelets: setup real-tools kubelet-tools ## the tests on real kubelets and containers (needs root)
+	STROM_REAL=1 STROM_KUBELETS=1 $(BIN)/pytest -m kubelet
 
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
@@ -102,6 +105,9 @@ lock: setup ## rewrite all requirements and tools/uv.txt (UPGRADE=--upgrade for 
 
 real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the first time)
 	@$(BIN)/python tools/real/install.py
+
+kubelet-tools: setup ## install containerd and build the kubelet for test-kubelets (needs root)
+	@$(BIN)/python tools/real/kubelets.py
 
 real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100
 	@$(BIN)/python -m stromboli.testkit.real_up up --nodes $(NODES)

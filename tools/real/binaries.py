@@ -69,24 +69,24 @@ def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> N
     modules = repository / "tools" / "go"
     version = required_version((modules / "go.mod").read_text(), "k8s.io/kubernetes")
     print("  compose-go, kwok, kwokctl", flush=True)
-    _go_build(go, modules / "compose", bin_dir, "-s -w", env)
+    go_build(go, modules / "compose", bin_dir, "-s -w", env)
     (bin_dir / "cmd").rename(bin_dir / "compose-go")  # Go names a program after its package
-    _go_build(go, modules / "kwok", bin_dir, "-s -w", env)
+    go_build(go, modules / "kwok", bin_dir, "-s -w", env)
     print("  helm", flush=True)
-    _go_build(
+    go_build(
         go, modules / "helm", bin_dir, helm_flags((modules / "helm" / "go.mod").read_text()), env
     )
     print("  prometheus", flush=True)
-    _go_build(go, modules / "prometheus", bin_dir, "-s -w", env, PROMETHEUS_TAGS)
+    go_build(go, modules / "prometheus", bin_dir, "-s -w", env, PROMETHEUS_TAGS)
     print("  etcd, kube-apiserver, kube-controller-manager, kubectl", flush=True)
-    _go_build(go, modules, bin_dir, kubernetes_flags(version), env)
+    go_build(go, modules, bin_dir, kubernetes_flags(version), env)
     (bin_dir / "server").rename(bin_dir / "etcd")  # as above
     built = {path.name for path in bin_dir.iterdir()}
     if missing := sorted(set(cache.BINARIES) - built):
         raise InstallError(f"the build left out {', '.join(missing)}: check tools/go/go.mod")
 
 
-def _go_build(
+def go_build(
     go: str,
     module: Path,
     bin_dir: Path,
@@ -94,6 +94,7 @@ def _go_build(
     env: Mapping[str, str],
     tags: str = "",
 ) -> None:
+    """Build the tools of a Go module into a directory, at low priority. Raises InstallError."""
     command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", "tool"]
     running = subprocess.Popen(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.real import binaries, cache, jars, pin_jars, toolchains
+from tools.real import binaries, cache, jars, kubelets, pin_jars, toolchains
 from tools.real.errors import InstallError
 
 ROOT = Path(__file__).parents[3]
@@ -261,3 +261,26 @@ def test_missing_real_parts_are_reported_with_the_next_step(tmp_path: Path) -> N
     assert asked.returncode == 3
     assert asked.stderr == "the real parts are not installed: run `make real-tools`\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_kubelet_has_the_version_of_the_api_server() -> None:
+    """They are two modules, so that `make real-tools` builds no kubelet."""
+    server, kubelet = (
+        binaries.required_version((ROOT / module / "go.mod").read_text(), "k8s.io/kubernetes")
+        for module in (Path("tools/go"), kubelets.MODULE)
+    )
+    assert kubelet == server
+
+
+def test_what_kubelets_lack_is_named_by_its_package() -> None:
+    found = dict.fromkeys([*kubelets.PROGRAMS, "cni"], "/somewhere") | {"runc": None, "cni": None}
+    assert kubelets.missing_packages(found) == ["containernetworking-plugins", "runc"]
+
+
+def test_a_busybox_with_a_dynamic_loader_is_not_taken(tmp_path: Path) -> None:
+    """It would be the only file of its image."""
+    program = tmp_path / "busybox"
+    program.write_bytes(b"\x7fELF" + b"/lib64/ld-linux-x86-64.so.2")
+    assert not kubelets.is_static(program)
+    program.write_bytes(b"\x7fELF" + b"no loader")
+    assert kubelets.is_static(program)

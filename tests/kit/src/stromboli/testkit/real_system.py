@@ -16,8 +16,9 @@ import trustme
 
 from stromboli.admission.webhooks import webhooks
 from stromboli.shared.jobspec import crds
-from stromboli.testkit.parts import kubernetes
+from stromboli.testkit.parts import kubernetes, tools
 from stromboli.testkit.parts.api import Api, ApiError
+from stromboli.testkit.parts.kubelets import KubeletNodes
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.real import RealParts
 
@@ -134,22 +135,32 @@ class RealSystem:
         environment: Mapping[str, str] | None = None,
         commands: Mapping[str, Sequence[str]] | None = None,
         controllers: Sequence[str] = (),
+        kubelets: int = 0,
     ) -> None:
         """Describe it, with all state below ``state``. ``environment``: further settings;
         ``commands``: service -> what to run instead of the service as it is here;
-        ``controllers``: of Kubernetes, beside the usual ones."""
+        ``controllers``: of Kubernetes, beside the usual ones; ``kubelets``: nodes with real
+        kubelets and containers, for which ``make kubelet-tools`` must have been run."""
+        self._authority = trustme.CA()
+        client = _client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
             state / "parts",
             nodes=fake_nodes,
             definitions=crds.documents(),
             controllers=controllers,
+            kubelet_client=client,
             fsync=fsync,
         )
+        self.kubelets: KubeletNodes | None = None
+        if kubelets:
+            found, server = tools.locate_kubelets(), self.parts.api_server
+            self.kubelets = KubeletNodes(
+                found, state / "kubelets", server, self._authority, kubelets
+            )
         self._state = state
         self._simulated = simulated_nodes
         self._processes = process_nodes
         self._node_options = node_options
-        self._authority = trustme.CA()
         self._further = dict(environment or {})
         self._commands = commands or {}
         self.services: dict[str, Service] = {}
@@ -199,6 +210,8 @@ class RealSystem:
             async with asyncio.TaskGroup() as group:
                 for part in self._ours():
                     group.create_task(part.start())
+                if self.kubelets is not None:
+                    group.create_task(self.kubelets.start())
             await self._register_webhooks()
         except BaseException:
             await self.stop()
@@ -224,6 +237,8 @@ class RealSystem:
 
     async def stop(self) -> None:
         """Stop the services, then the parts."""
+        if self.kubelets is not None:
+            await self.kubelets.stop()
         await asyncio.gather(*(part.stop() for part in self._ours()))
         await self.parts.stop()
 
@@ -240,6 +255,17 @@ class RealSystem:
     ) -> None:
         """Stop everything."""
         await self.stop()
+
+
+def _client_certificate(authority: trustme.CA, state: Path) -> tuple[Path, Path]:
+    """Write the certificate and key with which the API server calls kubelets."""
+    issued = authority.issue_cert("kube-apiserver.test", common_name="kube-apiserver")
+    state.mkdir(parents=True, exist_ok=True)
+    chain, key = state / "kubelet-client.pem", state / "kubelet-client.key"
+    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.touch(mode=0o600)
+    key.write_bytes(issued.private_key_pem.bytes())
+    return chain, key
 
 
 async def _until_called(api: Api) -> None:

@@ -34,6 +34,17 @@ def real_tools() -> tools.Tools:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def kubelet_tools(real_tools: tools.Tools) -> tools.KubeletTools:
+    """What real kubelets need. Skips with what is missing; `make test-kubelets` fails instead."""
+    try:
+        return tools.locate_kubelets()
+    except tools.RealPartsMissingError as error:
+        if os.environ.get("STROM_KUBELETS") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory

@@ -125,14 +125,17 @@ class ApiServer(Part):
         *,
         users: Sequence[User] = (),
         audited: bool = False,
+        kubelet_client: tuple[Path, Path] | None = None,
         detached: bool = False,
     ) -> None:
         """Describe a server over `etcd`; an admin and the parts' own users are added to `users`.
 
         `audited`: who asked for what, and whether it was allowed, stands in `audit_log`.
+        `kubelet_client`: PEM files of the certificate and key with which it calls kubelets.
         """
         super().__init__(state, detached=detached)
         self._audited = audited
+        self._kubelet_client = kubelet_client
         self._tools = tools
         self._etcd = etcd
         own = (User(name, (MASTERS,)) for name in (ADMIN, CONTROLLER_MANAGER, KWOK))
@@ -223,6 +226,17 @@ class ApiServer(Part):
             # Else a stop waits up to a minute for open watches instead of ending them.
             "--shutdown-watch-termination-grace-period=1s",
             *self._audit(),
+            *self._calls_kubelets(),
+        ]
+
+    def _calls_kubelets(self) -> list[str]:
+        if self._kubelet_client is None:
+            return []
+        certificate, key = self._kubelet_client
+        return [
+            f"--kubelet-client-certificate={certificate}",
+            f"--kubelet-client-key={key}",
+            "--kubelet-preferred-address-types=InternalIP",
         ]
 
     def _audit(self) -> list[str]:

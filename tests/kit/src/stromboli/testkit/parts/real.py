@@ -31,20 +31,27 @@ class RealParts:
         fsync: bool = False,
         stages: Path = kwok.STAGES,
         controllers: Sequence[str] = (),
+        kubelet_client: tuple[Path, Path] | None = None,
         detached: bool = False,
     ) -> None:
         """Describe the parts, with all state below `state`, an empty directory.
 
         `definitions` are CustomResourceDefinitions to create before the garbage collector
         starts; it takes up to 30 s to notice later ones. `controllers` run beside the usual ones
-        of kube-controller-manager. `detached` parts outlive this process.
+        of kube-controller-manager. `kubelet_client`: see `ApiServer`.
+        `detached` parts outlive this process.
         Raises RealPartsMissingError if `make real-tools` has not been run.
         """
         found = tools.locate()
         self.kafka = Kafka(found, state / "kafka", detached=detached)
         self.etcd = kubernetes.Etcd(found, state / "etcd", fsync=fsync, detached=detached)
         self.api_server = kubernetes.ApiServer(
-            found, state / "kube-apiserver", self.etcd, users=users, detached=detached
+            found,
+            state / "kube-apiserver",
+            self.etcd,
+            users=users,
+            kubelet_client=kubelet_client,
+            detached=detached,
         )
         self.controller_manager = kubernetes.ControllerManager(
             found,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INSTALLER = Path("tools") / "real" / "install.py"
+KUBELET_INSTALLER = "kubelets.py"
+"""Beside it."""
 LOCATE_TIMEOUT_S = 60
 
 
@@ -28,6 +30,19 @@ class Tools:
     def program(self, name: str) -> str:
         """The path of one of the built programs, such as `kube-apiserver`."""
         return str(self.bin / name)
+
+
+@dataclass(frozen=True)
+class KubeletTools:
+    """Paths of what real kubelets need, as ``make kubelet-tools`` prints them."""
+
+    kubelet: str
+    containerd: str
+    ctr: str
+    runc: str
+    cni: str
+    busybox: str
+    unshare: str
 
 
 def installer() -> Path:
@@ -58,3 +73,19 @@ def locate() -> Tools:
         raise RealPartsMissingError(lines[-1] if lines else "run `make real-tools`")
     paths = json.loads(asked.stdout)
     return Tools(java=Path(paths["java"]), bin=Path(paths["bin"]), libs=Path(paths["libs"]))
+
+
+@functools.cache
+def locate_kubelets() -> KubeletTools:
+    """What real kubelets need; raises RealPartsMissingError with what is missing."""
+    asked = subprocess.run(
+        [sys.executable, str(installer().with_name(KUBELET_INSTALLER)), "--where"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LOCATE_TIMEOUT_S,
+    )
+    if asked.returncode != 0:
+        lines = asked.stderr.strip().splitlines()
+        raise RealPartsMissingError(lines[-1] if lines else "run `make kubelet-tools`")
+    return KubeletTools(**json.loads(asked.stdout))

@@ -1,0 +1,200 @@
+"""Jobs in real containers: two real kubelets with containerd under the four services.
+
+Simulated nodes report what an annotation says; here exit codes, signals, the OOM killer, logs and
+exec are the kernel's, containerd's and the kubelet's own.
+"""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stromboli.scheduler.core.config import config_reader
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.testkit.parts.container_images import BUSYBOX
+from stromboli.testkit.parts.tools import KubeletTools, Tools
+from stromboli.testkit.real_system import RealSystem
+from tests.e2e.support.rest_user import Document, User
+
+pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(300)]
+NODES = 2
+"""Of one CPU each."""
+GRACE_S = 30
+ENDING_S = 2.0
+"""How long the preempted container takes to end after SIGTERM: far less than its grace period."""
+FOREVER = "while true; do sleep 0.2; done"
+
+
+class KubeletSystem:
+    """The running system, as a user and an operator have it."""
+
+    def __init__(self, system: RealSystem, tools: Tools) -> None:
+        self.user = User(system.url)
+        self._kubectl = [tools.program("kubectl"), f"--kubeconfig={system.parts.kubeconfig}"]
+
+    def kubectl(self, *arguments: str) -> str:
+        """What ``kubectl`` prints. Raises CalledProcessError."""
+        command = [*self._kubectl, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def container(self, pod: Document) -> Document:
+        """The status of a pod's only container; empty before it has one."""
+        statuses: list[Document] = pod["status"].get("containerStatuses", [{}])
+        return statuses[0]
+
+    def tasks(self, job: str) -> list[Document]:
+        """Every attempt of a job's tasks, also of pods that are gone."""
+        found: list[Document] = self.user.get(job, "/tasks?history")["tasks"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def system(
+    real_tools: Tools, kubelet_tools: KubeletTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KubeletSystem]:
+    state = tmp_path_factory.mktemp("kubelets")
+    configuration = state / "scheduler.yaml"
+    preempting = {**config_reader.DEFAULT, "actions": "enqueue, allocate, preempt, backfill"}
+    configuration.write_text(yaml.safe_dump(preempting))
+    with asyncio.Runner() as runner:
+        environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
+        running = RealSystem(state, environment=environment, kubelets=NODES)
+        runner.run(running.start())
+        opened = KubeletSystem(running, real_tools)
+        try:
+            yield opened
+        finally:
+            opened.user.close()
+            runner.run(running.stop())
+
+
+def job(name: str, command: list[str], *, pods: int = 1, **rest: Any) -> Document:
+    """A job of containers that run a command; ``container`` and ``pod`` add fields to those."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX,
+        "command": command,
+        "resources": {"requests": {"cpu": "500m"}},
+        **rest.pop("container", {}),
+    }
+    pod = {"restartPolicy": "Never", "containers": [container], **rest.pop("pod", {})}
+    return {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "tasks": [{"name": "work", "replicas": pods, "template": {"spec": pod}}],
+            **{"minAvailable": pods, **rest},
+        },
+    }
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSystem) -> None:
+    """Three halves of a CPU need both nodes."""
+    system.user.submit(job("gang", shell("sleep 4; echo done"), pods=3))
+    system.user.comes_to("gang", "Completed")
+    pods = system.user.pods("gang")
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"kubelet-0", "kubelet-1"}
+    ended = [system.container(pod)["state"]["terminated"] for pod in pods]
+    assert [each["exitCode"] for each in ended] == [0, 0, 0]
+    assert max(moment(each["startedAt"]) for each in ended) < min(
+        moment(each["finishedAt"]) for each in ended
+    )
+
+
+def test_logs_and_exec_reach_the_container(system: KubeletSystem) -> None:
+    """Through the API server, which authenticates at the kubelet with its client certificate."""
+    system.user.submit(job("talks", shell(f"echo the answer is 42; {FOREVER}")))
+    system.user.comes_to("talks", "Running")
+    (pod,) = system.user.pods("talks")
+    name = pod["metadata"]["name"]
+    lines = system.user.until(lambda: system.user.strom("job", "logs", "talks"), bool)
+    assert "the answer is 42" in lines
+    assert system.kubectl("exec", name, "--", "hostname").strip() == name
+    system.user.delete("talks")
+
+
+def test_an_exit_code_policy_acts_on_the_containers_exit_code(system: KubeletSystem) -> None:
+    policies = [
+        {"exitCode": 7, "action": "CompleteJob"},
+        {"event": "PodFailed", "action": "TerminateJob"},
+    ]
+    system.user.submit(job("known-code", shell("sleep 1; exit 7"), policies=policies))
+    system.user.submit(job("other-code", shell("sleep 1; exit 8"), policies=policies))
+    system.user.comes_to("known-code", "Completed")
+    system.user.comes_to("other-code", "Terminated")
+
+
+def test_a_container_over_its_memory_limit_is_oom_killed_and_its_policy_applies(
+    system: KubeletSystem,
+) -> None:
+    """The kernel kills it, containerd reports it, and the job's policy names the event."""
+    dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1"]
+    limits = {"resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "24Mi"}}}
+    policies = [
+        {"event": "OOMKilled", "action": "RestartPod", "maxRetries": 1},
+        {"event": "PodFailed", "action": "TerminateJob"},
+    ]
+    system.user.submit(job("hungry", dd, container=limits, policies=policies))
+    system.user.comes_to("hungry", "Terminated")
+    found = system.tasks("hungry")
+    assert [(each["attempt"], each["reason"]) for each in found] == [
+        (1, "OOMKilled"),
+        (2, "OOMKilled"),
+    ]
+    assert [each["exitCode"] for each in found] == [137, 137]
+
+
+def test_a_preempted_container_gets_sigterm_and_its_grace_period(system: KubeletSystem) -> None:
+    """It ends by its own handler, before the grace period is over. Its job needs one pod of two:
+    a gang is never preempted below its minimum."""
+    system.user.apply(
+        {
+            "apiVersion": kinds.PRIORITY_CLASSES.api_version,
+            "kind": kinds.PRIORITY_CLASSES.kind,
+            "metadata": {"name": "urgent"},
+            "value": 1000,
+        }
+    )
+    script = f"trap 'sleep {ENDING_S}; exit 0' TERM; {FOREVER}"
+    grace = {"terminationGracePeriodSeconds": GRACE_S}
+    whole = {"resources": {"requests": {"cpu": "1"}}}
+    ends = [{"event": "PodEvicted", "action": "TerminateJob"}]
+    fields: dict[str, Any] = {"pod": grace, "container": whole, "policies": ends}
+    system.user.submit(job("victim", shell(script), pods=NODES, minAvailable=1, **fields))
+    system.user.comes_to("victim", "Running")
+    # Within the factor 1.2 of the cluster's CPUs up to which the plugin overcommit enqueues gangs.
+    small = {"resources": {"requests": {"cpu": "300m"}}}
+    urgent = job("urgent", shell("sleep 1"), container=small, priorityClassName="urgent")
+    before = time.monotonic()
+    system.user.submit(urgent)
+    system.user.comes_to("urgent", "Completed")
+    assert ENDING_S < time.monotonic() - before < GRACE_S
+    system.user.until(
+        lambda: [each["reason"] for each in system.tasks("victim")],
+        lambda reasons: "Preempted" in reasons,
+    )
+    assert keys.DECISION in system.user.pods("urgent")[0]["metadata"]["annotations"]
+
+
+def test_nodes_leave_nothing_behind_outside_of_them(system: KubeletSystem) -> None:
+    """Mounts and processes are in namespaces of their own."""
+    assert "kubelet-0" in system.user.nodes()
+    mounts = Path("/proc/self/mounts").read_text()
+    assert "/kubelet-0/" not in mounts
+    assert "kube-api-access" not in mounts

@@ -1,0 +1,327 @@
+"""Real kubelets with containerd on this machine: nodes that run pods in real containers.
+
+Each node is one process tree in mount and PID namespaces of its own, where /run, /var/lib and
+/var/log are private: neither mounts nor processes outlive the node, however it ends, and several
+nodes share a machine. Only three things are visible outside, and ``KubeletNodes`` undoes them: the
+bridge that connects the pods, the parent cgroup, and the kernel settings a kubelet insists on. A
+record below /run lets a later run undo what a killed one left behind.
+
+Needs root, Linux, and what ``make kubelet-tools`` finds or installs. Tested with cgroup v1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar
+
+import trustme
+
+from stromboli.testkit.parts import container_images
+from stromboli.testkit.parts.kubernetes import CLIENT_ERRORS, ApiServer
+from stromboli.testkit.parts.part import Part
+from stromboli.testkit.parts.tools import KubeletTools
+
+SYSCTLS = ("kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory")
+"""Kernel settings that a kubelet changes at its start."""
+PROC_SYS = Path("/proc/sys")
+CGROUPS = Path("/sys/fs/cgroup")
+RECORDS = Path("/run")
+NODE_CPUS = 1
+REMOVED_WITHIN_S = 10.0
+
+
+class KubeletNode(Part):
+    """One containerd and one kubelet, registered with the API server under ``node``.
+
+    ``stop`` and ``kill`` end every container with it, as a power failure of the machine does.
+    """
+
+    name: ClassVar[str] = "kubelet"
+    port_count: ClassVar[int] = 2
+    ready_timeout_s: ClassVar[float] = 120.0
+
+    def __init__(
+        self,
+        tools: KubeletTools,
+        state: Path,
+        server: ApiServer,
+        network: Network,
+        node: str,
+        client_ca: Path,
+    ) -> None:
+        super().__init__(state)
+        self.node = node
+        self.cgroup = f"/{network.name}/{node}"
+        self._tools = tools
+        self._server = server
+        self._network = network
+        self._client_ca = client_ca
+
+    def command(self) -> list[str]:
+        """The node's script, as the first process of its namespaces."""
+        namespaces = ["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
+        return [self._tools.unshare, *namespaces, "/bin/sh", str(self.state / "node.sh")]
+
+    async def prepare(self) -> None:
+        """Write the script and the configuration of containerd, CNI and the kubelet."""
+        for folder in ("kubelet", "containerd", "cni"):
+            (self.state / folder).mkdir(exist_ok=True)
+        (self.state / "resolv.conf").touch()
+        images = self.state / "images.tar"
+        container_images.write_archive(Path(self._tools.busybox), images)
+        (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
+        (self.state / "containerd.toml").write_text(self._containerd())
+        (self.state / "kubelet.json").write_text(json.dumps(self._kubelet(), indent=1))
+        (self.state / "node.sh").write_text(self._script())
+        for hierarchy in cgroup_hierarchies():
+            (hierarchy / self.cgroup[1:]).mkdir(parents=True, exist_ok=True)
+
+    async def is_ready(self) -> bool:
+        """Whether the node reports Ready."""
+        try:
+            async with self._server.client() as api:
+                node = await api.get(f"/api/v1/nodes/{self.node}")
+        except CLIENT_ERRORS:
+            return False
+        conditions = node.get("status", {}).get("conditions", ())
+        ready = {each["type"]: each["status"] for each in conditions}.get("Ready") == "True"
+        return ready and not node["spec"].get("taints")
+
+    def _script(self) -> str:
+        quoted = (str(self.state), self._tools.containerd, self._tools.ctr)
+        state, containerd, ctr = map(shlex.quote, quoted)
+        kubelet = [
+            self._tools.kubelet,
+            f"--config={self.state / 'kubelet.json'}",
+            f"--kubeconfig={self._server.kubeconfig()}",
+            f"--hostname-override={self.node}",
+            f"--node-ip={self._network.gateway}",
+        ]
+        return f"""set -eu
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib
+mount -t tmpfs tmpfs /var/log
+mount -t proc proc /proc
+mkdir -p /run/containerd /var/lib/kubelet
+mount --bind {state}/kubelet /var/lib/kubelet
+{containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
+until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
+{ctr} --namespace k8s.io images import --snapshotter native {state}/images.tar
+{shlex.join(kubelet)} &
+kubelet=$!
+trap 'kill -TERM $kubelet; wait $kubelet' TERM
+wait $kubelet
+"""
+
+    def _containerd(self) -> str:
+        cri = '[plugins."io.containerd.grpc.v1.cri"'
+        return f"""version = 2
+root = "{self.state / "containerd"}"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+{cri}]
+  sandbox_image = "{container_images.PAUSE}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  disable_tcp_service = true
+  enable_selinux = false
+{cri}.containerd]
+  snapshotter = "native"
+{cri}.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+{cri}.containerd.runtimes.runc.options]
+  BinaryName = "{self._tools.runc}"
+  SystemdCgroup = false
+{cri}.cni]
+  bin_dir = "{self._tools.cni}"
+  conf_dir = "{self.state / "cni"}"
+"""
+
+    def _kubelet(self) -> dict[str, object]:
+        unlimited = (
+            "memory.available",
+            "nodefs.available",
+            "nodefs.inodesFree",
+            "imagefs.available",
+        )
+        reserved = max(0, (os.cpu_count() or 1) - NODE_CPUS)
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self._network.gateway,
+            "port": self.ports[0],
+            "healthzPort": self.ports[1],
+            "readOnlyPort": 0,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": str(self._client_ca)},
+            },
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": self.cgroup,
+            "failCgroupV1": False,
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "makeIPTablesUtilChains": False,
+            "resolvConf": str(self.state / "resolv.conf"),
+            "failSwapOn": False,
+            "oomScoreAdj": 0,
+            "enforceNodeAllocatable": ["none"],
+            "systemReserved": {"cpu": str(reserved)},
+            # The disk of a development machine may be nearly full; this is about containers.
+            "evictionHard": dict.fromkeys(unlimited, "0%"),
+            "imageGCHighThresholdPercent": 100,
+            "localStorageCapacityIsolation": False,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A bridge of the pods of all nodes; ``name`` is also that of the parent cgroup."""
+
+    name: str
+    third_byte: int
+    addresses: Path
+
+    @property
+    def gateway(self) -> str:
+        """The bridge's own address, on which kubelets listen."""
+        return f"100.100.{self.third_byte}.1"
+
+    def cni(self) -> dict[str, object]:
+        """The configuration of the CNI plugin ``bridge``."""
+        subnet = f"100.100.{self.third_byte}.0/24"
+        ipam = {
+            "type": "host-local",
+            "dataDir": str(self.addresses),
+            "ranges": [[{"subnet": subnet, "gateway": self.gateway}]],
+        }
+        return {
+            "cniVersion": "1.0.0",
+            "name": self.name,
+            "type": "bridge",
+            "bridge": self.name,
+            "ipam": ipam,
+        }
+
+
+def cgroup_hierarchies() -> list[Path]:
+    """The folders below which cgroups are made: one with v2, one for each controller with v1."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [path for path in CGROUPS.iterdir() if path.is_dir() and path.name != "unified"]
+
+
+class KubeletNodes:
+    """Nodes ``kubelet-0`` and so on of an API server: started on entry, undone on exit."""
+
+    def __init__(
+        self, tools: KubeletTools, state: Path, server: ApiServer, authority: trustme.CA, count: int
+    ) -> None:
+        """Describe them. ``authority`` has signed the API server's client certificate."""
+        self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
+        self._network = Network(f"strom{os.getpid()}", free_third_byte(), state / "addresses")
+        self._authority = authority
+        self._client_ca = state / "client-ca.pem"
+        self._state = state
+        self.nodes = [
+            KubeletNode(tools, state / name, server, self._network, name, self._client_ca)
+            for name in (f"kubelet-{number}" for number in range(count))
+        ]
+
+    async def start(self) -> None:
+        """Prepare the machine, then start all nodes side by side."""
+        await asyncio.to_thread(self._record_machine)
+        try:
+            await asyncio.to_thread(self._add_bridge)
+            async with asyncio.TaskGroup() as group:
+                for node in self.nodes:
+                    group.create_task(node.start())
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _record_machine(self) -> None:
+        for record in RECORDS.glob("stromboli-kubelets-*.json"):
+            if not Path("/proc", record.stem.rpartition("-")[2]).exists():
+                undo(record)
+        self._state.mkdir(parents=True, exist_ok=True)
+        self._client_ca.write_bytes(self._authority.cert_pem.bytes())
+        values = {name: (PROC_SYS / name).read_text() for name in SYSCTLS}
+        document = {"network": self._network.name, "settings": values}
+        self._record.write_text(json.dumps(document))
+
+    def _add_bridge(self) -> None:
+        bridge = self._network.name
+        run_ip("link", "add", bridge, "type", "bridge")
+        run_ip("address", "add", f"{self._network.gateway}/24", "dev", bridge)
+        run_ip("link", "set", bridge, "up")
+
+    async def stop(self) -> None:
+        """End all nodes with their containers, and undo what is visible outside of them."""
+        await asyncio.gather(*(node.stop() for node in self.nodes))
+        if self._record.exists():
+            await asyncio.to_thread(undo, self._record)
+
+    async def __aenter__(self) -> KubeletNodes:
+        """Start everything."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything."""
+        await self.stop()
+
+
+def undo(record: Path) -> None:
+    """Remove the bridge and the cgroups of a run that has ended, and restore kernel settings."""
+    values = json.loads(record.read_text())
+    with contextlib.suppress(subprocess.CalledProcessError):
+        run_ip("link", "delete", values["network"])
+    for hierarchy in cgroup_hierarchies():
+        remove_cgroup(hierarchy / values["network"])
+    for name, value in values["settings"].items():
+        (PROC_SYS / name).write_text(value)
+    record.unlink()
+
+
+def remove_cgroup(folder: Path) -> None:
+    """Remove a cgroup with all below it. Raises OSError if processes stay in it."""
+    for below, _, _ in os.walk(folder, topdown=False):
+        deadline = time.monotonic() + REMOVED_WITHIN_S
+        while True:
+            try:
+                os.rmdir(below)
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)  # the kernel reaps processes that were killed
+
+
+def run_ip(*arguments: str) -> str:
+    """What ``ip`` prints. Raises CalledProcessError."""
+    command = ["ip", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def free_third_byte() -> int:
+    """The x of a network 100.100.x.0/24 that no interface of this machine has."""
+    taken = run_ip("-4", "-o", "address", "show")
+    return next(each for each in range(1, 255) if f" 100.100.{each}." not in taken)

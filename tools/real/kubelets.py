@@ -1,0 +1,177 @@
+"""Install what real kubelets need: a container engine, and the kubelet built from its Go module.
+
+    python tools/real/kubelets.py           install what is missing (`make kubelet-tools`)
+    python tools/real/kubelets.py --where   print the paths as JSON; exit 3 if something is missing
+
+Separate from the other real parts: few tests need it, it needs root, and the kubelet is a build of
+its own (22 s where `make real-tools` has just built the same version of Kubernetes, 5 minutes of
+CPU where not; 84 MB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from tools.real import binaries, cache, toolchains  # noqa: E402 - needs the path above
+from tools.real.errors import InstallError  # noqa: E402 - as above
+
+NOT_INSTALLED = 3
+BUILD_REVISION = "1"  # raise it when the same sources are built differently
+MODULE = Path("tools") / "go" / "kubelet"
+PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+}
+"""Program -> Debian's package of it."""
+CNI_FOLDERS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
+CNI_PLUGINS = ("bridge", "host-local", "loopback")
+CNI_PACKAGE = "containernetworking-plugins"
+SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where Debian keeps runc and ip, which the PATH of an ordinary user leaves out."""
+INSTALL_LIMIT_S = 900
+
+
+def find_programs() -> dict[str, str | None]:
+    """Program -> its path, None where it is missing; `cni` is the folder of the CNI plugins."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_PATHS))
+    found: dict[str, str | None] = {name: shutil.which(name, path=path) for name in PROGRAMS}
+    if (busybox := found["busybox"]) is not None and not is_static(Path(busybox)):
+        found["busybox"] = None
+    complete = (
+        folder
+        for folder in CNI_FOLDERS
+        if all((Path(folder) / plugin).is_file() for plugin in CNI_PLUGINS)
+    )
+    return {**found, "cni": next(complete, None)}
+
+
+def is_static(program: Path) -> bool:
+    """Whether an ELF program runs without a dynamic loader, as the only file of an image must."""
+    with program.open("rb") as file:
+        head = file.read(4096)
+    return head.startswith(b"\x7fELF") and b"/ld-" not in head
+
+
+def missing_packages(found: dict[str, str | None]) -> list[str]:
+    """Debian's packages of what is missing."""
+    packages = {**PROGRAMS, "cni": CNI_PACKAGE}
+    return sorted({packages[name] for name, path in found.items() if path is None})
+
+
+def ensure_programs() -> dict[str, str]:
+    """Program -> its path; Debian's packages are installed where root may. Raises InstallError."""
+    found = find_programs()
+    if packages := missing_packages(found):
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise InstallError(f"install {', '.join(packages)}: kubelets need them on PATH")
+        print(f"installing Debian's packages {', '.join(packages)}", flush=True)
+        apt_get("update", "-q")
+        apt_get("install", "-q", "-y", "--no-install-recommends", *packages)
+        found = find_programs()
+    if packages := missing_packages(found):
+        raise InstallError(f"installed, but not found: {', '.join(packages)}")
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def apt_get(*arguments: str) -> None:
+    """Run apt-get without questions. Raises InstallError with its last line."""
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_LIMIT_S,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InstallError(f"{' '.join(command)} took more than {INSTALL_LIMIT_S} s") from error
+    if done.returncode != 0:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise InstallError(f"{' '.join(command)}: {''.join(last)}")
+
+
+def directory() -> Path:
+    """Where the kubelet of this working tree's module belongs, whether built or not."""
+    digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((REPOSITORY / MODULE / name).read_bytes())
+    return cache.shared_root(os.environ) / f"kubelet-{digest.hexdigest()[:16]}"
+
+
+def build(place: Path) -> None:
+    """Build the kubelet into `place`, once for all clones."""
+    venv = toolchains.environment(REPOSITORY)
+    go = toolchains.find(toolchains.GO, venv)
+    if go is None:
+        go = toolchains.install_wheel(toolchains.GO, REPOSITORY, venv)
+    module = REPOSITORY / MODULE
+    version = binaries.required_version((module / "go.mod").read_text(), "k8s.io/kubernetes")
+    with cache.sole_installer(place):
+        if cache.is_installed(place):  # another clone built it meanwhile
+            return
+        print(f"building the kubelet {version}", flush=True)
+        with cache.staged(place, {"kubelet": version, "go": go}) as stage:
+            flags = binaries.kubernetes_flags(version)
+            binaries.go_build(go, module, stage, flags, os.environ)
+
+
+def describe(place: Path, programs: dict[str, str]) -> str:
+    """The line of JSON with the paths."""
+    paths = {name: path for name, path in programs.items() if name != "ip"}
+    return json.dumps({"kubelet": str(place / "kubelet"), **paths})
+
+
+def where() -> str:
+    """The line of JSON with the paths. Raises InstallError with what is missing."""
+    found = find_programs()
+    missing = missing_packages(found)
+    place = directory()
+    if not cache.is_installed(place):
+        missing.append("the kubelet")
+    if missing:
+        raise InstallError(f"missing {', '.join(missing)}: run `make kubelet-tools`")
+    if os.geteuid() != 0:
+        raise InstallError("kubelets need root: run the tests as root")
+    return describe(place, {name: path for name, path in found.items() if path is not None})
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    only_where = parser.parse_args().where
+    try:
+        if only_where:
+            print(where())
+            return 0
+        programs = ensure_programs()
+        place = directory()
+        if not cache.is_installed(place):
+            build(place)
+        print(f"kubelets can start: {describe(place, programs)}")
+    except InstallError as error:
+        print(f"kubelet-tools: {error}", file=sys.stderr)
+        return NOT_INSTALLED if only_where else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
