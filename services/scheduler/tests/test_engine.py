@@ -176,7 +176,7 @@ def test_a_replaced_writers_explanation_is_said_anew() -> None:
     again = made.step([batch(fenced=(stale,))], builders.NOON, may_decide=True)
     repeated = said(again)["default/g1"]
     assert isinstance(repeated, messages.PodGroupExplained)
-    assert repeated.tier == "resources"
+    assert repeated.tier == "never-fits"
 
 
 def test_a_step_without_news_says_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope, topics
@@ -15,6 +16,12 @@ GANG = (
     builders.make_pod_group("g1", 4),
     *(builders.make_pod(f"g1-worker-{at}", "g1", index=at) for at in range(4)),
 )
+
+
+def busy(node: str) -> list[meta.Object]:
+    """A node of 2 cpu with a pod of another scheduler that takes one of them."""
+    pod = builders.make_pod(f"other-{node}", cpu="1", node=node, scheduler="other")
+    return [builders.make_node(node, cpu="2"), pod]
 
 
 class Told:
@@ -45,7 +52,7 @@ class Told:
 
 def test_the_message_has_the_known_form() -> None:
     told = Told()
-    told.see(builders.make_node("n1", cpu="2"), builders.make_node("n2", cpu="1"), *GANG)
+    told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
     assert told.explain().message == (
         "1/4 tasks in gang unschedulable: pod group is not ready, 4 Pending, 4 minAvailable; "
         "Pending: 1 Unschedulable, 3 Schedulable. "
@@ -55,22 +62,22 @@ def test_the_message_has_the_known_form() -> None:
 
 def test_shortages_say_needed_free_and_total() -> None:
     told = Told()
-    told.see(builders.make_node("n1", cpu="3"), *GANG)
+    told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
     explained = told.explain()
     assert explained.tier == "resources"
     assert explained.placeable == 3
     assert explained.shortages == (
-        messages.Shortage(resource="cpu", needed=4000, free=3000, total=3000),
+        messages.Shortage(resource="cpu", needed=4000, free=3000, total=4000),
     )
 
 
 def test_free_that_is_scattered_shows_as_a_shortage_with_enough_free() -> None:
     told = Told()
     pod = builders.make_pod("p1", "g1", cpu="2")
-    nodes = [builders.make_node(f"n{at}", cpu="1") for at in range(3)]
+    nodes = [each for at in range(3) for each in busy(f"n{at}")]
     told.see(builders.make_queue(), *nodes, builders.make_pod_group("g1"), pod)
     assert told.explain().shortages == (
-        messages.Shortage(resource="cpu", needed=2000, free=3000, total=3000),
+        messages.Shortage(resource="cpu", needed=2000, free=3000, total=6000),
     )
 
 
@@ -147,3 +154,85 @@ def test_what_stands_on_the_topic_after_a_restart_is_not_said_again() -> None:
         )
         later.cache.apply(later.log.append(draft))
     assert later.decide().explanations == {}
+
+
+# What can never fit
+
+
+def explained(*objects: meta.Object) -> messages.PodGroupExplained:
+    told = Told()
+    told.see(builders.make_queue(), *objects)
+    return told.explain()
+
+
+def test_a_pod_larger_than_every_node_can_never_fit() -> None:
+    found = explained(
+        builders.make_node("n1", cpu="32"),
+        builders.make_node("n2", cpu="16"),
+        builders.make_pod_group("g1"),
+        builders.make_pod("p1", "g1", cpu="64"),
+    )
+    assert found.tier == "never-fits"
+    assert found.message.startswith(
+        "can never fit: largest node has 32 cpu, a pod needs 64 cpu. 1/1 tasks in gang"
+    )
+
+
+def test_a_combination_that_no_node_has_can_never_fit() -> None:
+    found = explained(
+        builders.make_node("n1", cpu="32", memory="1Gi"),
+        builders.make_node("n2", cpu="1", memory="64Gi"),
+        builders.make_pod_group("g1"),
+        builders.make_pod("p1", "g1", cpu="8", memory="8Gi"),
+    )
+    assert found.message.startswith("can never fit: no node has 8 cpu with 8Gi memory.")
+
+
+def test_a_gang_larger_than_the_cluster_can_never_fit() -> None:
+    found = explained(builders.make_node("n1", cpu="3"), *GANG[1:])
+    assert found.message.startswith(
+        "can never fit: all nodes together have 3 cpu, the gang needs 4 cpu."
+    )
+
+
+def test_a_gang_outside_its_queue_that_can_never_fit_says_so_on_an_empty_cluster() -> None:
+    """Its pods are not created yet: what it needs is known from its PodGroup."""
+    found = explained(
+        builders.make_node("n1", cpu="32"),
+        builders.make_pod_group("g1", 2, phase="Pending", min_resources={"cpu": "64"}),
+    )
+    assert found.tier == "never-fits"
+    assert found.message.startswith(
+        "can never fit: all nodes together have 32 cpu, the gang needs 64 cpu."
+    )
+
+
+def test_a_gang_that_waits_for_others_to_end_may_fit_later() -> None:
+    found = explained(
+        builders.make_node("n1", cpu="4"),
+        builders.make_pod("busy", cpu="3", node="n1", phase="Running"),
+        *GANG[1:],
+    )
+    assert found.tier == "resources"
+
+
+def test_nothing_is_said_to_never_fit_while_a_node_cannot_be_read() -> None:
+    """Unknown never means absent: that node may be the largest."""
+    told = Told()
+    told.see(builders.make_queue(), builders.make_node("n1", cpu="2"), builders.make_node("n2"))
+    told.cache.apply(told.log.garble(topics.NODES, "n2"))
+    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1", cpu="64"))
+    assert told.explain().tier == "resources"
+
+
+def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
+    found = explained(
+        builders.make_node("n1", cpu="32"),
+        sessions.queue("small", capability={"cpu": "8"}),
+        builders.make_pod_group("g1", 1, queue="small"),
+        builders.make_pod("p1", "g1", cpu="16"),
+    )
+    assert found.tier == "never-fits"
+    assert found.message.startswith(
+        "can never fit: queue small is limited to 8 cpu, the gang needs 16 cpu."
+    )

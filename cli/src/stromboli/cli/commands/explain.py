@@ -28,6 +28,7 @@ TIERS: Mapping[Tier, str] = {
     "order": "its queue waits for the job in front of it",
     "releasing": "it is promised room that is still being freed",
     "topology": "no part of the network that is near enough has room for it",
+    "never-fits": "it can never fit into the cluster or its queue as they are",
     "unknown": "something that the scheduler must know of it cannot be read",
 }
 """What blocks a job, in words."""

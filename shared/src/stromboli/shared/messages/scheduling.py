@@ -163,10 +163,12 @@ Tier = Literal[
     "order",
     "releasing",
     "topology",
+    "never-fits",
 ]
 """``share``: the queue may not hold more now. ``fragmentation``: enough is free in sum, but no node
 has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is promised what is
-being released. ``topology``: no part of the network that is near enough has the room."""
+being released. ``topology``: no part of the network that is near enough has the room.
+``never-fits``: nodes and limits as they are have no room for it, however long it waits."""
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):

@@ -3,12 +3,13 @@
 The text is Volcano's (spec/scheduling 1.3 and 9, spec/plugins 1). Only what changed is said.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
 import numpy as np
 
+from stromboli.scheduler.core import capacity_check
 from stromboli.scheduler.core.cache import cluster_cache, partial_gangs
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
@@ -19,6 +20,8 @@ from stromboli.shared.messages import scheduling as messages
 
 _UNBOUND = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
 """States of tasks that are not bound after a session: an Allocated one waits for its gang."""
+_FOR_WANT_OF_ROOM: Collection[messages.Tier] = ("enqueue", "resources", "share", "predicates")
+"""Tiers of gangs that wait for room, as long as it is not known that they can never fit."""
 _MAX_NAMED_PODS = 3
 """Pods named in a text about several."""
 
@@ -58,6 +61,7 @@ def explain_waiting(
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(cache.explained)
     lines: dict[str, list[entities.Job]] = {queue: [] for queue in cache.ordered}
     free = _FreeResources(closed)
+    capacity = capacity_check.CapacityCheck(closed)
     for key in sorted(cache.waiting):
         job = cache.world.job(key)
         if job is None:
@@ -77,7 +81,10 @@ def explain_waiting(
             now[key] = cache.explained.get(key)
         else:
             gang = (partial or {}).get(key)
-            now[key] = _explanation(closed, job, blocking, free, gang)
+            explanation = _explanation(closed, job, blocking, free, gang)
+            if blocking.tier in _FOR_WANT_OF_ROOM:
+                explanation = _with_capacity(explanation, capacity.reason(job))
+            now[key] = explanation
     return ExplanationChanges(
         {
             key: explanation
@@ -87,6 +94,16 @@ def explain_waiting(
         tuple(_queue_order_changes(cache, closed, lines)),
         bool(closed.untried),
     )
+
+
+def _with_capacity(
+    explanation: messages.PodGroupExplained, reason: str
+) -> messages.PodGroupExplained:
+    """The explanation of a gang that can never fit, if it cannot; that comes first."""
+    if not reason:
+        return explanation
+    message = f"{reason}. {explanation.message}"
+    return msgspec.structs.replace(explanation, tier="never-fits", message=message)
 
 
 def _queue_order_changes(

@@ -1,0 +1,128 @@
+"""Tells gangs that can never fit from gangs that wait for room.
+
+A gang that is too large for the cluster or its queue as they are waits until nodes are added or
+limits are raised: no other job that ends helps it. The explanation says so, and by which numbers:
+
+1. One pod asks for more of a resource than any node has, or for a combination that no node has.
+2. The gang's minimum asks for more than all nodes together have.
+3. The gang's minimum asks for more than its queue may ever hold.
+
+Rules 1 and 2 compare with what nodes have (allocatable), not with what is free. No rule applies
+while a node, or a pod on it, cannot be read, because that node may be the one with the room (a
+queue's limit depends on the sum of all nodes, too), or while there is no node at all. A node that
+is not ready counts: it may come back.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, requirements, resource_vectors
+from stromboli.shared.formats import units
+
+
+class CapacityCheck:
+    """Compares gangs with what the cluster has in all. Sums and maxima are computed once.
+
+    O(resources) for each gang, O(nodes x resources) once for each class of tasks.
+    """
+
+    def __init__(self, closed: session.Session) -> None:
+        self._session = closed
+        self._names = closed.resources.names
+        self._is_known = not closed.nodes.excluded and len(closed.nodes) > 0
+        self._largest: list[int] | None = None
+        self._total: list[int] = []
+        self._pods: dict[entities.TaskClass, str] = {}
+
+    def reason(self, job: entities.Job) -> str:
+        """Return why the gang can never fit, with numbers; empty if it may fit."""
+        if not self._is_known:
+            return ""
+        found, minimum = self._of_pods(job), _minimum(job)
+        if not found and minimum is not None:
+            found = self._of_cluster(minimum) or self._of_queue(job, minimum)
+        return f"can never fit: {found}" if found else ""
+
+    def _of_pods(self, job: entities.Job) -> str:
+        """A single pod is known by its PodGroup before it is created."""
+        if not job.tasks and job.min_available == 1 and job.min_request is not None:
+            return self._of_request(job.min_request.tolist())
+        classes = {task.task_class: task for task in job.pending}
+        for kind, task in sorted(classes.items(), key=lambda entry: entry[1].name):
+            if kind not in self._pods:
+                self._pods[kind] = self._of_request(task.request.tolist())
+            if self._pods[kind]:
+                return self._pods[kind]
+        return ""
+
+    def _of_request(self, request: list[int]) -> str:
+        largest = self._of_largest_node()
+        asked = list(_asked(request))
+        for column in asked:
+            if request[column] > largest[column]:
+                has = self._text(column, largest[column])
+                return f"largest node has {has}, a pod needs {self._text(column, request[column])}"
+        table = self._session.nodes.allocatable
+        fits = np.ones(len(self._session.nodes), np.bool_)
+        for column in asked:
+            fits &= table[column] >= request[column]
+        if fits.any():
+            return ""
+        together = " with ".join(self._text(column, request[column]) for column in asked)
+        return f"no node has {together}"
+
+    def _of_cluster(self, minimum: list[int]) -> str:
+        self._of_largest_node()
+        for column in _asked(minimum):
+            if minimum[column] > self._total[column]:
+                has = self._text(column, self._total[column])
+                needs = self._text(column, minimum[column])
+                return f"all nodes together have {has}, the gang needs {needs}"
+        return ""
+
+    def _of_queue(self, job: entities.Job, minimum: list[int]) -> str:
+        queue = self._session.queues.get(job.queue)
+        share = None if queue is None else self._session.standing(queue)
+        if share is None:
+            return ""
+        for column in _asked(minimum):
+            limit = share.capability[column]
+            if limit < resource_vectors.INFINITE and minimum[column] > limit:
+                has = self._text(column, int(limit))
+                needs = self._text(column, minimum[column])
+                return f"queue {job.queue} is limited to {has}, the gang needs {needs}"
+        return ""
+
+    def _of_largest_node(self) -> list[int]:
+        """The largest amount of each resource on one node; computes the totals too."""
+        if self._largest is None:
+            table = self._session.nodes.allocatable
+            self._largest = np.max(table, axis=1).tolist()
+            self._total = resource_vectors.total(table).tolist()
+        return self._largest
+
+    def _text(self, column: int, amount: int) -> str:
+        name = self._names[column]
+        return f"{units.text(name, amount)} {name}"
+
+
+def _minimum(job: entities.Job) -> list[int] | None:
+    """What the gang needs to start: of its PodGroup, or of its pods if it needs all of them."""
+    if job.tasks and len(job.tasks) <= job.min_available:
+        found: list[int] = job.total_request.tolist()
+        return found
+    if job.min_request is None or job.tasks:
+        return None
+    asked: list[int] = job.min_request.tolist()
+    return asked
+
+
+def _asked(request: Iterable[int]) -> Iterator[int]:
+    """Columns of the resources that are asked for. Places for pods are counted by nodes."""
+    return (
+        column
+        for column, amount in enumerate(request)
+        if amount > 0 and column != requirements.PODS
+    )
