@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+import msgspec
+
 from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import meta
+from stromboli.shared.api import core, meta
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
@@ -236,3 +238,44 @@ def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
     assert found.message.startswith(
         "can never fit: queue small is limited to 8 cpu, the gang needs 16 cpu."
     )
+
+
+# Nodes that are not ready
+
+
+def test_a_node_that_is_not_ready_takes_no_pod_and_says_so() -> None:
+    told = Told()
+    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
+    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
+    found = told.explain()
+    assert found.tier == "predicates"
+    assert found.refusals == (messages.NodeRejection(nodes=1, reason="node(s) were not ready"),)
+
+
+def test_a_node_that_becomes_ready_takes_the_pods_that_wait() -> None:
+    told = Told()
+    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "Unknown"))
+    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
+    assert told.decide().decisions == ()
+    told.cache.finish_session(is_throttled=False)
+    told.see(with_ready(builders.make_node("n1", version=2), "True"))
+    assert told.cache.session_cause
+    (statement,) = told.decide().decisions
+    assert [bind.node for bind in statement.binds] == ["n1"]
+
+
+def test_a_pod_that_tolerates_nodes_that_are_not_ready_is_placed() -> None:
+    told = Told()
+    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
+    pod = builders.make_pod("p1", "g1")
+    toleration = core.Toleration(key="node.kubernetes.io/not-ready", operator="Exists")
+    spec = msgspec.structs.replace(pod.spec, tolerations=(toleration,))
+    told.see(builders.make_pod_group("g1"), msgspec.structs.replace(pod, spec=spec))
+    assert told.decide().decisions
+
+
+def with_ready(node: core.Node, status: str) -> core.Node:
+    """The node with this condition Ready."""
+    condition = core.Condition(type="Ready", status=status)
+    changed = msgspec.structs.replace(node.status, conditions=(condition,))
+    return msgspec.structs.replace(node, status=changed)

@@ -31,6 +31,7 @@ class NodeAttributes:
         self.rows: dict[str, int] = {}
         self.known: Mask = np.zeros(0, np.bool_)
         self.unschedulable: Mask = np.zeros(0, np.bool_)
+        self.not_ready: Mask = np.zeros(0, np.bool_)
         self.taints_of: Codes = np.zeros(0, np.int32)
         self.taint_sets: list[tuple[core.Taint, ...]] = [()]
         self.placement_version = 0
@@ -51,10 +52,12 @@ class NodeAttributes:
     def put(self, row: int, node: core.Node, *, is_known: bool) -> None:
         """The node of a row as it is now."""
         labels, taints = node.metadata.labels or {}, node.spec.taints
-        after = (is_known, node.spec.unschedulable, labels, taints)
+        not_ready = _is_not_ready(node)
+        after = (is_known, node.spec.unschedulable, not_ready, labels, taints)
         before = (
             bool(self.known[row]),
             bool(self.unschedulable[row]),
+            bool(self.not_ready[row]),
             self._labels[row],
             self.taint_sets[self.taints_of[row]],
         )
@@ -63,6 +66,7 @@ class NodeAttributes:
         self.placement_version += 1
         self.known[row] = is_known
         self.unschedulable[row] = node.spec.unschedulable
+        self.not_ready[row] = not_ready
         self._labels[row] = labels
         for key in self._label_codes:
             self._encode(key, row, labels)
@@ -89,6 +93,7 @@ class NodeAttributes:
         self.rows.update({name: row for row, name in enumerate(names)})
         self.known = reordered(self.known, sources)
         self.unschedulable = reordered(self.unschedulable, sources)
+        self.not_ready = reordered(self.not_ready, sources)
         self.taints_of = reordered(self.taints_of, sources)
         self._blocked = reordered(self._blocked, sources)
         self._labels = [{} if at < 0 else self._labels[at] for at in sources.tolist()]
@@ -127,3 +132,8 @@ def reordered(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray: 
     result = array[..., sources]
     result[..., sources < 0] = 0
     return result
+
+
+def _is_not_ready(node: core.Node) -> bool:
+    """Whether the node's condition ``Ready`` is there and not True."""
+    return any(each.type == "Ready" and each.status != "True" for each in node.status.conditions)

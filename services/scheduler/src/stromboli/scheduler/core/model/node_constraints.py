@@ -14,16 +14,18 @@ import numpy as np
 from stromboli.scheduler.core.model import node_attributes, requirements
 from stromboli.shared.api import core
 
+NOT_READY = "node(s) were not ready"
 UNSCHEDULABLE = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
 
 MAX_CACHED_BYTES = 2**25
 """What all answers that are kept may take: users can ask for any number of constraints."""
-CHECKS = 5
+CHECKS = 6
 """Masks of an answer, a byte for each node."""
 MIN_CACHED_ENTRIES = 16
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_NOT_READY_TAINT = core.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
 ConstraintMask: TypeAlias = tuple[str, node_attributes.Mask]
@@ -68,6 +70,8 @@ def _check(
     nodes: node_attributes.NodeAttributes, wanted: requirements.Constraints, version: int
 ) -> ConstraintMasks:
     checks: list[ConstraintMask] = [(node_attributes.UNREADABLE, nodes.usable)]
+    if not tolerates(wanted.tolerations, _NOT_READY_TAINT):
+        checks.append((NOT_READY, ~nodes.not_ready))
     if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
         checks.append((UNSCHEDULABLE, ~nodes.unschedulable))
     checks.append((AFFINITY, matches(nodes, wanted)))
