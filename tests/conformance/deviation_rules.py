@@ -277,6 +277,22 @@ def roles_that_lack_first(case: Case, ours: Outcome, theirs: Outcome, found: Fou
     return explained
 
 
+def unequal_tasks_together(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
+    """Allocate starts a gang of unequal tasks for which Volcano finds no room in task order, and
+    starts each gang that Volcano starts as well."""
+    started = {case.pods[key].gang for key in ours.bound}
+    explained = set()
+    for gang in gangs_of(found, BINDS):
+        bound = case.of_gang(ours.bound, gang)
+        sizes = {tuple(sorted(pod.request.items())) for pod in case.members(gang)}
+        is_started = bool(bound) and not case.of_gang(theirs.bound, gang)
+        keeps_others = {case.pods[key].gang for key in theirs.bound} <= started
+        has_room = fits(case, load(case, ours)) and gang_starts(case, ours, gang)
+        if is_started and len(sizes) > 1 and keeps_others and has_room:
+            explained.add(Difference(BINDS, gang))
+    return explained
+
+
 RULES = (
     Rule(
         "needless victims are spared",
@@ -344,6 +360,13 @@ RULES = (
         1,
         "starves a gang for which there is room",
         ("e-700263",),
+    ),
+    Rule(
+        "unequal tasks of a gang are packed together",
+        unequal_tasks_together,
+        4,
+        "starves a gang for which there is room",
+        ("g-700223", "f-700432", "b-700666"),
     ),
 )
 """All reasons. A case of ``decided`` would agree only if the scheduler evicted needlessly, starved

@@ -7,7 +7,7 @@ from services.scheduler.tests.support import default_sessions, sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import closing
 from stromboli.scheduler.core.model import entities
-from stromboli.shared.api import core
+from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
 
@@ -206,3 +206,46 @@ def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
     assert [each.task for each in closed.decisions.evictions] == ["default/old-0"]
     assert default_sessions.binds(closed) == {}
     assert closed.jobs["default/new"].waiting == 1
+
+
+def unequal_gang(*cpus: int, min_member: int | None = None) -> list[meta.Object]:
+    """A gang whose pods ask for these cpus."""
+    pods = [builders.make_pod(f"g-{at}", "g", cpu=str(cpu)) for at, cpu in enumerate(cpus)]
+    return [builders.make_pod_group("g", min_member or len(pods)), *pods]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gang"),
+    [
+        ([4, 2], [2, 4]),
+        ([4, 3], [3, 2, 2]),
+        ([10, 10], [4, 4, 3, 3, 3, 3]),
+    ],
+    ids=["small tasks first", "a large node for small tasks", "a large and two small ones each"],
+)
+def test_a_gang_of_unequal_tasks_starts_where_all_of_them_fit(
+    nodes: list[int], gang: list[int]
+) -> None:
+    """Whatever order its tasks have, and whichever node scores best for each of them."""
+    cluster = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(nodes)]
+    decided = default_sessions.closed(*cluster, *unequal_gang(*gang))
+    assert len(default_sessions.binds(decided)) == len(gang)
+
+
+def test_a_gang_of_unequal_tasks_starts_with_the_smallest_that_make_its_minimum() -> None:
+    """A large task takes no room that two small ones need to start the gang."""
+    decided = default_sessions.closed(
+        builders.make_node("n1", cpu="4"), *unequal_gang(3, 2, 2, min_member=2)
+    )
+    assert set(default_sessions.binds(decided)) == {"g-1", "g-2"}
+
+
+def test_a_gang_of_unequal_tasks_that_does_not_fit_holds_nothing() -> None:
+    """Its room goes to the next gang, and its explanation is that of its tasks in order."""
+    decided = default_sessions.closed(
+        builders.make_node("n1", cpu="4"),
+        *unequal_gang(2, 4),
+        *default_sessions.gang("next", 4),
+    )
+    assert set(default_sessions.binds(decided)) == {"next-0", "next-1", "next-2", "next-3"}
+    assert "1 Insufficient cpu" in decided.jobs["default/g"].explain()

@@ -1,9 +1,21 @@
 """What users make up costs no more memory than is set aside for it."""
 
-from services.scheduler.tests.support import default_sessions
+import msgspec
+import numpy as np
+
+from services.scheduler.tests.support import default_sessions, sessions
 from services.scheduler.tests.support.harness import SchedulerHarness
-from stromboli.scheduler.core.framework import filter_score
-from stromboli.scheduler.core.model import node_constraints, requirements, resource_columns
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.cluster import cluster_model, cluster_objects
+from stromboli.scheduler.core.framework import filter_score, opening
+from stromboli.scheduler.core.model import (
+    array_cache,
+    node_constraints,
+    requirements,
+    resource_columns,
+)
+from stromboli.shared import keys
+from stromboli.shared.api import core
 from stromboli.testkit import builders
 
 QUEUE, NODE = builders.make_queue(), builders.make_node("n1", cpu="4")
@@ -151,3 +163,141 @@ def test_the_answers_of_a_session_are_bounded_by_their_bytes() -> None:
         filter_score.MAX_CACHED_BYTES // (filter_score.BYTES_PER_ROW * 10_000)
         >= filter_score.MIN_CACHED_CLASSES
     )
+
+
+def test_terms_and_ports_of_pods_cost_memory_by_pod_and_not_by_node() -> None:
+    """Each pod invents a term and a port; both are forgotten with it, and refuse as long."""
+    world = cluster_model.ClusterModel()
+    world.put_queue(QUEUE)
+    for at in range(2_000):
+        world.put_node(builders.make_node(f"n{at:04}", labels={"host": str(at)}))
+    world.settle()
+    pods = [carrier(f"p{at}", f"n{at:04}", str(at), 1024 + at) for at in range(500)]
+    for pod in pods:
+        world.put_pod(pod)
+    index = world.pod_index
+    assert (len(index.anti_affinity_carriers), len(index.ports)) == (500, 500)
+    assert index.anti_affinity_carriers.bytes_used + index.ports.bytes_used <= 2 * 500 * 100
+    assert feasible(world, carrier("new", "", "7", 9999)) == set(range(2_000)) - {7}
+    assert feasible(world, carrier("new", "", "none", 1024 + 9)) == set(range(2_000)) - {9}
+    for pod in pods:
+        world.remove_pod(pod.metadata.key)
+    assert (len(index.anti_affinity_carriers), len(index.ports)) == (0, 0)
+    assert feasible(world, carrier("new", "", "7", 1024 + 7)) == set(range(2_000))
+
+
+def carrier(name: str, node: str, app: str, port: int) -> core.Pod:
+    """A pod that keeps off nodes with pods of its app, and takes a host port."""
+    term = core.PodAffinityTerm(
+        topology_key="host",
+        label_selector=core.LabelSelector(match_labels={"app": app}),
+    )
+    rule = core.PodAffinity(required_during_scheduling_ignored_during_execution=(term,))
+    return builders.make_pod(
+        name,
+        node=node,
+        phase="Running" if node else "Pending",
+        labels={"app": app},
+        affinity=core.Affinity(pod_anti_affinity=rule),
+        containers=[core.Container(ports=(core.ContainerPort(host_port=port),))],
+    )
+
+
+def feasible(world: cluster_model.ClusterModel, pod: core.Pod) -> set[int]:
+    """The rows of nodes that predicates allow the pod."""
+    group = builders.make_pod_group("asked")
+    asked = msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(
+            pod.metadata, annotations={keys.GROUP_NAME: group.metadata.name}
+        ),
+    )
+    world.put_pod_group(group)
+    world.put_pod(asked)
+    configured = sessions.configured(default_sessions.TIER, run="allocate")
+    given = cluster_objects.Cluster(now=builders.NOON)
+    opened = opening.open_on_model(world, configured, given, plugins.find)
+    found = opened.finder.filter_result(opened.world.tasks[asked.metadata.key]).passed
+    opened.rollback()
+    world.remove_pod(asked.metadata.key)
+    world.remove_pod_group(group.metadata.key)
+    return set(np.flatnonzero(found).tolist())
+
+
+def test_taints_and_labels_that_nodes_had_are_forgotten() -> None:
+    """Controllers write times into both: 2,000 of them cost what one costs."""
+    world = cluster_model.ClusterModel()
+    world.put_queue(QUEUE)
+    world.put_node(builders.make_node("n1"))
+    world.settle()
+    labelled = world.nodes.labelled
+    for at in range(2_000):
+        taint = core.Taint(key="example.com/at", value=str(at), effect="NoSchedule")
+        world.put_node(
+            builders.make_node("n0", labels={"beat": str(at)}, taints=(taint, *TAINTS[at % 3]))
+        )
+        world.settle()
+        assert len(labelled.taint_sets) <= 3
+        codes, values = labelled.label_codes("beat")
+        assert values[str(at)] == codes[0]
+        assert len(values) <= 2 * 2 + 16
+    assert feasible(world, builders.make_pod("new")) == {1}
+    chosen = builders.make_pod("new", node_selector={"beat": "1999"}, tolerations=[EVERYTHING])
+    assert feasible(world, chosen) == {0}
+    world.put_node(builders.make_node("n0"))
+    assert feasible(world, builders.make_pod("new")) == {0, 1}
+    assert labelled.keys == 0
+    world.put_node(builders.make_node("n0", taints=TAINTS[1]))
+    world.remove_node("n0")
+    world.settle()
+    assert set(labelled.taint_sets) == {()}
+
+
+TAINTS = (
+    (),
+    (core.Taint(key="a", effect="NoSchedule"),),
+    (core.Taint(key="b", effect="NoExecute"),),
+)
+EVERYTHING = core.Toleration(operator="Exists")
+
+
+def test_labels_by_which_no_pod_selects_any_more_split_no_class() -> None:
+    """One pod that selects by the pods' index makes each a class of its own, as long as it is
+    there."""
+    world = cluster_model.ClusterModel()
+    world.put_queue(QUEUE)
+    world.put_pod_group(builders.make_pod_group("g", 20))
+    for at in range(20):
+        world.put_pod(builders.make_pod(f"g-{at}", "g", labels={"index": str(at)}))
+    for at in range(50):
+        selecting = carrier(f"s{at}", "", "x", 80)
+        term = core.LabelSelector(match_labels={"index": "1", f"key-{at}": "x"})
+        spread = core.TopologySpreadConstraint(
+            topology_key="zone", max_skew=1, when_unsatisfiable="DoNotSchedule", label_selector=term
+        )
+        spec = msgspec.structs.replace(selecting.spec, topology_spread_constraints=(spread,))
+        world.put_pod(msgspec.structs.replace(selecting, spec=spec))
+        assert len({task.task_class for task in world.tasks.values()}) == 20
+        world.remove_pod(f"default/s{at}")
+        world.settle()
+        assert len({task.task_class for task in world.tasks.values()}) == 1
+
+
+def test_a_cache_of_arrays_drops_the_least_recently_used() -> None:
+    cache: array_cache.ArrayCache[str, int] = array_cache.ArrayCache(10**9)
+    made: list[str] = []
+
+    def ask(key: str) -> int:
+        def make() -> int:
+            made.append(key)
+            return len(made)
+
+        return cache.get(key, make)
+
+    for at in range(array_cache.MIN_ENTRIES):
+        ask(f"key-{at}")
+    assert ask("key-0") == 1
+    ask("new")
+    assert (len(cache), ask("key-0"), len(made)) == (array_cache.MIN_ENTRIES, 1, 17)
+    ask("key-1")
+    assert len(made) == 18, "the one that was asked for longest ago had gone"

@@ -277,10 +277,14 @@ def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
             for name, held in of.books.queues.items()
         },
         "waiting": of.jobs.keys() & of._waiting,
-        "carried": {
-            term: counts.tolist() for term, counts in of.pod_index.anti_affinity_carriers.items()
+        **{
+            name: {key: counts.tolist() for key, counts in table.dense().items()}
+            for name, table in (
+                ("carried", of.pod_index.anti_affinity_carriers),
+                ("preferences", of.pod_index.preference_carriers),
+                ("ports", of.pod_index.ports),
+            )
         },
-        "ports": {port: counts.tolist() for port, counts in of.pod_index.ports.items()},
     }
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.scheduler.tests.oracle import entitlement
@@ -266,6 +266,19 @@ def test_evictions_make_room_for_a_whole_gang(
     lived(name, Case(nodes, QUEUES, (old, new), (), comes_back=False))
 
 
+def test_reclaim_takes_small_victims_first_where_a_queue_gives_no_more_than_its_excess() -> None:
+    """Once the large pod is gone, the queue holds one cpu more than it deserves: one small pod can
+    go, and the new gang needs two."""
+    gangs = (
+        Gang("small", "b", 0, 3, 1, ("n1", "n1", "n1")),
+        Gang("large", "b", 0, 1, 3, ("n0",)),
+        Gang("own", "a", 1, 2, 1, ("n0", "n1")),
+        Gang("new", "a", 1, 2, 2, waiting=2),
+    )
+    queues = (Queue("a", deserved=6), Queue("b", deserved=2))
+    lived("reclaim by capacity", Case({"n0": 4, "n1": 4}, queues, gangs, (), comes_back=False))
+
+
 @depth.examples(EXAMPLES)
 @given(st.lists(gang("g", Ranges(("a",))), min_size=1, max_size=4), st.integers(1, 4))
 def test_every_gang_enters_its_queue_when_its_waiting_time_is_over(
@@ -279,3 +292,47 @@ def test_every_gang_enters_its_queue_when_its_waiting_time_is_over(
         loop.add(msgspec.structs.replace(each, **changes))
     assert loop.settle(20 * len(gangs)) is not None
     assert [name for name in loop.gangs if loop.phase(name) == "Pending"] == []
+
+
+@st.composite
+def unequal_gangs(draw: st.DrawFn, name: str, nodes: Sequence[int]) -> Gang:
+    """Up to six pods of one to four cpus each; half of the gangs are made to fill the nodes."""
+    cpus: list[int] = []
+    if draw(st.booleans()):
+        for left in nodes:
+            part = draw(st.integers(1, left))
+            cpus += [each for each in (part, left - part) if each]
+        cpus = list(draw(st.permutations(cpus)))
+    else:
+        cpus = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    minimum = draw(st.sampled_from([len(cpus), draw(st.integers(1, len(cpus)))]))
+    return Gang(name, "a", 0, minimum, 0, waiting=len(cpus), cpus=tuple(cpus))
+
+
+@st.composite
+def unequal_cases(draw: st.DrawFn) -> tuple[list[int], list[Gang]]:
+    """Cpus of up to three nodes, and up to three gangs that are submitted together."""
+    nodes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    count = draw(st.integers(1, 3))
+    return nodes, [draw(unequal_gangs(f"g{at}", nodes)) for at in range(count)]
+
+
+@depth.examples(EXAMPLES)
+@given(unequal_cases())
+@example(([1, 2], [Gang("g0", "a", 0, 2, 0, waiting=2, cpus=(1, 2))]))
+@example(([4, 3], [Gang("g0", "a", 0, 3, 0, waiting=3, cpus=(3, 2, 2))]))
+def test_a_gang_of_unequal_tasks_starts_if_the_smallest_of_them_fit(
+    case: tuple[list[int], list[Gang]],
+) -> None:
+    """No gang waits for which the idle nodes have places, whatever the order of its tasks."""
+    nodes, gangs = case
+    cluster = {f"n{at}": cpu for at, cpu in enumerate(nodes)}
+    loop = Loop(SETTINGS["chart"].configured, cluster, [Queue("a")])
+    for each in gangs:
+        loop.add(each)
+    assert loop.settle(20 * len(gangs)) is not None
+    for name, each in loop.gangs.items():
+        starts = bool(loop.places(name))
+        assert starts or not entitlement.can_hold(loop.idle(), each.least_cpus), (
+            f"{name} waits: {loop.history} in {case}"
+        )

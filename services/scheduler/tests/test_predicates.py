@@ -69,6 +69,23 @@ def test_two_pods_of_one_host_port_do_not_share_a_node() -> None:
     assert default_sessions.binds(decided) == {"g-0": "n1"}
 
 
+def test_host_ports_of_sidecars_are_taken_as_those_of_containers() -> None:
+    """A sidecar runs beside the containers; another init container has ended by then."""
+    port = (core.ContainerPort(host_port=80),)
+    sidecar = core.Container(name="s", restart_policy="Always", ports=port)
+    ended = core.Container(name="i", ports=port)
+    decided = default_sessions.closed(
+        builders.make_node("n1"),
+        builders.make_pod_group("g", 1),
+        builders.make_pod("g-0", "g", init_containers=[sidecar], cpu=None, memory=None),
+        builders.make_pod("g-1", "g", init_containers=[sidecar], cpu=None, memory=None),
+        builders.make_pod("g-2", "g", containers=[core.Container(ports=port)]),
+        builders.make_pod("g-3", "g", init_containers=[ended], cpu=None, memory=None),
+        run="backfill",
+    )
+    assert default_sessions.binds(decided) == {"g-0": "n1", "g-3": "n1"}
+
+
 def claim(name: str, **spec: Any) -> storage.PersistentVolumeClaim:
     return storage.PersistentVolumeClaim(
         metadata=builders.make_meta("claim", name, "default"),

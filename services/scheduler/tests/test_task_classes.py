@@ -190,6 +190,9 @@ READ = (
     "spec.containers.*.ports.*.protocol",
     "spec.initContainers.*.resources.requests",
     "spec.initContainers.*.restartPolicy",
+    "spec.initContainers.*.ports.*.hostPort",
+    "spec.initContainers.*.ports.*.hostIP",
+    "spec.initContainers.*.ports.*.protocol",
     "spec.volumes.*.persistentVolumeClaim.claimName",
 )
 """What predicates and scores read of a class; what lies below it counts, too. What plugins tell

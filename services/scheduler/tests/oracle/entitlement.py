@@ -192,3 +192,14 @@ def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:
     held = sum(view.held.values())
     factor = OVERCOMMIT if rules.overcommits else 1.0
     return needed <= view.total * factor - held and needed + held <= view.total
+
+
+def can_hold(idle: Sequence[int], cpus: Sequence[int]) -> bool:
+    """Pods of these cpus fit on nodes with so much idle: every way to place them is tried."""
+    return any(
+        all(
+            sum(cpu for cpu, row in zip(cpus, rows, strict=True) if row == node) <= left
+            for node, left in enumerate(idle)
+        )
+        for rows in itertools.product(range(len(idle)), repeat=len(cpus))
+    )

@@ -24,8 +24,9 @@ PRIORITIES = 3
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Equal pods. ``running``: the nodes on which some of them run. ``waiting``: how many do not
-    run yet. ``is_inside``: past its queue's door. ``waits_s``: its sla-waiting-time."""
+    """Pods of ``cpu`` each, or of ``cpus`` if they differ. ``running``: the nodes on which some of
+    them run. ``waiting``: how many do not run yet. ``is_inside``: past its queue's admission.
+    ``waits_s``: its sla-waiting-time."""
 
     name: str
     queue: str
@@ -36,10 +37,16 @@ class Gang(msgspec.Struct, frozen=True):
     waiting: int = 0
     is_inside: bool = True
     waits_s: int | None = None
+    cpus: tuple[int, ...] = ()
 
     @property
     def pods(self) -> int:
         return len(self.running) + self.waiting
+
+    @property
+    def least_cpus(self) -> tuple[int, ...]:
+        """What its minimum asks for, if that is made up of its smallest pods."""
+        return tuple(sorted(self.cpus or (self.cpu,) * self.pods)[: self.minimum])
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -120,7 +127,7 @@ class Loop:
                 queue=gang.queue,
                 phase=phase,
                 priority_class=f"p{gang.priority}",
-                min_resources={"cpu": str(gang.minimum * gang.cpu)},
+                min_resources={"cpu": str(sum(gang.least_cpus))},
                 annotations=notes,
                 created=self.now,
             )
@@ -145,6 +152,15 @@ class Loop:
         """Nodes where the gang's pods run."""
         nodes = [self.pods[key].spec.node_name for key in self.members(name)]
         return [node for node in nodes if node]
+
+    def idle(self) -> list[int]:
+        """What each node has left, in cpus."""
+        left = dict(self.nodes)
+        for pod in self.pods.values():
+            if pod.spec.node_name:
+                requests = pod.spec.containers[0].resources.requests or {}
+                left[pod.spec.node_name] -= int(requests["cpu"])
+        return list(left.values())
 
     def phase(self, name: str) -> str:
         return self.groups[name].status.phase
@@ -276,7 +292,7 @@ class Loop:
         return builders.make_pod(
             name,
             gang.name,
-            cpu=str(gang.cpu),
+            cpu=str(gang.cpus[int(name.rpartition("-")[2])] if gang.cpus else gang.cpu),
             memory=None,
             node=node,
             phase="Running" if node else "Pending",

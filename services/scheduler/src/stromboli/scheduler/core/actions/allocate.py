@@ -6,7 +6,7 @@ queues and jobs are ordered anew after each.
 
 import msgspec
 
-from stromboli.scheduler.core.actions import subgroups, topology_placement
+from stromboli.scheduler.core.actions import gang_packing, subgroups, topology_placement
 from stromboli.scheduler.core.framework import ordering, session, statement
 from stromboli.scheduler.core.model import entities, subjobs
 
@@ -102,6 +102,24 @@ def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -
 
 
 def _place(
+    ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
+) -> None:
+    """Place tasks in order; unequal tasks that find too little room that way are packed."""
+    tasks = list(attempt.tasks)
+    _place_in_order(ssn, queue, attempt, trial)
+    unit = topology_placement.PlacementUnit(attempt.job, attempt.subjob)
+    if not trial.operations or unit.is_ready(ssn) or unit.is_pipelined(ssn):
+        return
+    trial.discard()
+    placed = {task.uid for task in gang_packing.place(ssn, queue, unit, tasks, trial)}
+    if placed:
+        attempt.failed_roles.clear()
+        attempt.tasks[:] = [task for task in tasks if task.uid not in placed]
+        for uid in placed:
+            attempt.job.fit_errors.pop(uid, None)
+
+
+def _place_in_order(
     ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
 ) -> None:
     """Place tasks until the job, or the group of it, is ready or must wait.

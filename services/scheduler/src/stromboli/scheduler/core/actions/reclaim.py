@@ -4,13 +4,21 @@ Unlike Volcano, it evicts nothing on a node while another has room, and a task m
 and its queue's limits on the node as it is after the evictions.
 """
 
+import itertools
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from stromboli.scheduler.core.actions import eviction_rules, victim_search
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.model import entities, requirements
 
 NAME = "reclaim"
+MAX_COMPARED = 64
+"""Nodes with room that are compared for the smallest victims: each costs some 100 us."""
+
+ChooseRoom = Callable[[Iterator[victim_search.NodeRoom]], victim_search.NodeRoom | None]
+"""Chooses one of a task's nodes with room."""
 
 
 def run(ssn: session.Session) -> None:
@@ -31,35 +39,41 @@ def _reclaim_for(
     ssn: session.Session, job: entities.Job, victims: eviction_rules.VictimIndex
 ) -> None:
     queue = ssn.queue_of(job)
-    failed: dict[entities.TaskClass, int] = {}
 
     def may_place(task: entities.Task) -> bool:
         return ssn.preemptive(queue, [task]) and ssn.finder.pre_predicate(task) is None
 
-    def make_room(task: entities.Task) -> victim_search.NodeRoom | None:
-        if task.pod.spec.preemption_policy == eviction_rules.NEVER:
-            return None
-        if failed.get(task.task_class) == len(ssn.nodes.touched):
-            return None  # Nothing has changed since an equal task found no room.
-        room = _find_room(ssn, task, queue, victims)
-        if room is None:
-            failed[task.task_class] = len(ssn.nodes.touched)
-        return room
+    def search(choose: ChooseRoom) -> victim_search.MakeRoom:
+        failed: dict[entities.TaskClass, int] = {}
+
+        def make_room(task: entities.Task) -> victim_search.NodeRoom | None:
+            if task.pod.spec.preemption_policy == eviction_rules.NEVER:
+                return None
+            if failed.get(task.task_class) == len(ssn.nodes.touched):
+                return None  # Nothing has changed since an equal task found no room.
+            room = choose(_rooms(ssn, task, queue, victims))
+            if room is None:
+                failed[task.task_class] = len(ssn.nodes.touched)
+            return room
+
+        return make_room
 
     def nominates_idle(node: str) -> bool:
         return bool(victims.on(ssn.nodes.rows[node], _reclaimable_queues(ssn, queue, victims)))
 
-    rules = victim_search.SearchRules(NAME, may_place, make_room, nominates_idle)
+    rules = victim_search.SearchRules(
+        NAME, may_place, search(_first), nominates_idle, search(_least_evicted)
+    )
     victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
-def _find_room(
+def _rooms(
     ssn: session.Session,
     task: entities.Task,
     queue: entities.Queue,
     victims: eviction_rules.VictimIndex,
-) -> victim_search.NodeRoom | None:
-    """Room on the first node whose victims make some."""
+) -> Iterator[victim_search.NodeRoom]:
+    """The room on each node whose victims make some, in the order of nodes."""
     others = _reclaimable_queues(ssn, queue, victims)
     helps = victims.helpful_nodes(task, others) & ssn.finder.filter_result(task).resolvable
     for row in np.flatnonzero(helps):
@@ -68,8 +82,26 @@ def _find_room(
             node = ssn.nodes.names[row]
             room = victim_search.room_on(ssn, task, node, candidates, ssn.reclaimable)
             if room is not None:
-                return room
-    return None
+                yield room
+
+
+def _first(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
+    return next(rooms, None)
+
+
+def _least_evicted(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
+    """Of the first ``MAX_COMPARED``, the room with the smallest victims.
+
+    A queue gives up pods until it holds no more than it deserves, and the last of them may be of
+    any size: small victims first leave more of them to others.
+    """
+    compared = list(itertools.islice(rooms, MAX_COMPARED))
+    if not compared:
+        return None
+    freed = np.array([sum(victim.request for victim in room.victims) for room in compared])
+    freed[:, requirements.PODS] = 0  # Quotas do not count pods.
+    parts = freed / np.maximum(freed.max(axis=0), 1)
+    return compared[int(np.argmin(parts.sum(axis=1)))]
 
 
 def _reclaimable_queues(

@@ -9,6 +9,9 @@ Rules, for one gang:
 4. Victims that the finished statement turns out not to need are spared, the most valuable first.
 5. A gang for which all is idle is left to ``allocate`` where that comes later in the session: a
    nomination would keep the gang from being bound, in this session and in each one after it.
+6. A gang of which only some tasks found room gets a second attempt: with the tasks that it needs at
+   least, the largest first, and with the smallest victims (``SearchRules.make_least_room``). The
+   first attempt follows Volcano; the second finds room where the first chose badly.
 
 So idle, terminating and reclaimed room count together, and a node without victims never hides one
 that has some. Everything is a function of the session: the search is deterministic.
@@ -19,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
+from stromboli.scheduler.core.actions import gang_packing, topology_placement
 from stromboli.scheduler.core.framework import session, statement
 from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
@@ -47,24 +51,33 @@ class SearchRules(msgspec.Struct, frozen=True, eq=False):
     ``action``: its name, the reason given to victims. ``may_place``: whether a task may be given
     room now. ``make_room``: by evictions, if it has none without. ``nominates_idle``: whether a
     gang that needs no eviction at all is nominated to idle room on this node, as far as Volcano's
-    actions do so.
+    actions do so. ``make_least_room``: like ``make_room``, with as little evicted as possible; None
+    if that is the same.
     """
 
     action: str
     may_place: Callable[[entities.Task], bool]
     make_room: MakeRoom
     nominates_idle: Callable[[str], bool]
+    make_least_room: MakeRoom | None = None
 
 
 def evict_for_gang(
     ssn: session.Session,
     job: entities.Job,
-    tasks: Iterable[entities.Task],
+    tasks: Sequence[entities.Task],
     rules: SearchRules,
 ) -> None:
     """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in order."""
     stmt = ssn.statement()
     place(ssn, job, tasks, rules, stmt)
+    is_partial = stmt.operations and not ssn.job_pipelined(job)
+    is_equal = len({ssn.finder.kind(task) for task in tasks}) == 1
+    if is_partial and not (is_equal and rules.make_least_room is None):
+        stmt.discard()
+        least = msgspec.structs.replace(rules, make_room=rules.make_least_room or rules.make_room)
+        needed = gang_packing.smallest_needed(ssn, topology_placement.PlacementUnit(job), tasks)
+        place(ssn, job, gang_packing.largest_first(ssn, needed), least, stmt)
     conclude(ssn, job, stmt, rules)
 
 

@@ -82,6 +82,7 @@ class ClusterModel:
     def settle(self) -> None:
         """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
         self._remove_unused_columns()
+        self._classify_again(self._classes.take_unused_labels())
         moved = self.nodes.settle()
         if moved is not None:
             self.pod_index.reorder_rows(moved.sources)
@@ -160,12 +161,15 @@ class ClusterModel:
 
     def select(self, pod: core.Pod) -> None:
         """Take in by which labels a pod selects others; those that have one are told apart."""
-        new = self._classes.select(pod)
-        if not new:
+        self._classify_again(self._classes.select(pod))
+
+    def _classify_again(self, labels: frozenset[str]) -> None:
+        """Bring the classes of pods with one of the labels up to date. O(tasks)."""
+        if not labels:
             return
         self.epoch += 1
         for task in list(self.tasks.values()):
-            if not new.isdisjoint(task.pod.metadata.labels or ()):
+            if not labels.isdisjoint(task.pod.metadata.labels or ()):
                 row = self.nodes.rows.get(task.node) if task.status in entities.ON_NODE else None
                 if row is not None:
                     self.pod_index.take(task, row)
@@ -220,6 +224,7 @@ class ClusterModel:
     def remove_pod(self, key: str) -> None:
         """The pod is gone."""
         self.resources.drop(("pod", key))
+        self._classes.deselect(key)
         task = self.tasks.pop(key, None)
         if task is not None:
             if task.node and task.status in entities.ON_NODE:

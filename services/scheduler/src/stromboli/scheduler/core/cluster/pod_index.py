@@ -1,22 +1,25 @@
-"""Which pods lie where, kept as pods come and go: what sessions count neighbours and ports from.
+"""The pods on nodes by kind, kept as pods come and go: sources of affinity, spread and host ports.
 
-A session never changes it; what it places and takes it counts beside (``neighbours.Board``,
-``ports``). A pod costs O(1), and as many additions as there are questions that mean it.
+A session never changes the index; it counts its own placements and evictions in an overlay
+(``pod_affinity_index``, ``ports``). Memory is bounded: carriers of terms and ports cost a constant
+per pod, and cached answers are limited in bytes.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from stromboli.scheduler.core.cluster import device_claims
+from stromboli.scheduler.core.cluster import device_claims, row_counts
 from stromboli.scheduler.core.model import entities, node_attributes, pod_terms
 
-Counts: TypeAlias = npt.NDArray[np.int64]
-"""Pods per node."""
+Counts: TypeAlias = row_counts.Counts
+MAX_CACHED_BYTES = 2**26
+"""Memory of cached answers. Beyond it all are dropped, and those still needed counted again."""
+MIN_CACHED_COUNTS = 16
 MAX_CACHED_COUNTS = 1024
-"""Questions remembered; beyond, all are forgotten and those still asked are counted anew."""
+MAX_FOLLOWED = 2**18
+"""References from kinds of pods to cached answers; beyond, all are dropped and found again."""
 
 
 class PodKind(NamedTuple):
@@ -26,21 +29,32 @@ class PodKind(NamedTuple):
     alive: bool
 
 
+def max_cached_counts(nodes: int, bytes_kept: int = MAX_CACHED_BYTES) -> int:
+    """How many arrays over all nodes may be cached."""
+    return min(MAX_CACHED_COUNTS, max(MIN_CACHED_COUNTS, bytes_kept // (8 * (nodes + 1))))
+
+
 class PodIndex:
     """The pods on nodes. Rows are those of ``nodes.Nodes``."""
 
     def __init__(self) -> None:
-        self.anti_affinity_carriers: dict[pod_terms.Term, Counts] = {}
-        """Term of anti-affinity -> pods that carry it, per node."""
-        self.preference_carriers: dict[tuple[int, pod_terms.Term], Counts] = {}
-        self.ports: dict[entities.Port, Counts] = {}
+        self.anti_affinity_carriers: row_counts.CountsBy[pod_terms.Term] = row_counts.CountsBy()
+        """Pods by the terms of anti-affinity that they carry."""
+        self.preference_carriers: row_counts.CountsBy[tuple[int, pod_terms.Term]] = (
+            row_counts.CountsBy()
+        )
+        """Pods by the weighted terms of preference that they carry."""
+        self.ports: row_counts.CountsBy[entities.Port] = row_counts.CountsBy()
         self.claimants: dict[str, entities.Task] = {}
         """Pod -> its task, of those that claim volumes or devices."""
         self._size = 0
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {}
         self._placed: dict[PodKind, dict[int, int]] = {}
+        self._terms: dict[PodKind, pod_terms.AffinityTerms] = {}
+        """Of kinds in ``_placed`` with terms."""
         self._tallies: dict[tuple[pod_terms.Matcher, ...], Counts] = {}
         self._followed: dict[PodKind, list[Counts]] = {}
+        self._follows = 0
 
     def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
         """Labels of namespaces as they are now."""
@@ -66,8 +80,7 @@ class PodIndex:
             kept = {after[row]: count for row, count in rows.items() if row in after}
             self._placed[placed] = kept
         for table in (self.anti_affinity_carriers, self.preference_carriers, self.ports):
-            for key, counts in list(table.items()):
-                table[key] = node_attributes.reordered(counts, sources)  # type: ignore[index]  # its own key
+            table.reorder_rows(sources)
         self._drop_cached_counts()
 
     def counts(self, matchers: tuple[pod_terms.Matcher, ...]) -> Counts:
@@ -77,13 +90,14 @@ class PodIndex:
         """
         tally = self._tallies.get(matchers)
         if tally is None:
-            if len(self._tallies) >= MAX_CACHED_COUNTS:
+            if len(self._tallies) >= max_cached_counts(self._size):
                 self._drop_cached_counts()
             tally = self._tallies[matchers] = np.zeros(self._size, np.int64)
             for placed, rows in self._placed.items():
                 if self.matches_pod(matchers, placed):
                     if placed in self._followed:
                         self._followed[placed].append(tally)
+                        self._follows += 1
                     for row, count in rows.items():
                         tally[row] += count
         return tally
@@ -108,54 +122,47 @@ class PodIndex:
             rows[row] = number
         else:
             rows.pop(row, None)
+        self._count_carried(placed, row, change)
+        for counts in self._followed_by(placed):
+            counts[row] += change
+        if not rows:
+            del self._placed[placed]
+            self._terms.pop(placed, None)
+            self._follows -= len(self._followed.pop(placed, ()))
+
+    def _followed_by(self, placed: PodKind) -> list[Counts]:
+        """The cached answers that count such pods."""
         followed = self._followed.get(placed)
         if followed is None:
-            followed = self._followed[placed] = self._carried(placed)
-            followed += [
+            if self._follows >= MAX_FOLLOWED:
+                self._followed.clear()
+                self._follows = 0
+            followed = self._followed[placed] = [
                 tally
                 for matchers, tally in self._tallies.items()
                 if self.matches_pod(matchers, placed)
             ]
-        for counts in followed:
-            counts[row] += change
-        if not rows:
-            self._release_kind(placed)
+            self._follows += len(followed)
+        return followed
 
-    def _carried(self, placed: PodKind) -> list[Counts]:
-        """What counts the terms and ports that such pods bring along."""
-        affinity_terms = pod_terms.affinity_terms(placed.task_class)
-        return [
-            *(
-                self._vector(self.anti_affinity_carriers, term)
-                for term in affinity_terms.required_anti_affinity
-            ),
-            *(self._vector(self.preference_carriers, like) for like in affinity_terms.preferences),
-            *(self._vector(self.ports, port) for port in placed.task_class.ports),
-        ]
-
-    def _vector(self, table: dict, key: object) -> Counts:  # type: ignore[type-arg]  # of any key
-        if key not in table:
-            table[key] = np.zeros(self._size, np.int64)
-        counts: Counts = table[key]
-        return counts
-
-    def _release_kind(self, placed: PodKind) -> None:
-        """No such pod lies anywhere: forget it, and what nobody carries any more."""
-        del self._placed[placed]
-        self._followed.pop(placed, None)
-        affinity_terms = pod_terms.affinity_terms(placed.task_class)
-        for table, keys in (
-            (self.anti_affinity_carriers, affinity_terms.required_anti_affinity),
-            (self.preference_carriers, affinity_terms.preferences),
-            (self.ports, placed.task_class.ports),
-        ):
-            for key in keys:
-                if key in table and not table[key].any():  # type: ignore[index]  # its own key
-                    del table[key]  # type: ignore[arg-type]
+    def _count_carried(self, placed: PodKind, row: int, change: int) -> None:
+        """Count the terms and ports that such a pod carries."""
+        for port in placed.task_class.ports:
+            self.ports.add(port, row, change)
+        if placed.task_class.affinity is None:
+            return
+        terms = self._terms.get(placed)
+        if terms is None:
+            terms = self._terms[placed] = pod_terms.affinity_terms(placed.task_class)
+        for term in terms.required_anti_affinity:
+            self.anti_affinity_carriers.add(term, row, change)
+        for preference in terms.preferences:
+            self.preference_carriers.add(preference, row, change)
 
     def _drop_cached_counts(self) -> None:
         self._tallies.clear()
         self._followed.clear()
+        self._follows = 0
 
 
 def pod_kind(task: entities.Task) -> PodKind:

@@ -25,6 +25,9 @@ class NodeAttributes:
 
     ``placement_version`` changes with everything that decides where pods may run. ``taint_sets``:
     the distinct sets of taints, ``taints_of`` each row's.
+
+    Sets of taints and values of labels that no node has any more are forgotten: controllers write
+    times and counters into both, so that all values of a cluster's life are too many to keep.
     """
 
     def __init__(self) -> None:
@@ -34,6 +37,11 @@ class NodeAttributes:
         self.not_ready: Mask = np.zeros(0, np.bool_)
         self.taints_of: Codes = np.zeros(0, np.int32)
         self.taint_sets: list[tuple[core.Taint, ...]] = [()]
+        """The first is of nodes without taints; one that no node has is empty and used again."""
+        self._taint_codes: dict[tuple[core.Taint, ...], int] = {(): 0}
+        self._taint_rows: list[int] = [0]
+        """Rows of each set of taints, the first aside."""
+        self._free_taint_codes: list[int] = []
         self.placement_version = 0
         self._blocked: Mask = np.zeros(0, np.bool_)
         self._labels: list[Mapping[str, str]] = []
@@ -68,11 +76,12 @@ class NodeAttributes:
         self.unschedulable[row] = node.spec.unschedulable
         self.not_ready[row] = not_ready
         self._labels[row] = labels
-        for key in self._label_codes:
+        for key in list(self._label_codes):
             self._encode(key, row, labels)
-        if taints not in self.taint_sets:
-            self.taint_sets.append(taints)
-        self.taints_of[row] = self.taint_sets.index(taints)
+            self._forget_unused(key, labels)
+        released = int(self.taints_of[row])
+        self.taints_of[row] = self._taint_code(taints)
+        self._release_taints(released, 1)
 
     def block(self, row: int, *, is_blocked: bool) -> None:
         """Whether a pod on the node cannot be read, so that what is free there is unknown."""
@@ -88,6 +97,10 @@ class NodeAttributes:
     def reorder_rows(self, names: Sequence[str], sources: Sources) -> None:
         """Rows in a new order; new ones are empty until they are put."""
         is_new = sources < 0
+        gone = np.ones(len(self), np.bool_)
+        gone[sources[~is_new]] = False
+        for code, rows in enumerate(np.bincount(self.taints_of[gone]).tolist()):
+            self._release_taints(code, rows)
         self.placement_version += 1
         self.rows.clear()
         self.rows.update({name: row for row, name in enumerate(names)})
@@ -99,6 +112,8 @@ class NodeAttributes:
         self._labels = [{} if at < 0 else self._labels[at] for at in sources.tolist()]
         for key, codes in self._label_codes.items():
             self._label_codes[key] = np.where(is_new, np.int32(-1), reordered(codes, sources))
+        for key in list(self._label_codes):
+            self._forget_unused(key, {})
 
     @property
     def keys(self) -> int:
@@ -118,6 +133,37 @@ class NodeAttributes:
             for row, labels in enumerate(self._labels):
                 self._encode(key, row, labels)
         return self._label_codes[key], self._label_values[key]
+
+    def _taint_code(self, taints: tuple[core.Taint, ...]) -> int:
+        """The code of a set of taints, with one row more."""
+        code = self._taint_codes.get(taints)
+        if code is None and self._free_taint_codes:
+            code = self._free_taint_codes.pop()
+            self.taint_sets[code] = taints
+        elif code is None:
+            code = len(self.taint_sets)
+            self.taint_sets.append(taints)
+            self._taint_rows.append(0)
+        self._taint_codes[taints] = code
+        self._taint_rows[code] += code > 0
+        return code
+
+    def _release_taints(self, code: int, rows: int) -> None:
+        """So many rows less have this set of taints."""
+        if not code or not rows:
+            return
+        self._taint_rows[code] -= rows
+        if not self._taint_rows[code]:
+            del self._taint_codes[self.taint_sets[code]]
+            self.taint_sets[code] = ()
+            self._free_taint_codes.append(code)
+
+    def _forget_unused(self, key: str, labels: Mapping[str, str]) -> None:
+        """Forget the codes of a key that no node has, or of which most values are gone; the next
+        question for it encodes it again."""
+        is_used = key in labels or bool((self._label_codes[key] >= 0).any())
+        if not is_used or len(self._label_values[key]) > 2 * len(self) + 16:
+            del self._label_codes[key], self._label_values[key]
 
     def _encode(self, key: str, row: int, labels: Mapping[str, str]) -> None:
         value = labels.get(key)

@@ -6,14 +6,16 @@ That matters: the API server gives each pod a token volume with a random name, a
 by class, so one class per pod costs a gang of thousands its time and memory.
 
 Labels are part of a class only as far as some pod's affinity, anti-affinity or spread selects by
-them. Otherwise the index label of a job's pods would make each a class of its own.
+them, and as long as it is there. Otherwise the index label of a job's pods would make each a class
+of its own.
 
 A class lives as long as something refers to it, such as a task: how many there are is bounded by
 the pods that there are, and equal pods always have the same class.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -34,7 +36,10 @@ class TaskClassIndex:
         self._shapes = requirements.RequirementsIndex()
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
-        self._label_keys: set[str] = set()
+        self._label_keys: Counter[str] = Counter()
+        """Label -> pods that select others by it; zero until ``take_unused_labels``."""
+        self._selecting: dict[str, frozenset[str]] = {}
+        """Pod -> the labels by which it selects others, if any."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -47,17 +52,32 @@ class TaskClassIndex:
     def select(self, pod: core.Pod) -> frozenset[str]:
         """Take in by which labels the pod selects others; the keys that are new.
 
-        Pods with such a label are of another class from now on. Keys are never forgotten: a label
-        that nobody selects by any more makes classes finer than need be, and decides nothing.
+        Pods with such a label are of another class from now on.
         """
-        new = frozenset(_selected(pod.spec)) - self._label_keys
-        self._label_keys |= new
+        self.deselect(pod.metadata.key)
+        keys = frozenset(_selected(pod.spec))
+        if not keys:
+            return keys
+        new = keys - self._label_keys.keys()
+        self._label_keys.update(keys)
+        self._selecting[pod.metadata.key] = keys
         return new
+
+    def deselect(self, pod: str) -> None:
+        """The pod selects no others any more."""
+        self._label_keys.subtract(self._selecting.pop(pod, ()))
+
+    def take_unused_labels(self) -> frozenset[str]:
+        """The labels by which no pod selects any more. From now on they split no class."""
+        unused = frozenset(key for key, pods in self._label_keys.items() if not pods)
+        for key in unused:
+            del self._label_keys[key]
+        return unused
 
     def of(self, pod: core.Pod) -> entities.TaskClass:
         """The class of a pod. Raises ValueError that names the bad quantity."""
         shape = self._shapes.of(pod.spec)
-        content = _content(pod, self._label_keys)
+        content = _content(pod, self._label_keys.keys())
         encoded = _ENCODER.encode((shape.number, content))
         key = hashlib.blake2b(encoded, digest_size=16).digest()
         found = self._known.get(key)
@@ -67,7 +87,7 @@ class TaskClassIndex:
         return found
 
 
-def _content(pod: core.Pod, label_keys: set[str]) -> tuple[Any, ...]:
+def _content(pod: core.Pod, label_keys: Set[str]) -> tuple[Any, ...]:
     """The fields of a class, ``number`` and ``shape`` aside, in their order."""
     spec, labels = pod.spec, pod.metadata.labels or {}
     claims = (each.persistent_volume_claim for each in spec.volumes)
@@ -84,8 +104,9 @@ def _content(pod: core.Pod, label_keys: set[str]) -> tuple[Any, ...]:
 
 
 def _ports(spec: core.PodSpec) -> Iterator[entities.Port]:
-    """The ports of the node that the pod takes."""
-    for container in spec.containers:
+    """The host ports that the pod takes: of its containers and of its sidecars."""
+    sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
+    for container in (*spec.containers, *sidecars):
         for port in container.ports:
             if port.host_port > 0:
                 yield (port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)

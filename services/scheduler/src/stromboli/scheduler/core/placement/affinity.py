@@ -8,7 +8,7 @@ that shun it. Other than the field's scheduler we see what the session itself ha
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import pod_affinity_index
+from stromboli.scheduler.core.cluster import pod_affinity_index, row_counts
 from stromboli.scheduler.core.model import entities, node_views, pod_terms
 from stromboli.scheduler.core.placement import extension_points
 
@@ -94,7 +94,7 @@ class Affinity:
         return has_places if is_first else has_places & has_pods
 
     def _sums(
-        self, term: pod_terms.Term, counts: pod_affinity_index.Counts
+        self, term: pod_terms.Term, counts: pod_affinity_index.Counts | row_counts.RowCounts
     ) -> pod_affinity_index.Counts:
         return self._board.domain_totals(term.topology_key, counts)
 

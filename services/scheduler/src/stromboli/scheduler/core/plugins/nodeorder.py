@@ -12,7 +12,7 @@ import numpy as np
 
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.model import entities, node_constraints, node_views, requirements
+from stromboli.scheduler.core.model import array_cache, entities, node_constraints, node_views
 from stromboli.scheduler.core.placement import affinity, extension_points, scoring, spread
 from stromboli.shared.api import core
 
@@ -139,8 +139,12 @@ class _RelativeScores:
             partial(passing, node_constraints.AFFINITY),
             partial(passing, node_constraints.TAINTED),
         )
-        self._wishes: dict[int, extension_points.Scores | None] = {}
-        self._taints: dict[requirements.PodRequirements, extension_points.Scores | None] = {}
+        self._weights: array_cache.ArrayCache[
+            tuple[core.PreferredSchedulingTerm, ...], extension_points.Scores
+        ] = array_cache.ArrayCache(8 * len(self._labelled))
+        self._taints: array_cache.ArrayCache[
+            tuple[core.Toleration, ...], extension_points.Scores
+        ] = array_cache.ArrayCache(8 * len(self._labelled.taint_sets))
         self._has_mild_taints = any(
             taint.effect == _PREFER for taints in self._labelled.taint_sets for taint in taints
         )
@@ -159,11 +163,13 @@ class _RelativeScores:
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
         """Sum of the weights of matching terms, the best candidate at 100."""
-        number = task.task_class.number
-        if number not in self._wishes:
-            self._wishes[number] = self._matching_weights(task.task_class)
-        weights = self._wishes[number]
-        return None if weights is None else _scaled(weights[view.rows])
+        rules = task.task_class.affinity
+        wanted = rules.node_affinity if rules else None
+        terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
+        if not terms:
+            return None
+        weights = self._weights.get(terms, partial(self._matching_weights, terms))
+        return _scaled(weights[view.rows])
 
     def tolerated(
         self, task: entities.Task, view: node_views.NodeView
@@ -171,37 +177,32 @@ class _RelativeScores:
         """How few taints with a mere wish the task does not tolerate, the worst at 0."""
         if not self._has_mild_taints:
             return None
-        shape = task.task_class.shape
-        if shape not in self._taints:
-            self._taints[shape] = self._intolerable(shape)
-        counts = self._taints[shape]
-        return None if counts is None else _MOST - _scaled(counts[view.rows])
+        tolerations = task.task_class.shape.constraints.tolerations
+        counts = self._taints.get(tolerations, partial(self._intolerable, tolerations))
+        return _MOST - _scaled(counts[self._labelled.taints_of[view.rows]])
 
-    def _matching_weights(self, task_class: entities.TaskClass) -> extension_points.Scores | None:
-        wanted = task_class.affinity.node_affinity if task_class.affinity else None
-        terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
-        if not terms:
-            return None
+    def _matching_weights(
+        self, terms: tuple[core.PreferredSchedulingTerm, ...]
+    ) -> extension_points.Scores:
         weights = np.zeros(len(self._labelled), np.int64)
         for term in terms:
             weights += term.weight * node_constraints.term_matches(self._labelled, term.preference)
         return weights
 
-    def _intolerable(self, shape: requirements.PodRequirements) -> extension_points.Scores:
+    def _intolerable(self, tolerations: tuple[core.Toleration, ...]) -> extension_points.Scores:
+        """For each set of taints, how many of its mild ones are not tolerated."""
         accepted = [
             msgspec.structs.replace(each, effect="")
-            for each in shape.constraints.tolerations
+            for each in tolerations
             if each.effect in ("", _PREFER)
         ]
-        counts = np.array(
+        return np.array(
             [
                 sum(_repels(taint, accepted) for taint in taints)
                 for taints in self._labelled.taint_sets
             ],
             np.int64,
         )
-        result: extension_points.Scores = counts[self._labelled.taints_of[: len(self._labelled)]]
-        return result
 
 
 def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:

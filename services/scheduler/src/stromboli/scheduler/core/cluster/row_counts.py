@@ -1,0 +1,172 @@
+"""Pods per node, counted in memory that grows with the pods and not with the nodes.
+
+Users choose how many different terms and host ports their pods carry. An array over all nodes for
+each of them would let one pod cost a number per node; here a pod costs a constant.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.model import node_attributes
+
+Counts: TypeAlias = npt.NDArray[np.int64]
+"""Pods per node, over all nodes."""
+Rows: TypeAlias = npt.NDArray[np.intp]
+ARRAY_SHARE = 8
+"""An array replaces the dictionary when one of so many nodes has pods: it is smaller from there."""
+
+K = TypeVar("K")
+
+
+class RowCounts:
+    """Pods by row: a dictionary while few rows have any, else an array."""
+
+    __slots__ = ("_array", "_few", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._few: dict[int, int] = {}
+        self._array: Counts | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._few) if self._array is None else bool(self._array.any())
+
+    @property
+    def bytes_used(self) -> int:
+        """Memory of the counts, about."""
+        return 100 * len(self._few) if self._array is None else self._array.nbytes
+
+    def copy(self) -> "RowCounts":
+        """Independent counts with the same numbers."""
+        made = RowCounts(self._size)
+        made._few = dict(self._few)
+        made._array = None if self._array is None else self._array.copy()
+        return made
+
+    def add(self, row: int, change: int) -> None:
+        """Count so many more pods on the row."""
+        if self._array is not None:
+            self._array[row] += change
+            return
+        count = self._few.get(row, 0) + change
+        if count:
+            self._few[row] = count
+            if len(self._few) * ARRAY_SHARE > self._size + ARRAY_SHARE:
+                self._array = self.dense()
+                self._few = {}
+        else:
+            self._few.pop(row, None)
+
+    def rows(self) -> tuple[Rows, Counts]:
+        """The rows that have pods, and how many."""
+        if self._array is not None:
+            found = np.flatnonzero(self._array)
+            return found, self._array[found]
+        size = len(self._few)
+        return (
+            np.fromiter(self._few.keys(), np.intp, size),
+            np.fromiter(self._few.values(), np.int64, size),
+        )
+
+    def dense(self) -> Counts:
+        """The counts over all rows."""
+        if self._array is not None:
+            return self._array.copy()
+        found = np.zeros(self._size, np.int64)
+        rows, counts = self.rows()
+        found[rows] = counts
+        return found
+
+    def reordered(self, sources: node_attributes.Sources, targets: list[int]) -> "RowCounts":
+        """The counts of the same nodes in a new order of rows; new nodes have none.
+
+        ``targets``: old row -> new row, -1 for a node that is gone.
+        """
+        made = RowCounts(len(sources))
+        if self._array is not None:
+            made._array = node_attributes.reordered(self._array, sources)
+        else:
+            moved = ((targets[row], count) for row, count in self._few.items())
+            made._few = {row: count for row, count in moved if row >= 0}
+        return made
+
+
+class CountsBy(Generic[K]):
+    """Pods by key, such as a term or a port, and by row. A key without pods is dropped."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._counts: dict[K, RowCounts] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._counts)
+
+    def get(self, key: K) -> RowCounts | None:
+        """The counts of a key; not to be changed by the caller."""
+        return self._counts.get(key)
+
+    def add(self, key: K, row: int, change: int) -> None:
+        """Count so many more pods with the key on the row. O(1)."""
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = RowCounts(self._size)
+        counts.add(row, change)
+        if change < 0 and not counts:
+            del self._counts[key]
+
+    def reorder_rows(self, sources: node_attributes.Sources) -> None:
+        """Put rows in a new order. O(pods + nodes)."""
+        targets = np.full(self._size, -1, np.intp)
+        targets[sources[sources >= 0]] = np.flatnonzero(sources >= 0)
+        self._size, after = len(sources), targets.tolist()
+        moved = {key: counts.reordered(sources, after) for key, counts in self._counts.items()}
+        self._counts = {key: counts for key, counts in moved.items() if counts}
+
+    def dense(self) -> Mapping[K, Counts]:
+        """All counts as arrays."""
+        return {key: counts.dense() for key, counts in self._counts.items()}
+
+    @property
+    def bytes_used(self) -> int:
+        """Memory of the counts, about."""
+        return sum(counts.bytes_used for counts in self._counts.values())
+
+
+class SessionCountsBy(Generic[K]):
+    """Counts of the cluster model with the changes of one session, which never change the model's.
+
+    Keys are only added within a session, so their number tells whether there are new ones.
+    """
+
+    def __init__(self, known: CountsBy[K], size: int) -> None:
+        self._known = known
+        self._size = size
+        self._own: dict[K, RowCounts] = {}
+        self._new: list[K] = []
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._new)
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._known
+        yield from self._new
+
+    def __getitem__(self, key: K) -> RowCounts:
+        own = self._own.get(key)
+        found = self._known.get(key) if own is None else own
+        return RowCounts(self._size) if found is None else found
+
+    def add(self, key: K, row: int, change: int) -> None:
+        """Count so many more pods with the key on the row, in this session."""
+        if key not in self._own:
+            known = self._known.get(key)
+            if known is None:
+                self._new.append(key)
+            self._own[key] = RowCounts(self._size) if known is None else known.copy()
+        self._own[key].add(row, change)

@@ -1,0 +1,38 @@
+"""A cache of arrays over nodes, limited in bytes.
+
+Users choose how many different constraints their pods have; an array over all nodes for each of
+them is more memory than a session may take. Keys are contents, so that equal constraints of many
+classes of pods share one entry.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+MAX_BYTES = 2**25
+MIN_ENTRIES = 16
+"""Entries that are always kept, however large the cluster is."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ArrayCache(Generic[K, V]):
+    """Answers by key; the least recently used one goes first. ``entry_bytes``: of one answer."""
+
+    def __init__(self, entry_bytes: int, max_bytes: int = MAX_BYTES) -> None:
+        self._max_entries = max(MIN_ENTRIES, max_bytes // max(1, entry_bytes))
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The answer for a key, made if it is not cached."""
+        if key in self._entries:
+            self._entries.move_to_end(key)
+            return self._entries[key]
+        while len(self._entries) >= self._max_entries:
+            self._entries.popitem(last=False)
+        found = self._entries[key] = make()
+        return found

@@ -1,0 +1,149 @@
+"""Packs tasks with different requests onto nodes, for gangs that greedy placement refuses.
+
+Greedy placement takes tasks in their order and the node with the best score, so that a small task
+can take the only room of a large one. ``pack`` looks for places for all tasks together:
+
+1. The largest kind goes first, and fills the node on which it leaves the least room over.
+2. Where that fails and few tasks and nodes are left, a depth-first search tries the other counts
+   per node, with at most ``MAX_STEPS`` steps. It is exact if it ends before.
+
+Vector packing is NP-hard; best-fit decreasing needs at most 11/9 of the optimum plus a constant in
+one dimension (Johnson et al. 1974), so that the search matters on small and full clusters alone.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.model import resource_vectors
+
+MAX_SEARCHED = 32
+"""Tasks, and nodes with room for any of them, up to which the search is made."""
+MAX_STEPS = 1000
+"""Nodes that the search fills before it gives up: some 20 ms."""
+
+Counts = dict[int, int]
+"""Node (row) -> number of tasks."""
+
+
+class Demand(msgspec.Struct, frozen=True, eq=False):
+    """``count`` tasks of one kind. ``mask``: the nodes that may take them."""
+
+    request: resource_vectors.Vector
+    count: int
+    mask: npt.NDArray[np.bool_]
+
+
+def pack(room: resource_vectors.Table, demands: Sequence[Demand]) -> list[Counts] | None:
+    """The nodes of each demand's tasks, in the order of ``demands``; None if no places are found.
+
+    ``room``: resources x nodes. O(demands x resources x nodes), and the search.
+    """
+    left = np.maximum(room, 0)
+    needed = sum((each.request * each.count for each in demands), np.zeros_like(left[:, 0]))
+    if np.any(needed > left.sum(axis=1)):
+        return None
+    scale = np.maximum(left.max(axis=1, initial=0), 1).astype(np.float64)
+    order = sorted(range(len(demands)), key=lambda at: -float((demands[at].request / scale).max()))
+    search = _Search(left, scale, [demands[at] for at in order])
+    found = search.greedy() or search.exhaustive()
+    if found is None:
+        return None
+    placed: list[Counts] = [{} for _ in demands]
+    for at, counts in zip(order, found, strict=True):
+        placed[at] = counts
+    return placed
+
+
+class _Search:
+    """``demands``: the largest first. ``scale``: the most that a node has of each resource."""
+
+    def __init__(
+        self,
+        left: resource_vectors.Table,
+        scale: npt.NDArray[np.float64],
+        demands: Sequence[Demand],
+    ) -> None:
+        self._left = left
+        self._scale = scale
+        self._demands = demands
+        self._steps = MAX_STEPS
+
+    def greedy(self) -> list[Counts] | None:
+        """Each demand fills the tightest nodes; None if one of them finds too little."""
+        left = self._left.copy()
+        found: list[Counts] = []
+        for demand in self._demands:
+            rows, fits = self._ranked(left, demand)
+            before = np.cumsum(fits) - fits
+            taken = np.clip(demand.count - before, 0, fits)
+            if int(taken.sum()) < demand.count:
+                return None
+            left[:, rows] -= demand.request[:, np.newaxis] * taken
+            used = taken > 0
+            found.append(dict(zip(rows[used].tolist(), taken[used].tolist(), strict=True)))
+        return found
+
+    def exhaustive(self) -> list[Counts] | None:
+        """The first solution of the depth-first search; None if there is none, or if the search is
+        too large."""
+        usable = {
+            row for each in self._demands for row in self._ranked(self._left, each)[0].tolist()
+        }
+        tasks = sum(each.count for each in self._demands)
+        if len(usable) > MAX_SEARCHED or tasks > MAX_SEARCHED:
+            return None
+        return self._placed(0, self._left.copy())
+
+    def _placed(self, at: int, left: resource_vectors.Table) -> list[Counts] | None:
+        """Places for the demands from this one on."""
+        if at == len(self._demands):
+            return []
+        rows, fits = self._ranked(left, self._demands[at])
+        return self._filled(at, left, rows, fits, self._demands[at].count)
+
+    def _filled(
+        self,
+        at: int,
+        left: resource_vectors.Table,
+        rows: npt.NDArray[np.intp],
+        fits: npt.NDArray[np.int64],
+        count: int,
+    ) -> list[Counts] | None:
+        """Places for ``count`` tasks of this demand on these nodes, and for all later demands."""
+        if count == 0:
+            later = self._placed(at + 1, left)
+            return None if later is None else [{}, *later]
+        if int(fits.sum()) < count:
+            return None
+        row = int(rows[0])
+        for taken in range(min(int(fits[0]), count), -1, -1):
+            self._steps -= 1
+            if self._steps < 0:
+                return None
+            left[:, row] -= self._demands[at].request * taken
+            found = self._filled(at, left, rows[1:], fits[1:], count - taken)
+            left[:, row] += self._demands[at].request * taken
+            if found is not None:
+                if taken:
+                    found[0][row] = taken
+                return found
+        return None
+
+    def _ranked(
+        self, left: resource_vectors.Table, demand: Demand
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """Nodes with room for any task of the demand, and for how many: those first on which tasks
+        of it leave the least room over."""
+        asked = np.flatnonzero(demand.request > 0)
+        fits = np.where(demand.mask, demand.count, 0).astype(np.int64)
+        if asked.size:
+            most = (left[asked] // demand.request[asked, np.newaxis]).min(axis=0)
+            fits = np.minimum(fits, most)
+        rows = np.flatnonzero(fits > 0)
+        spare = left[:, rows] - demand.request[:, np.newaxis] * fits[rows]
+        slack = (spare[asked] / self._scale[asked, np.newaxis]).sum(axis=0)
+        rows = rows[np.argsort(slack, kind="stable")]
+        return rows, fits[rows]
