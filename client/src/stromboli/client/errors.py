@@ -119,6 +119,7 @@ BY_STATUS: dict[int, type[ResponseError]] = {
     409: ConflictError,
     410: ExpiredError,
     422: RejectedError,
+    429: UnavailableError,
     503: UnavailableError,
 }
 """HTTP status -> error; every other status is an AnsweredError."""

@@ -21,7 +21,7 @@ from stromboli.shared import loopback_token, process
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
 from stromboli.shared.leader_election import cluster_lease
-from stromboli.shared.runtime import http, runtime, telemetry
+from stromboli.shared.runtime import http, http_protocol, runtime, telemetry
 
 LOOPBACK = loopback_token.HOSTS
 
@@ -57,7 +57,12 @@ async def main(settings: Settings, health: runtime.Health) -> None:
                 _require_client_certificates(certificate, settings.webhook_client_ca_file)
             bound = http.listen(settings.webhook_host, settings.webhook_port)
             tls = await stack.enter_async_context(certificate.kept(health))
-            serving = http.serving(webhooks.app(admission), bound, tls=certificate.webhook_tls)
+            serving = http.serving(
+                webhooks.app(admission),
+                bound,
+                tls=certificate.webhook_tls,
+                limits=_limits(settings),
+            )
             port = await stack.enter_async_context(serving)
             telemetry.log.info("listening", webhooks=f"https://{settings.webhook_host}:{port}")
             if not is_local:
@@ -88,7 +93,7 @@ async def _rest(
     token: str = "",
 ) -> AsyncIterator[None]:
     bound = http.listen(settings.rest_host, settings.rest_port)
-    async with http.serving(app, bound, tls=tls) as port:
+    async with http.serving(app, bound, tls=tls, limits=_limits(settings)) as port:
         scheme = "https" if tls else "http"
         url = f"{scheme}://{settings.rest_host}:{port}"
         told = loopback_token.file_of(port, os.environ)
@@ -106,6 +111,14 @@ def _require_client_certificates(
         certificate.ask_clients(file)
     except ValueError as error:
         sys.exit(f"STROM_ADMISSION_WEBHOOK_CLIENT_CA_FILE: {error}")
+
+
+def _limits(settings: Settings) -> http_protocol.Limits:
+    return http_protocol.Limits(
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        max_connections=settings.max_connections,
+    )
 
 
 def _check_exposed(settings: Settings, is_local: bool) -> None:

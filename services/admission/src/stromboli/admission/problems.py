@@ -1,5 +1,6 @@
 """Errors as problem+json (RFC 9457), with every violation and what to do."""
 
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +23,14 @@ MAX_DETAIL_LENGTH = 8 * 1024
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
 """A KeyError's text, which Litestar hands on as it is."""
+
+
+class TooManyRequestsError(Exception):
+    """A user sends more requests than the limit allows. ``wait_s``: seconds until the next one."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many requests of this user; try again in {math.ceil(wait_s)} s")
+        self.wait_s = wait_s
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +99,14 @@ def _of_unauthenticated(
     return answer
 
 
+def _of_too_many_requests(
+    _: Request[Any, Any, Any], error: TooManyRequestsError
+) -> Response[Problem]:
+    answer = _answer(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+    answer.headers["retry-after"] = str(math.ceil(error.wait_s))
+    return answer
+
+
 def _of_external_error(_: Request[Any, Any, Any], error: errors.ExternalError) -> Response[Problem]:
     return _answer(status_of(error), str(error))
 
@@ -139,6 +156,7 @@ HANDLERS: ExceptionHandlersMap = {
     RejectedError: _of_rejected,
     ForbiddenError: _of_forbidden,
     UnauthenticatedError: _of_unauthenticated,
+    TooManyRequestsError: _of_too_many_requests,
     errors.ExternalError: _of_external_error,
     KeyReusedError: _of_reused_key,
     HTTPException: _of_http,

@@ -48,6 +48,16 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     name; any other client is recorded as the submitter itself."""
     reviews_kept_s: float = 10.0
     """How long an answer about a token or a right holds: as long may one that is taken away."""
+    requests_per_second: float = 100.0
+    """REST requests per second that each user may send on average, where there are accounts; 0: no
+    limit. Beyond it the answer is 429 with ``Retry-After``. ``POST /v1/bulk`` is one request."""
+    request_burst: float = 1_000.0
+    """Requests that a user may send at once after a pause."""
+    max_live_jobs_per_user: int = 0
+    """Jobs of one submitter that may exist without having ended; 0: no limit. Enforced for REST,
+    Kafka and webhooks, counted from ``cluster.jobs``."""
+    max_live_jobs_per_queue: int = 0
+    """The same for one queue."""
     sync_max_age_s: float = 60.0
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 
@@ -78,6 +88,12 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     """Where on loopback, without accounts, the token of each start is written for clients (mode
     0600). By default where ``strom`` and ``stromboli.client`` of the same user look:
     ``~/.local/state/stromboli/tokens/PORT`` ($XDG_STATE_HOME)."""
+    header_timeout_s: float = 15.0
+    """Time for the headers of a request to REST or a webhook; then 408."""
+    body_timeout_s: float = 30.0
+    """Period in which the body of a request must make progress; then 408."""
+    max_connections: int = 2_000
+    """Open connections of REST, and of webhooks; beyond them 503. Each costs about 50 kB."""
     health_host: str = "0.0.0.0"
     """Health has a port of its own: probes have no account, and metrics are nobody else's."""
     health_port: int = 8481

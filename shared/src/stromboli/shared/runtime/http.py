@@ -12,7 +12,7 @@ from litestar import Litestar, MediaType, Response, get
 from litestar.params import FromQuery
 from litestar.types import ControllerRouterHandler
 
-from stromboli.shared.runtime import runtime
+from stromboli.shared.runtime import http_protocol, runtime
 
 HEAD_BYTES = 1024 * 1024
 """The longest request line with headers: as much as an API server takes, so that what is too long
@@ -95,6 +95,7 @@ async def serving(
     certificate_file: str = "",
     key_file: str = "",
     tls: ssl.SSLContext | None = None,
+    limits: http_protocol.Limits = http_protocol.Limits(),  # noqa: B008 - frozen
 ) -> AsyncIterator[int]:
     """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
     with ``tls``, whose certificate may be changed meanwhile.
@@ -103,6 +104,7 @@ async def serving(
     """
     config = uvicorn.Config(
         app,
+        http=http_protocol.limited(limits),
         log_config=None,
         access_log=False,
         lifespan="on",

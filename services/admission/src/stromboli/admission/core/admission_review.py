@@ -44,6 +44,7 @@ class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     old_object: dict[str, Any] | None = None
     namespace: str = ""
     user_info: User = User()
+    dry_run: bool | None = False
 
 
 class _Review(msgspec.Struct, frozen=True):

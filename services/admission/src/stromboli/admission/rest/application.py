@@ -13,6 +13,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import problems
 from stromboli.admission.auth import authentication
+from stromboli.admission.core import rate_limit
 from stromboli.admission.rest import (
     authorization,
     bulk,
@@ -212,7 +213,8 @@ def rest_application(
     if authenticator is None:
         guard = authorization.require_token(token) if token else authorization.allow_local
         return app([*http.health_routes(healths), *routes(admission, cluster)], guard, hosts)
-    guard = authorization.require_rights(authenticator, settings.rest_audiences)
+    limits = rate_limit.TokenBuckets(settings.requests_per_second, settings.request_burst)
+    guard = authorization.require_rights(authenticator, settings.rest_audiences, limits)
     return app([*http.probe_routes(healths), *routes(admission, cluster)], guard, hosts)
 
 

@@ -5,6 +5,7 @@ admission asks for each of them. A route that says neither is closed to accounts
 """
 
 import hmac
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from litestar.handlers import BaseRouteHandler
 
 from stromboli.admission import problems
 from stromboli.admission.auth import authentication
+from stromboli.admission.core import rate_limit
 from stromboli.shared import errors
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import accounts
@@ -92,8 +94,13 @@ def require_token(token: str) -> Guard:
     return guard
 
 
-def require_rights(authenticator: authentication.Authenticator, audiences: Sequence[str]) -> Guard:
-    """The guard that asks the cluster who comes and what they may do."""
+def require_rights(
+    authenticator: authentication.Authenticator,
+    audiences: Sequence[str],
+    limits: rate_limit.TokenBuckets | None = None,
+) -> Guard:
+    """The guard that asks the cluster who comes and what they may do. ``limits``: how many requests
+    each user may send; a user beyond that gets a TooManyRequestsError."""
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         rule: tuple[RequiredRight, ...] | None = handler.opt.get(OPT)
@@ -102,6 +109,9 @@ def require_rights(authenticator: authentication.Authenticator, audiences: Seque
             return
         token = authentication.bearer(connection.headers.get("authorization"))
         principal = await authenticator.authenticate(token, audiences)
+        wait_s = limits.take(principal.scope, time.monotonic()) if limits is not None else 0.0
+        if wait_s:
+            raise problems.TooManyRequestsError(wait_s)
         if rule is None:
             raise errors.ForbiddenError(connection.scope["path"], "it is closed to accounts")
         connection.scope["user"] = principal

@@ -58,11 +58,9 @@ def routes(
         async def work() -> tuple[int, bytes]:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
             reject_ended(target, action)
-            topology_request = command_of(name, namespace, target.metadata.uid, action)
+            command = command_of(name, namespace, target.metadata.uid, action)
             marks = (asked,) if asked else ()
-            (made,) = await admission.submit(
-                [topology_request], request.user, only_new=True, marks=marks
-            )
+            (made,) = await admission.submit([command], request.user, only_new=True, marks=marks)
             return 202, bytes(made.object)
 
         status, body = await (
@@ -204,12 +202,12 @@ def routes(
     ]
 
 
-def reject_ended(job: batch.Job, topology_request: str) -> None:
+def reject_ended(job: batch.Job, action: str) -> None:
     """Raises RefusedError for a job that has ended: nothing leads on from there, and the controller
     could say so later only."""
     phase = job.status.state.phase
     if phase in ENDED:
-        why = f"the job is {phase}: it has ended for good, so there is no {topology_request}"
+        why = f"the job is {phase}: it has ended for good, so there is no {action}"
         raise problems.invalid("status.state.phase", why, "submit it again")
 
 

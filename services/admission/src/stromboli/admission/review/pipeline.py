@@ -93,11 +93,40 @@ class AdmissionPipeline:
             objects = await self.review(
                 documents, principal, attempts, traceparent=traceparent, only_new=only_new
             )
-            # 6. Write the admitted objects, in order.
-            for index, each in enumerate(objects):
-                if index not in attempts.written:
-                    attempts.written[index] = await self._write(each)
+            # 6. Count new jobs against the limits of live jobs.
+            self._reserve(objects, principal, attempts)
+            # 7. Write the admitted objects, in order.
+            try:
+                for index, each in enumerate(objects):
+                    if index not in attempts.written:
+                        attempts.written[index] = await self._write(each)
+            finally:
+                self._release_unwritten(objects, attempts)
             return [attempts.written[index] for index in range(len(objects))]
+
+    def _reserve(
+        self,
+        objects: Sequence[SubmittedObject],
+        principal: authentication.Principal,
+        attempts: SubmitAttempts,
+    ) -> None:
+        """Raises RejectedError if a new job exceeds a limit; then none of them is counted."""
+        who = reviewer.RequestIdentity.user(principal.name, principal.groups)
+        exceeded = [
+            self._reviewer.reserve(each.kind, each.document, who) if each.before is None else ()
+            for each in objects
+        ]
+        if any(exceeded):
+            attempts.judged(objects, exceeded)
+            self._release_unwritten(objects, attempts)
+            submitted_objects.raise_if_any(exceeded)
+
+    def _release_unwritten(
+        self, objects: Sequence[SubmittedObject], attempts: SubmitAttempts
+    ) -> None:
+        for index, each in enumerate(objects):
+            if each.before is None and index not in attempts.written:
+                self._reviewer.release(each.kind, each.namespace, each.name)
 
     def warnings(self, submitted: SubmittedObject) -> tuple[str, ...]:
         """What of an admitted object has no effect, or none yet."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stromboli.admission.core import live_jobs
 from stromboli.admission.review import resource_groups
 from stromboli.shared import errors, network_topology, snapshot
 from stromboli.shared.api import batch, core, kinds, meta
@@ -71,11 +72,13 @@ class Reviewer:
         cache: snapshot.Snapshot,
         policy: review.AdmissionPolicy,
         groups: resource_groups.ResourceGroupsFile,
+        jobs: live_jobs.LiveJobs,
     ) -> None:
         self._cluster = cluster
         self._cache = cache
         self.policy = policy
         self._groups = groups
+        self._live_jobs = jobs
         self.is_caught_up = False
 
     async def violations(
@@ -212,6 +215,31 @@ class Reviewer:
             document,
             lambda: review.default_patch(kind, document, policy, traceparent, known),
         )
+
+    def reserve(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        who: RequestIdentity,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[Violation, ...]:
+        """Count a new job as live, or say which limit it exceeds."""
+        if kind != kinds.JOBS or not self._live_jobs.is_enabled:
+            return ()
+        try:
+            job = kinds.JOBS.decode(msgspec.json.encode(document))
+        except (msgspec.DecodeError, ValueError):
+            return ()
+        if not review.is_ours(job, self.policy, review.ClusterContext(claimed=claimed)):
+            return ()
+        owner = live_jobs.Owner(who.submitter.name if who.submitter else "", job.spec.queue)
+        key, now = job.metadata.key, asyncio.get_running_loop().time()
+        return self._live_jobs.reserve(key, owner, now)
+
+    def release(self, kind: Kind[Any], namespace: str, name: str) -> None:
+        """Count a reserved job no longer: it was not written."""
+        if kind == kinds.JOBS:
+            self._live_jobs.release(f"{namespace}/{name}")
 
     def recorded(
         self,

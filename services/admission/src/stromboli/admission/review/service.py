@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.admission import idempotency
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import task_history
+from stromboli.admission.core import live_jobs, task_history
 from stromboli.admission.review import (
     pipeline,
     resource_groups,
@@ -71,7 +71,12 @@ class AdmissionService:
             allow_deleting_queues_with_pods=settings.allow_deleting_queues_with_pods,
         )
         groups = resource_groups.ResourceGroupsFile(settings.resource_groups_file)
-        self._reviewer = reviewer.Reviewer(cluster, self._cache, self.policy, groups)
+        self.live_jobs = live_jobs.LiveJobs(
+            settings.max_live_jobs_per_user, settings.max_live_jobs_per_queue
+        )
+        self._reviewer = reviewer.Reviewer(
+            cluster, self._cache, self.policy, groups, self.live_jobs
+        )
         self._log = review_log.ReviewLog(clock)
         self.pending_reviews: asyncio.Queue[envelope.Draft] = self._log.pending
         self._pipeline = pipeline.AdmissionPipeline(
@@ -104,6 +109,8 @@ class AdmissionService:
         """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
         if record.topic in CACHED:
             self._cache.apply(record)
+        elif record.topic == topics.JOBS:
+            self.live_jobs.fold(record)
         elif record.topic == topics.ANSWERS:
             self.idempotency_cache.fold(record)
         elif record.topic == topics.TOPOLOGY:
@@ -123,6 +130,7 @@ class AdmissionService:
     def forget(self, recreated: Collection[str]) -> None:
         """Topics were deleted and created again: what they told is to be read again."""
         self._cache.drop(recreated)
+        self.live_jobs.forget(recreated)
         if topics.TOPOLOGY.name in recreated:
             self.hardware.clear()
         if topics.EXPLANATIONS.name in recreated:

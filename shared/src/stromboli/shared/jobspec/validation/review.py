@@ -115,7 +115,7 @@ def default_patch(
         read = kind.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return ()
-    if not _is_ours(read, policy, known):
+    if not is_ours(read, policy, known):
         return ()
     match read:
         case batch.Job() if "spec" in document:
@@ -148,7 +148,7 @@ def submitter_patch(
         read = kind.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return ()
-    if not _is_ours(read, policy, known):
+    if not is_ours(read, policy, known):
         return ()
     return permissions.submitter_patch(kind, document, before, known.requester)
 
@@ -182,7 +182,7 @@ def violations(
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
-        if not any(_is_ours(it, policy, known) for it in (read, old) if it is not None):
+        if not any(is_ours(it, policy, known) for it in (read, old) if it is not None):
             return ()
         if large:
             return large
@@ -210,7 +210,7 @@ def unknown_fields(
     if kind not in TEMPLATE_KINDS or bounds.violations(document):
         return ()
     try:
-        if not _is_ours(kind.decode(msgspec.json.encode(document)), policy, known):
+        if not is_ours(kind.decode(msgspec.json.encode(document)), policy, known):
             return ()
     except (msgspec.DecodeError, ValueError):
         return ()  # ``violations`` says why it cannot be read
@@ -229,7 +229,7 @@ def dependencies(
         job = kinds.JOBS.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return ()
-    if not _is_ours(job, policy, known):
+    if not is_ours(job, policy, known):
         return ()
     return tuple(name for name in job_dependencies.job_names(job) if name != job.metadata.name)
 
@@ -392,7 +392,7 @@ def _unreadable(error: Exception) -> Violation:
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
-def _is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
+def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
     """Whether we act on it. What names no scheduler is ours only where nobody else acts; what
     cannot name one, such as a queue, unless another system acts under a name of ours."""
     match found:

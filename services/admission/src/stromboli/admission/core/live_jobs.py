@@ -1,0 +1,123 @@
+"""Limits of live jobs per submitter and per queue, counted from ``cluster.jobs``.
+
+A job is live until its phase is final. A job that was admitted and is not in the cache yet is
+*reserved*, so that a burst of submissions cannot pass the limit; a reservation ends when the cache
+has the job, when writing it failed, or after ``RESERVED_S``. Several replicas of admission do not
+see each other's reservations, so that together they may admit a few jobs more in that time.
+
+A job that cannot be read counts as the job that it was before, and as none if it is new: unknown is
+no reason to refuse the work of others.
+"""
+
+import collections
+from collections.abc import Collection
+
+import msgspec
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import batch
+from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.messages.admission import Violation
+
+FINAL_PHASES = ("Completed", "Failed", "Terminated")
+RESERVED_S = 60.0
+"""Longer than a job takes from the API server to the cache."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """What a job counts for: its submitter, empty if not known, and its queue."""
+
+    user: str
+    queue: str
+
+
+class LiveJobs:
+    """Counts live jobs and reserved ones. A limit of 0 means none."""
+
+    def __init__(self, max_per_user: int = 0, max_per_queue: int = 0) -> None:
+        self._max_per_user = max_per_user
+        self._max_per_queue = max_per_queue
+        self._live: dict[str, Owner] = {}
+        self._reserved: dict[str, tuple[Owner, float]] = {}
+        """Key -> owner and time, ordered by time."""
+        self._per_user: collections.Counter[str] = collections.Counter()
+        self._per_queue: collections.Counter[str] = collections.Counter()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether there is a limit, so that jobs have to be counted."""
+        return self._max_per_user > 0 or self._max_per_queue > 0
+
+    def fold(self, record: envelope.Record) -> None:
+        """Take in a record of ``cluster.jobs``; one that cannot be read changes nothing."""
+        try:
+            job = envelope.decode(record)
+        except errors.UndecodableError:
+            return
+        if isinstance(job, batch.Job):
+            self.release(record.key)
+            self._remove(record.key)
+            if job.status.state.phase not in FINAL_PHASES:
+                submitter = permissions.recorded(job.metadata)
+                self._add(record.key, Owner(submitter.name, job.spec.queue))
+        elif job is None:
+            self._remove(record.key)
+
+    def forget(self, recreated: Collection[str]) -> None:
+        """Drop what came from a topic that was deleted and created again."""
+        if topics.JOBS.name in recreated:
+            for key in list(self._live):
+                self._remove(key)
+
+    def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
+        """Count a new job as live, or say which limit it exceeds. A job that is counted already
+        passes. ``now``: seconds of a monotonic clock. Amortised O(1)."""
+        self._expire(now)
+        if not self.is_enabled or key in self._live or key in self._reserved:
+            return ()
+        found = tuple(self._exceeded(owner))
+        if not found:
+            self._reserved[key] = (owner, now)
+            self._count(owner, 1)
+        return found
+
+    def release(self, key: str) -> None:
+        """End a reservation: the job was not written, or the cache has it."""
+        if (reserved := self._reserved.pop(key, None)) is not None:
+            self._count(reserved[0], -1)
+
+    def _exceeded(self, owner: Owner) -> list[Violation]:
+        found = []
+        limit, count = self._max_per_user, self._per_user[owner.user]
+        if owner.user and 0 < limit <= count:
+            reason = f"user {owner.user!r} has {count} live jobs, the limit is {limit}"
+            found.append(Violation(path="metadata", reason=reason, expected=_NEXT_STEP))
+        limit, count = self._max_per_queue, self._per_queue[owner.queue]
+        if 0 < limit <= count:
+            reason = f"queue {owner.queue!r} has {count} live jobs, the limit is {limit}"
+            found.append(Violation(path="spec.queue", reason=reason, expected=_NEXT_STEP))
+        return found
+
+    def _expire(self, now: float) -> None:
+        while self._reserved:
+            key, (_, since) = next(iter(self._reserved.items()))
+            if now - since < RESERVED_S:
+                return
+            self.release(key)
+
+    def _add(self, key: str, owner: Owner) -> None:
+        self._live[key] = owner
+        self._count(owner, 1)
+
+    def _remove(self, key: str) -> None:
+        if (owner := self._live.pop(key, None)) is not None:
+            self._count(owner, -1)
+
+    def _count(self, owner: Owner, change: int) -> None:
+        for counter, name in ((self._per_user, owner.user), (self._per_queue, owner.queue)):
+            counter[name] += change
+            if not counter[name]:
+                del counter[name]
+
+
+_NEXT_STEP = "submit it again when jobs have ended, or ask the operator for a higher limit"
