@@ -1,4 +1,4 @@
-"""Actions by name. Each is a module with ``run(session)``."""
+"""The actions of a session, by name. Each is a module with ``run(ssn)``."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ NAMES = frozenset(
 
 
 def find(name: str) -> Callable[[session.Session], None]:
-    """What runs the action. Raises LookupError if there is no such action."""
+    """Return the function that runs the action. Raises LookupError if there is no such action."""
     if name not in NAMES:
         raise LookupError(f"there is no action {name}")
     run: Callable[[session.Session], None] = importlib.import_module(f"{__name__}.{name}").run

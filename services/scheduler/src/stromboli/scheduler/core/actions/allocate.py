@@ -1,7 +1,8 @@
-"""Allocate: jobs get nodes, queue by queue, each job whole or not at all (spec 8.2).
+"""The action ``allocate``: binds gangs to idle nodes, each gang as a whole or not at all.
 
-A job that is not ready yet is tried until it is; one that is ready gets one task at a time, and
-queues and jobs are ordered anew after each.
+The queue that comes first offers its first job a turn. A job that is not ready gets all tasks that
+its minimum lacks in one turn; a ready job gets one task per turn. After each turn queues and jobs
+are ordered again, since shares have changed.
 """
 
 import msgspec
@@ -12,7 +13,8 @@ from stromboli.scheduler.core.model import entities, subjobs
 
 
 class JobAttempt(msgspec.Struct, eq=False):
-    """A job's tasks that are still to be tried, the next one last; or those of a group of it."""
+    """The tasks of a job, or of one of its subgroups, that are still to be tried; the next one is
+    last."""
 
     job: entities.Job
     tasks: list[entities.Task]
@@ -21,7 +23,7 @@ class JobAttempt(msgspec.Struct, eq=False):
 
 
 def run(ssn: session.Session) -> None:
-    """Serve the queue that comes first, again and again, until no queue has a job to try."""
+    """Give turns to queues and their jobs until no queue has a job left to try."""
     waiting: dict[str, ordering.Heap[JobAttempt]] = {}
     for job in ssn.waiting_jobs():
         attempt = _job_attempt(ssn, job)
@@ -55,7 +57,7 @@ def _queue_heap(ssn: session.Session) -> ordering.Heap[JobAttempt]:
 
 
 def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
-    """What is to be tried for a job; None if nothing is."""
+    """Return the tasks to be tried for a job; None if the job must wait as a whole."""
     if not job.is_decidable:
         return None
     if job.is_pending:
@@ -78,7 +80,8 @@ def _job_attempt(ssn: session.Session, job: entities.Job) -> JobAttempt | None:
 
 
 def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -> bool:
-    """Try the job once; whether it was bound, so that its further tasks may be tried."""
+    """Give the job one turn. Returns whether it was bound, so that its remaining tasks get a
+    turn."""
     job = attempt.job
     trial = ssn.statement()
 
@@ -104,7 +107,8 @@ def _try_job(ssn: session.Session, queue: entities.Queue, attempt: JobAttempt) -
 def _place(
     ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
 ) -> None:
-    """Place tasks in order; unequal tasks that find too little room that way are packed."""
+    """Place tasks in task order. If a gang of unequal tasks finds too little room, pack its
+    tasks."""
     tasks = list(attempt.tasks)
     _place_in_order(ssn, queue, attempt, trial)
     unit = topology_placement.PlacementUnit(attempt.job, attempt.subjob)
@@ -122,10 +126,10 @@ def _place(
 def _place_in_order(
     ssn: session.Session, queue: entities.Queue, attempt: JobAttempt, trial: statement.Statement
 ) -> None:
-    """Place tasks until the job, or the group of it, is ready or must wait.
+    """Place tasks until the job, or its subgroup, is ready or no task is left.
 
-    Equal tasks go together: as many as the queue may hold, and no more than the job lacks at
-    least, so that all is as if it had been asked after each of them.
+    Identical tasks are placed in one batch: no more than the quota of the queue allows, and no more
+    than the job lacks at least. The result is the same as with one task at a time.
     """
     job, tasks = attempt.job, attempt.tasks
     while tasks:
@@ -157,7 +161,8 @@ def _place_in_order(
 
 
 def _missing_count(ssn: session.Session, attempt: JobAttempt, task: entities.Task) -> int:
-    """How many tasks like this one must at least be placed before it can be ready."""
+    """Return the least number of tasks like this one that are missing until the job can be
+    ready."""
     if attempt.subjob is None:
         return ssn.lacking(attempt.job, task)
     return max(
@@ -174,7 +179,7 @@ def _is_ready(ssn: session.Session, attempt: JobAttempt) -> bool:
 def _identical_tasks(
     ssn: session.Session, tasks: list[entities.Task], most: int
 ) -> list[entities.Task]:
-    """The next tasks that nobody can tell apart, the next one first."""
+    """Return the next tasks that filters and scores cannot tell apart, the next one first."""
     first = tasks[-1]
     run = [first]
     if not ssn.can_count_room() or first.pod.status.nominated_node_name:
@@ -193,8 +198,11 @@ def _identical_tasks(
 def _no_quota_reason(
     ssn: session.Session, queue: entities.Queue, task: entities.Task
 ) -> entities.FitError:
-    """Why the task is not placed whose queue may not hold it: if no node would take it either,
-    that is what there is to know."""
+    """Return why a task is not placed that exceeds the quota of its queue.
+
+    If no node can take the task either, the node reasons are returned: they are what the user needs
+    to solve first.
+    """
     filter_result, fits = ssn.finder.filter_result(task), ssn.finder.fits_future(task)
     if (filter_result.passed & fits).any():
         message = f"queue {queue.name} has no room for the task"
@@ -213,7 +221,10 @@ def _record_failure(
 def _place_identical(
     ssn: session.Session, run: list[entities.Task], trial: statement.Statement
 ) -> int | entities.FitError:
-    """Place equal tasks, or promise the first its place: how many; else why not even one."""
+    """Place identical tasks on idle nodes, or nominate the first one to a node that is being freed.
+
+    Returns the number of placed tasks, or the reason why none is placed.
+    """
     finder, task = ssn.finder, run[0]
     reason = finder.pre_predicate(task)
     if reason is not None:
@@ -241,7 +252,7 @@ def _place_identical(
 
 
 def _can_still_start(attempt: JobAttempt) -> bool:
-    """Whether the job can still reach its minimum without the roles that failed."""
+    """Return whether the job can reach its minimum without the roles that failed."""
     job = attempt.job
     if job.min_available == len(job.tasks):
         return False

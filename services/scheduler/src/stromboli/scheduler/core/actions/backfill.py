@@ -1,4 +1,4 @@
-"""Backfill: tasks that ask for nothing but a place are put where predicates let them (spec 8.3)."""
+"""The action ``backfill``: places best-effort tasks, which request no resources."""
 
 from collections.abc import Iterator
 from functools import cmp_to_key
@@ -8,10 +8,10 @@ from stromboli.scheduler.core.model import entities
 
 
 def run(ssn: session.Session) -> None:
-    """Every best-effort task that waits is tried once, by queue, job and task order.
+    """Try every pending best-effort task once, in the order of queues, jobs and tasks.
 
-    One with a promise is placed where there is room at once; else it keeps the promise, for which
-    others may have been evicted.
+    A nominated task moves to a node that has room now. If there is none, it keeps its nomination,
+    for which pods may have been evicted.
     """
     for task in list(_pending_tasks(ssn)):
         job = ssn.jobs[task.job]
@@ -60,7 +60,7 @@ def _place(ssn: session.Session, task: entities.Task) -> entities.FitError | Non
     if reason is not None:
         return entities.FitError(message=reason)
     filter_result = finder.filter_result(task)
-    # It takes a place among the node's pods, which those that are to go still hold.
+    # It takes one of the node's pod slots, which terminating pods still hold.
     idle = finder.fits_idle(task)
     candidates = filter_result.passed & idle
     if not candidates.any():

@@ -1,11 +1,11 @@
-"""Enqueue: pending jobs pass their queue's door if the queue has room for them (spec 8.1)."""
+"""The action ``enqueue``: PodGroups whose queue has room leave the phase Pending."""
 
 from stromboli.scheduler.core.framework import ordering, session
 from stromboli.scheduler.core.model import entities
 
 
 def run(ssn: session.Session) -> None:
-    """Every pending job is asked once, queue by queue; one that is refused stops no other."""
+    """Vote on every pending job, queue by queue. A rejected job does not stop the next one."""
     waiting: dict[str, ordering.Heap[entities.Job]] = {}
     for job in ssn.waiting_jobs():
         if job.is_pending and job.is_decidable:
@@ -15,7 +15,7 @@ def run(ssn: session.Session) -> None:
         queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in waiting])
         heap = waiting[queue.name]
         job = heap.pop()
-        # Closed means closed, also for a job that does not say what it needs.
+        # A closed queue admits no job, also none without minResources.
         if not queue.is_open:
             job.fit_error = f"queue {queue.name} is {queue.state}"
         elif held_back := ssn.held_back(job):

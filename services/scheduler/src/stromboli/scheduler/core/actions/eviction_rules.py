@@ -1,4 +1,4 @@
-"""Who may evict, whom, and in which order: what the evicting actions share before the search."""
+"""Preemptors and victim candidates of the evicting actions, and their order."""
 
 from collections.abc import Iterable
 from functools import cmp_to_key
@@ -10,14 +10,14 @@ from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
 
 NEVER = "Never"
-"""The preemption policy of pods that wait rather than evict."""
+"""The preemption policy of pods that wait instead of evicting others."""
 _PREEMPTED = ("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
 class VictimIndex:
-    """Tasks that may be evicted, by queue and node, as they were when an action began.
+    """Tasks that may be evicted, by queue and node, as of the start of an action.
 
-    Those of equal standing are listed youngest first. O(tasks) to make.
+    Tasks of the same priority are listed youngest first. Building the index is O(tasks).
     """
 
     def __init__(self, ssn: session.Session, statuses: Iterable[entities.Status]) -> None:
@@ -35,11 +35,12 @@ class VictimIndex:
 
     @property
     def queues(self) -> list[str]:
-        """Queues with any, by name."""
+        """The names of queues that have candidates."""
         return sorted(self._listed)
 
     def on(self, row: int, queues: Iterable[str]) -> list[entities.Task]:
-        """Those of the queues on a node that have not been evicted since."""
+        """Return the candidates of these queues on a node, without those that have been evicted
+        since."""
         return [
             task
             for queue in queues
@@ -48,7 +49,8 @@ class VictimIndex:
         ]
 
     def helpful_nodes(self, task: entities.Task, queues: Iterable[str]) -> extension_points.Mask:
-        """Nodes that could hold the task if all went; on the others there is nothing to try."""
+        """Return the nodes that could hold the task if all candidates were evicted. No other node
+        is worth a trial."""
         future = self._session.nodes.future_idle
         for queue in queues:
             if queue in self._held:
@@ -56,7 +58,7 @@ class VictimIndex:
         return resource_vectors.fits(task.request, future) & self._session.nodes.labelled.usable
 
     def held_by(self, queues: Iterable[str]) -> extension_points.Mask:
-        """Nodes that had tasks of the queues when the action began."""
+        """Return the nodes that had tasks of the queues when the action began."""
         mask = np.zeros(len(self._session.nodes), np.bool_)
         for queue in queues:
             mask[list(self._listed.get(queue, ()))] = True
@@ -70,8 +72,11 @@ class VictimIndex:
 
 
 def may_evict(ssn: session.Session, task: entities.Task) -> bool:
-    """Whether the pod may evict others now: its policy allows it, and it does not wait already
-    for what was evicted for it at the node it is nominated to."""
+    """Return whether the pod may evict others now.
+
+    Its preemption policy must allow it, and no earlier victims of it may be terminating on its
+    nominated node.
+    """
     if task.pod.spec.preemption_policy == NEVER:
         return False
     nominated = ssn.nodes.rows.get(task.pod.status.nominated_node_name)
@@ -87,17 +92,17 @@ def may_evict(ssn: session.Session, task: entities.Task) -> bool:
 
 
 def pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:
-    """The job's tasks that wait for a place and may be given one, in order."""
+    """Return the job's tasks that wait for a node and may be placed, in task order."""
     return ssn.ordered_tasks(task for task in job.pending if not task.is_gated)
 
 
 def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
-    """Queue -> jobs that may evict others, in order."""
+    """Return the jobs that may evict others by queue, in job order."""
     found: dict[str, list[entities.Job]] = {}
     for job in ssn.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and ssn.job_valid(job) is None
         is_tried = is_tried and not ssn.topology.problem(job)
-        # Whoever may not pass the job in front may not evict others for it either.
+        # A job held back behind the head of its queue may not evict either.
         is_tried = is_tried and ssn.job_starving(job) and not ssn.held_back(job)
         if is_tried and ssn.is_full:
             ssn.untried.add(job.key)
@@ -107,12 +112,12 @@ def starving_jobs(ssn: session.Session) -> dict[str, list[entities.Job]]:
 
 
 def ordered_queues(ssn: session.Session, names: Iterable[str]) -> list[entities.Queue]:
-    """Queues as they are to be served."""
+    """Return the queues in the order in which they are served."""
     return sorted((ssn.queues[name] for name in names), key=cmp_to_key(ssn.compare_queues))
 
 
 def _eviction_preference(task: entities.Task) -> tuple[int, float, str]:
-    """More for what should rather go: low priority, then youth."""
+    """Return a sort key that is higher for better victims: low priority first, then youth."""
     return (-task.priority, task.created.timestamp(), task.key)
 
 

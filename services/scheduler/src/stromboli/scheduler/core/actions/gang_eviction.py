@@ -1,9 +1,9 @@
-"""Making room for a whole gang at once (spec/scheduling 8.6).
+"""Makes room for a whole gang at once: the search of ``gangpreempt`` and ``gangreclaim``.
 
-Bundles of victims are added, the cheapest first, until a dry run places all that the gang lacks;
-then whole jobs, and single victims of others, that turn out to be needless are spared. Nothing is
-evicted for a gang that does not stand afterwards. A gang that must lie near together gets its room
-in one domain of the network: those are tried in turn, the one with the most room first.
+Bundles of victims are added, the cheapest first, until a trial places all that the gang lacks. Then
+whole jobs and single victims that the result does not need are spared. Nothing is evicted unless
+the gang starts with it. A gang with a topology constraint gets its room in one topology domain; the
+domain with the most room is tried first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from stromboli.scheduler.core.placement import extension_points
 
 
 def allows_whole_jobs(ssn: session.Session, action: str) -> bool:
-    """Whether the action may end a victim's job; a wrong argument is complained of."""
+    """Return whether the action may end jobs of victims. Reports a wrong argument."""
     given = ssn.configuration.action(action)
     allowed = given.boolean("allowWholeBundle", default=True)
     ssn.complaints.extend(given.complaints)
@@ -30,7 +30,7 @@ def allows_whole_jobs(ssn: session.Session, action: str) -> bool:
 
 
 def minimum_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:
-    """The tasks without which the job does not stand; none if it does already."""
+    """Return the tasks that the job lacks for its minimum; none if it has its minimum."""
     waiting = job.most_needed_first(eviction_rules.pending_tasks(ssn, job))
     return waiting[: max(0, job.min_available - job.ready - job.waiting)]
 
@@ -44,16 +44,16 @@ def make_room(
     whole_allowed: bool,
     with_surplus: bool = True,
 ) -> None:
-    """Evict for the job what it takes, or nothing.
+    """Evict what the job needs and nominate its tasks, or change nothing.
 
-    As in Volcano, room is sought for all tasks that wait, unless told otherwise. If that cannot be
-    made, it is sought for the minimum, which is what the job needs to start.
+    As in Volcano, the search first plans for all pending tasks (``with_surplus``). If that fails,
+    it plans for the minimum, which is what the job needs to start.
     """
     waiting = _pending_tasks(ssn, job)
     if not waiting:
         return
     rows = ssn.nodes.rows
-    # One whose node is gone makes room nowhere.
+    # A victim whose node is gone makes no room.
     willing = [task for task in _evictable(ssn, candidates) if task.node in rows]
     if all(task.pod.spec.preemption_policy == eviction_rules.NEVER for task in waiting):
         willing = []
@@ -79,11 +79,11 @@ def make_room(
 
 
 def _pending_tasks(ssn: session.Session, job: entities.Job) -> list[entities.Task]:
-    """The tasks for which room is to be made."""
+    """Return the tasks for which room is made."""
     waiting = [task for task in eviction_rules.pending_tasks(ssn, job) if not task.is_best_effort]
     waiting = [task for task in waiting if ssn.finder.pre_predicate(task) is None]
     if waiting and job.sub_group_minimums and ssn.job_ready(job):
-        # A gang that runs grows by one group at a time.
+        # A running gang grows by one subgroup at a time.
         groups = {task.subjob: job.subjobs[task.subjob] for task in waiting}
         first = ssn.ordered_subjobs(groups.values())[0]
         waiting = [task for task in waiting if task.subjob == first.key]
@@ -109,7 +109,7 @@ def _collect_bundles(
 def _candidate_domains(
     ssn: session.Session, job: entities.Job, waiting: Sequence[entities.Task]
 ) -> list[int]:
-    """Domains that may take the job, the one with the most room for it first."""
+    """Return the topology domains that may take the job, the one with the most room first."""
     found = ssn.topology.widest(job)
     if len(found) > 1:
         room = topology_placement.domain_capacity(ssn, waiting)
@@ -118,7 +118,7 @@ def _candidate_domains(
 
 
 def _helpful_nodes(ssn: session.Session, waiting: Iterable[entities.Task]) -> extension_points.Mask:
-    """Nodes on which evictions could make room for some of the tasks."""
+    """Return the nodes on which evictions can make room for some of the tasks."""
     kinds = {ssn.finder.kind(task): task for task in waiting}
     masks = [ssn.finder.filter_result(task).resolvable for task in kinds.values()]
     helps: extension_points.Mask = np.any(masks, axis=0) & ssn.nodes.labelled.usable
@@ -126,7 +126,7 @@ def _helpful_nodes(ssn: session.Session, waiting: Iterable[entities.Task]) -> ex
 
 
 def _evictable(ssn: session.Session, candidates: Iterable[entities.Task]) -> list[entities.Task]:
-    """Victims whose job does not refuse to be evicted; one that says nothing agrees."""
+    """Return victims whose job does not forbid eviction. A job without a setting allows it."""
     return [
         task
         for task in candidates
@@ -145,9 +145,9 @@ def _sufficient_bundles(
     *,
     with_surplus: bool,
 ) -> tuple[statement.Statement, list[victim_bundles.VictimBundle]] | None:
-    """The first bundles, as many as it takes, and what they make possible, applied.
+    """Apply the first bundles that make enough room. Returns the statement and the bundles.
 
-    ``with_surplus``: there must be as much as all tasks ask for, not the minimum alone.
+    ``with_surplus``: there must be room for all tasks, not for the minimum alone.
     """
     lacking = len(waiting) if with_surplus else job.min_available - job.ready - job.waiting
     need = _least_demand(waiting, lacking)
@@ -156,7 +156,7 @@ def _sufficient_bundles(
         taken = list(offered[:count])
         if taken:
             there = there + taken[-1].request
-        # Adding up the nodes says quickly what cannot be; only a trial says what can.
+        # The sum over nodes excludes most counts; only a trial proves one.
         if np.all(need <= there):
             made = _try_bundles(ssn, job, waiting, taken, action, with_surplus=with_surplus)
             if made is not None:
@@ -165,7 +165,8 @@ def _sufficient_bundles(
 
 
 def _least_demand(waiting: Sequence[entities.Task], count: int) -> resource_vectors.Sum:
-    """What so many of the tasks ask for at least, resource by resource; of one at least."""
+    """Return a lower bound of what ``count`` of the tasks request, per resource; of one task at
+    least."""
     requests = np.sort(np.array([task.request for task in waiting]), axis=0)
     return resource_vectors.sum_of(list(requests[: max(1, count)]), requests.shape[1])
 
@@ -179,11 +180,11 @@ def _try_bundles(
     *,
     with_surplus: bool,
 ) -> statement.Statement | None:
-    """All victims evicted and the gang nominated; None, and nothing done, if it does not stand
-    then."""
+    """Evict all victims and nominate the gang. Returns None, with no change, if the gang cannot
+    start."""
     trial = ssn.statement()
     rules = _rules(action)
-    # Pods that may not preempt get what is free before any eviction.
+    # Pods that may not preempt get free room before any eviction.
     patient = [task for task in waiting if task.pod.spec.preemption_policy == eviction_rules.NEVER]
     others = [task for task in waiting if task.pod.spec.preemption_policy != eviction_rules.NEVER]
     for task in patient:
@@ -199,7 +200,7 @@ def _try_bundles(
 
 
 def _rules(action: str) -> victim_search.SearchRules:
-    """No further victims: bundles have been chosen."""
+    """Return search rules without further victims: the bundles are chosen already."""
     return victim_search.SearchRules(
         action, lambda task: True, lambda task: None, lambda node: True
     )

@@ -1,4 +1,5 @@
-"""Gangpreempt: a starving gang takes the room it needs from lower jobs of its queue, whole."""
+"""The action ``gangpreempt``: a starving gang evicts lower-priority jobs of its queue for all of
+its tasks."""
 
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ from stromboli.scheduler.core.model import entities
 
 
 def run(ssn: session.Session) -> None:
-    """Serve every starving job, queue by queue (spec/scheduling 8.6)."""
+    """Serve every starving job, queue by queue."""
     starving = eviction_rules.starving_jobs(ssn)
     whole = gang_eviction.allows_whole_jobs(ssn, victim_bundles.PREEMPT)
     for queue in eviction_rules.ordered_queues(ssn, starving):

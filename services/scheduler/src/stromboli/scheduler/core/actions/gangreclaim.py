@@ -1,4 +1,4 @@
-"""Gangreclaim: a starving gang takes the room it needs from queues beyond their share, whole."""
+"""The action ``gangreclaim``: a starving gang reclaims what other queues use above their share."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from stromboli.scheduler.core.model import entities
 
 
 def run(ssn: session.Session) -> None:
-    """Serve every starving job of queues that lack their share (spec/scheduling 8.6)."""
+    """Serve every starving job of queues that are below their share."""
     starving = eviction_rules.starving_jobs(ssn)
     whole = gang_eviction.allows_whole_jobs(ssn, victim_bundles.RECLAIM)
     while starving:
@@ -22,7 +22,8 @@ def run(ssn: session.Session) -> None:
 def _reclaim_for(
     ssn: session.Session, queue: entities.Queue, job: entities.Job, *, whole_allowed: bool
 ) -> None:
-    """Unlike Volcano, it reclaims for the minimum of a job if its queue deserves no more of it."""
+    """Reclaim for all pending tasks of the job, or for its minimum if its queue deserves no
+    more."""
     has_claim = ssn.preemptive(queue, eviction_rules.pending_tasks(ssn, job))
     least = gang_eviction.minimum_tasks(ssn, job)
     if has_claim or (least and ssn.preemptive(queue, least)):

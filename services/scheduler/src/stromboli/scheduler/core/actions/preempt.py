@@ -1,10 +1,10 @@
-"""Preempt: a starving job takes the places of others in its own queue (spec/scheduling 8.4).
+"""The action ``preempt``: a starving job evicts lower-priority tasks of its own queue.
 
-First jobs take from other jobs, all they need or nothing; then tasks from lower tasks of their own
-job. Unlike Volcano, it evicts nothing on a node while another has room, nominates inside a job only
-if the gang then stands, and looks for limited candidates in the order of names instead of from a
-random start. Gangs that care how near their tasks lie are served by ``gangpreempt``: room that is
-made node by node may lie anywhere.
+First jobs evict tasks of other jobs: all that they need or nothing. Then tasks evict lower-priority
+tasks of their own job. Differences to Volcano: nothing is evicted on a node while another node has
+room; nominations inside a job need a gang that can start; limited candidates are searched in the
+order of names, not from a random start. Gangs with a topology constraint are left to
+``gangpreempt``, since room that is made node by node may be in any domain.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ NAME = "preempt"
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """How to look for victims. Percentage and numbers limit the nodes that are compared."""
+    """How victims are searched. Percentage and numbers limit the nodes that are compared."""
 
     is_topology_aware: bool
     min_nodes_percent: int
@@ -32,7 +32,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, given: configuration.Arguments) -> "Arguments":
-        """From the action's configuration."""
+        """Read the action's configuration."""
         return cls(
             given.boolean("enableTopologyAwarePreemption", default=False),
             given.integer("minCandidateNodesPercentage", 10),
@@ -41,13 +41,13 @@ class Arguments(msgspec.Struct, frozen=True):
         )
 
     def max_compared(self, nodes: int) -> int:
-        """How many nodes with victims are compared, of so many."""
+        """Return how many nodes with victims are compared in a cluster of so many nodes."""
         wanted = max(nodes * self.min_nodes_percent // 100, self.min_nodes)
         return max(1, min(wanted, self.max_nodes, nodes))
 
 
 def run(ssn: session.Session) -> None:
-    """Evict for every starving job that then stands."""
+    """Evict for every starving job that can start with it."""
     arguments = configuration_of(ssn)
     starving = eviction_rules.starving_jobs(ssn)
     attempt = _Attempt(ssn, arguments)
@@ -60,7 +60,7 @@ def run(ssn: session.Session) -> None:
 
 
 def configuration_of(ssn: session.Session) -> Arguments:
-    """The action's arguments; what is wrong with them is complained of."""
+    """Return the action's arguments. Reports wrong ones."""
     given = ssn.configuration.action(NAME)
     arguments = Arguments.read(given)
     ssn.complaints.extend(given.complaints)
@@ -82,7 +82,7 @@ def _preempt_within_job(ssn: session.Session, job: entities.Job, attempt: "_Atte
 
 
 class _Attempt:
-    """Looks for room for one task after another; remembers what failed and why it still does."""
+    """Searches room for one task after another, and caches failures until the session changes."""
 
     def __init__(self, ssn: session.Session, arguments: Arguments) -> None:
         self._session = ssn
@@ -91,7 +91,7 @@ class _Attempt:
         self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
 
     def rules(self, is_candidate: Callable[[entities.Task], bool]) -> victim_search.SearchRules:
-        """What the search may do where these victims may go."""
+        """Return the search rules for victims that ``is_candidate`` accepts."""
 
         def may_place(task: entities.Task) -> bool:
             return self._session.finder.pre_predicate(task) is None
@@ -128,7 +128,7 @@ class _Attempt:
             return self._cheapest(task, is_candidate, helps & self._unresolvable_nodes(task))
         if not helps.any():
             return None
-        # Nearly always the best node will do: the others are put in order only if it does not.
+        # The best node nearly always succeeds: the others are ranked only if it fails.
         best = finder.best(task, helps)
         room = self._room_on(task, best, is_candidate)
         if room is not None:
@@ -138,8 +138,10 @@ class _Attempt:
         return next((room for room in rooms if room is not None), None)
 
     def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes that pass plugins whose flags keep them out of trying evictions: what these say of
-        pods near pods, they say as if nobody went."""
+        """Return the nodes that pass the filters of plugins that take no part in eviction trials.
+
+        Their verdict on pod affinity stays as if nothing were evicted.
+        """
         ssn = self._session
         mask = np.ones(len(ssn.nodes), np.bool_)
         moved = {
@@ -159,7 +161,7 @@ class _Attempt:
         is_candidate: Callable[[entities.Task], bool],
         helps: extension_points.Mask,
     ) -> victim_search.NodeRoom | None:
-        """Of the first nodes with room, the one whose victims matter least."""
+        """Return the room with the least important victims among the first nodes with room."""
         wanted = self._arguments.max_compared(len(self._session.nodes))
         found: list[victim_search.NodeRoom] = []
         for row in np.flatnonzero(helps):
@@ -186,8 +188,11 @@ class _Attempt:
         return None if room is None or self._victim_would_win_back(task, room) else room
 
     def _victim_would_win_back(self, task: entities.Task, room: victim_search.NodeRoom) -> bool:
-        """With its victims gone, one of their jobs would be served before the task's own: it would
-        take the room back, be robbed again, and so for ever."""
+        """Return whether a victim's job would be ordered before the preemptor's job after the
+        eviction.
+
+        It would take the room back and be evicted again, without end.
+        """
         ssn = self._session
         if not any(ssn.flat("job_order", "enableJobOrder")):
             return False
@@ -202,10 +207,11 @@ class _Attempt:
 
 
 def _cost(room: victim_search.NodeRoom) -> tuple[int, int, int, float]:
-    """Least first: the highest priority lost, the sum, how many, how long they have run."""
+    """Return the cost of victims: their highest priority, sum of priorities, number, and start
+    time."""
     priorities = [victim.priority for victim in room.victims]
     highest = max(priorities)
-    # A constant on each keeps fewer victims cheaper where priorities are negative, as the field's.
+    # As in Kubernetes: the constant keeps fewer victims cheaper if priorities are negative.
     total = sum(priority + 2**31 for priority in priorities)
     earliest = min(_start_time(victim) for victim in room.victims if victim.priority == highest)
     return (highest, total, len(priorities), -earliest.timestamp())

@@ -1,7 +1,7 @@
-"""Reclaim: a queue takes back from others what is its own (spec/scheduling 8.5).
+"""The action ``reclaim``: a queue takes back from other queues what it deserves.
 
-Unlike Volcano, it evicts nothing on a node while another has room, and a task must pass predicates
-and its queue's limits on the node as it is after the evictions.
+Differences to Volcano: nothing is evicted on a node while another node has room, and a task must
+pass filters and the quota of its queue on the node as it is after the evictions.
 """
 
 import itertools
@@ -15,14 +15,14 @@ from stromboli.scheduler.core.model import entities, requirements
 
 NAME = "reclaim"
 MAX_COMPARED = 64
-"""Nodes with room that are compared for the smallest victims: each costs some 100 us."""
+"""Nodes with room that are compared for the smallest victims; each takes about 100 us."""
 
 ChooseRoom = Callable[[Iterator[victim_search.NodeRoom]], victim_search.NodeRoom | None]
 """Chooses one of a task's nodes with room."""
 
 
 def run(ssn: session.Session) -> None:
-    """Evict tasks of other queues for starving jobs, queue by queue as shares change."""
+    """Evict tasks of other queues for starving jobs. Queues are ordered again after each one."""
     starving = eviction_rules.starving_jobs(ssn)
     victims = eviction_rules.VictimIndex(ssn, (entities.Status.RUNNING,))
     while starving:
@@ -30,7 +30,7 @@ def run(ssn: session.Session) -> None:
         jobs = starving.pop(queue.name)
         if not ssn.overused(queue):
             for job in jobs:
-                # Room that is made node by node may lie anywhere: gangreclaim serves these.
+                # Room that is made node by node may be in any domain: left to gangreclaim.
                 if not ssn.topology.has_hard_constraint(job):
                     _reclaim_for(ssn, job, victims)
 
@@ -73,7 +73,7 @@ def _rooms(
     queue: entities.Queue,
     victims: eviction_rules.VictimIndex,
 ) -> Iterator[victim_search.NodeRoom]:
-    """The room on each node whose victims make some, in the order of nodes."""
+    """Yield the room on each node whose victims make some, in node order."""
     others = _reclaimable_queues(ssn, queue, victims)
     helps = victims.helpful_nodes(task, others) & ssn.finder.filter_result(task).resolvable
     for row in np.flatnonzero(helps):
@@ -90,10 +90,10 @@ def _first(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | 
 
 
 def _least_evicted(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
-    """Of the first ``MAX_COMPARED``, the room with the smallest victims.
+    """Return the room with the smallest victims of the first ``MAX_COMPARED``.
 
-    A queue gives up pods until it holds no more than it deserves, and the last of them may be of
-    any size: small victims first leave more of them to others.
+    A queue gives up pods as long as it holds more than it deserves, and the last of them may be of
+    any size. So small victims first leave more for the next tasks.
     """
     compared = list(itertools.islice(rooms, MAX_COMPARED))
     if not compared:
@@ -107,7 +107,7 @@ def _least_evicted(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.Nod
 def _reclaimable_queues(
     ssn: session.Session, queue: entities.Queue, victims: eviction_rules.VictimIndex
 ) -> list[str]:
-    """The queues from which may be reclaimed."""
+    """Return the names of the queues that others may reclaim from."""
     return [
         name
         for name in victims.queues

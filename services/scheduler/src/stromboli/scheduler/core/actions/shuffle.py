@@ -1,4 +1,4 @@
-"""Shuffle: evict running tasks that plugins want elsewhere (spec/scheduling 8.7)."""
+"""The action ``shuffle``: evicts running tasks that plugins want on other nodes."""
 
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
@@ -7,7 +7,7 @@ NAME = "shuffle"
 
 
 def run(ssn: session.Session) -> None:
-    """Evict every task that a plugin chooses among those that run."""
+    """Evict every running task that a plugin chooses."""
     running = [
         task
         for _, job in sorted(ssn.jobs.items())

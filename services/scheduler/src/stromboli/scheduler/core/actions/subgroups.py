@@ -1,7 +1,7 @@
-"""Placing a gang that is divided into groups: each group whole or not at all (spec 8.2).
+"""Places a gang with subgroups: each subgroup as a whole or not at all.
 
-Groups without which too few would be whole come first. Those that find no place give theirs back;
-the gang is bound once it is ready, which its policies have a say in.
+Subgroups that the job needs for its ``subGroupPolicy`` come first. A subgroup that finds no room
+gives its nodes back. The gang is bound once it is ready, which includes its policies.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from stromboli.scheduler.core.framework import session, statement
 from stromboli.scheduler.core.model import entities, subjobs
 
 PlaceSubgroup = Callable[[entities.SubJob, list[entities.Task], statement.Statement], None]
-"""Places tasks of a group until it is ready; the next one is the last of the list, and what was
-tried is taken from it."""
+"""Places tasks of a subgroup until it is ready. The next task is the last of the list; tried tasks
+are removed from it."""
 
 
 def place(
@@ -22,8 +22,10 @@ def place(
     trial: statement.Statement,
     place_group: PlaceSubgroup,
 ) -> None:
-    """Place groups until the job is ready. ``tasks``: those to be tried, the next one last; what
-    was tried is taken from them."""
+    """Place subgroups until the job is ready.
+
+    ``tasks``: the next one is the last; tried tasks are removed from the list.
+    """
     waiting: dict[str, list[entities.Task]] = {}
     for task in tasks:
         waiting.setdefault(task.subjob, []).append(task)
@@ -40,8 +42,10 @@ def _place_round(
     trial: statement.Statement,
     place_group: PlaceSubgroup,
 ) -> bool:
-    """Each group once, until the job is ready; whether there is no more to do. What groups have
-    beyond their minimums may be what the job lacks, so there may be further rounds."""
+    """Try each subgroup once, until the job is ready. Returns whether the placement is finished.
+
+    A job may need tasks above the minimums of its subgroups, so further rounds can follow.
+    """
     groups = [job.subjobs[key] for key, left in waiting.items() if left]
     for subjob in _ordered(ssn, job, groups):
         left = waiting[subjob.key]

@@ -1,9 +1,9 @@
-"""Looking for a part of the network that takes a gang, or a group of it (spec/topology 4).
+"""Finds a topology domain that takes a gang, or a subgroup of it.
 
-Tiers are tried from the lowest up, and in a tier the domains that could hold what the gang lacks,
-the one that plugins like best first. What a domain could hold at most is counted for all domains at
-once, by kind of task, so that domains without the room cost nothing; where all tasks are equal the
-first domain that is tried is the one.
+Tiers are tried from the lowest up. In a tier, candidates are the domains that could hold what the
+gang lacks, the one with the best plugin score first. The upper bound of what a domain can hold is
+computed for all domains at once, by kind of task, so that a domain without room costs nothing. If
+all tasks are equal, the bound is exact and the first candidate succeeds.
 """
 
 from collections import Counter
@@ -17,33 +17,33 @@ from stromboli.scheduler.core.framework import session, statement
 from stromboli.scheduler.core.model import entities, node_views, subjobs, topology_domains
 
 PlaceTasks = Callable[[entities.SubJob | None, list[entities.Task], statement.Statement], None]
-"""Places tasks of the job, or of a group of it, until it is ready; the next one is the last of the
-list, and what was tried is taken from it."""
+"""Places tasks of the job, or of a subgroup, until it is ready. The next task is the last of the
+list; tried tasks are removed from it."""
 Attempt = Callable[[int, list[entities.Task], statement.Statement], None]
-"""The same inside a domain."""
+"""Places tasks inside a topology domain."""
 
 
 class PlacementUnit(NamedTuple):
-    """A job, or a group of it."""
+    """What is placed together: a job, or a subgroup of it."""
 
     job: entities.Job
     subjob: entities.SubJob | None = None
 
     def is_ready(self, ssn: session.Session) -> bool:
-        """It may be bound."""
+        """Return whether it may be bound."""
         if self.subjob is None:
             return ssn.job_ready(self.job)
         return ssn.subjob_ready(self.job, self.subjob)
 
     def is_pipelined(self, ssn: session.Session) -> bool:
-        """Its promises are worth keeping."""
+        """Return whether its nominations are worth keeping."""
         if self.subjob is None:
             return ssn.job_pipelined(self.job)
         return ssn.subjob_pipelined(self.job, self.subjob)
 
     @property
     def missing_count(self) -> int:
-        """How many tasks must at least be placed before it can be ready or wait."""
+        """The least number of tasks that must be placed before it can be ready or pipelined."""
         if self.subjob is None:
             job = self.job
             return max(1, job.min_available - job.ready - job.waiting - job.pending_best_effort)
@@ -59,8 +59,10 @@ def place(
     trial: statement.Statement,
     place_tasks: PlaceTasks,
 ) -> None:
-    """Place the job's tasks where its wishes allow, until it is ready. ``tasks``: those to be
-    tried, the next one last; what was tried is taken from them."""
+    """Place the job's tasks where its topology constraints allow, until it is ready.
+
+    ``tasks``: the next one is the last; tried tasks are removed from the list.
+    """
 
     def attempt(domain: int, left: list[entities.Task], part: statement.Statement) -> None:
         if not job.sub_group_minimums:
@@ -120,7 +122,7 @@ def _search_domains(
 def _candidate_domains(
     ssn: session.Session, unit: PlacementUnit, tasks: Sequence[entities.Task], group: Sequence[int]
 ) -> list[int]:
-    """The domains that could hold what is lacking, the best first."""
+    """Return the domains that could hold what is missing, the best first."""
     asked = np.array(group, np.intp)
     most = domain_capacity(ssn, tasks)[asked]
     found = asked[most >= unit.missing_count]
@@ -135,8 +137,10 @@ def _candidate_domains(
 
 
 def domain_capacity(ssn: session.Session, tasks: Sequence[entities.Task]) -> node_views.Counts:
-    """How many of the tasks each domain could hold at most, kinds that get into each other's way
-    counted as if they did not."""
+    """Return an upper bound of how many of the tasks each domain can hold.
+
+    Kinds of tasks are counted independently, as if they did not compete for room.
+    """
     tree = ssn.topology.tree
     first: dict[Hashable, entities.Task] = {}
     counts: Counter[Hashable] = Counter()

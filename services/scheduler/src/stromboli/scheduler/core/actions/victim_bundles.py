@@ -1,7 +1,7 @@
-"""What a gang may take from others in one piece: bundles of victims (spec/scheduling 8.6).
+"""Bundles of victims for the gang actions: groups of tasks that are evicted together.
 
-A *safe* bundle leaves its job's minimums standing (or the job is below them already); a *whole*
-bundle ends its job, so all of it goes or none. Safe ones are taken first.
+A *safe* bundle leaves its job at or above its minimum (or the job is below it already). A *whole*
+bundle ends its job: all of its tasks are evicted or none. Safe bundles come first.
 """
 
 import math
@@ -17,11 +17,11 @@ from stromboli.scheduler.core.model import entities, queue_usage, resource_vecto
 from stromboli.scheduler.core.placement import extension_points
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
-"""Actions, as plugins are told."""
+"""Action names, as plugins receive them."""
 
 
 class VictimBundle(msgspec.Struct, frozen=True, eq=False):
-    """Victims of one job that go together."""
+    """Victims of one job that are evicted together."""
 
     job: entities.Job
     victims: Sequence[entities.Task]
@@ -29,7 +29,7 @@ class VictimBundle(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def request(self) -> resource_vectors.Sum:
-        """What they hold."""
+        """The sum of what the victims request."""
         return queue_usage.sum_of_requests(self.victims, len(self.victims[0].request))
 
 
@@ -43,10 +43,10 @@ def make_bundles(
     *,
     whole_allowed: bool,
 ) -> list[VictimBundle]:
-    """The bundles that plugins leave, in the order in which they are to be taken.
+    """Return the bundles that plugins allow, in the order of eviction.
 
-    ``helps``: nodes that could take some of the newcomer's tasks; what a job can spare is spared
-    there first.
+    ``helps``: nodes that can take some of the preemptor's tasks. A job gives up surplus tasks on
+    these nodes first.
     """
     rows = ssn.nodes.rows
     by_job: dict[str, list[entities.Task]] = {}
@@ -70,8 +70,11 @@ def make_bundles(
 
 
 def _starts_in_session(ssn: session.Session, job: entities.Job) -> bool:
-    """This session binds pods of the job. They cannot be evicted yet: alone they would hold places
-    in vain."""
+    """Return whether this session binds pods of the job.
+
+    These pods cannot be evicted yet; without the evicted rest of the job they would hold their
+    nodes for nothing.
+    """
     binding = job.with_status(entities.Status.BINDING)
     return any(task.key in ssn.decisions.binds for task in binding)
 
@@ -87,7 +90,7 @@ def _split_job(
     of_role = {role: ready[role] - least for role, least in job.role_minimums}
     groups = _Groups(job)
     safe: list[entities.Task] = []
-    finish_session: list[entities.Task] = []
+    others: list[entities.Task] = []
     for task in ordered:
         if len(safe) < surplus and of_role.get(task.role, 1) > 0 and groups.can_spare(task):
             groups.take(task)
@@ -95,17 +98,17 @@ def _split_job(
             if task.role in of_role:
                 of_role[task.role] -= 1
         else:
-            finish_session.append(task)
+            others.append(task)
     parts = [
         VictimBundle(job, safe, is_safe=True),
-        VictimBundle(job, finish_session, is_safe=False),
+        VictimBundle(job, others, is_safe=False),
     ]
     return [part for part in parts if part.victims]
 
 
 class _Groups:
-    """What the groups of a job can spare: what is beyond a group's minimum, and whole groups beyond
-    those that their policy wants."""
+    """Counts what the subgroups of a job can give up: tasks above a subgroup's minimum, and
+    complete subgroups above the number that their policy needs."""
 
     def __init__(self, job: entities.Job) -> None:
         self._job = job
@@ -115,7 +118,7 @@ class _Groups:
         }
 
     def can_spare(self, task: entities.Task) -> bool:
-        """Enough groups are whole without the task, too."""
+        """Return whether enough subgroups stay complete without the task."""
         least = self._job.sub_group_minimums
         subjob = self._job.subjobs[task.subjob]
         if not least.get(subjob.policy) or self._left[task.subjob] != subjob.min_available:
@@ -128,14 +131,15 @@ class _Groups:
         return whole > least[subjob.policy]
 
     def take(self, task: entities.Task) -> None:
-        """The task goes."""
+        """Count the task as evicted."""
         self._left[task.subjob] -= 1
 
 
 def _filtered_by_plugins(
     ssn: session.Session, action: str, preemptor: entities.Job, bundle: VictimBundle
 ) -> list[VictimBundle]:
-    """A safe bundle may shrink, a whole one may not."""
+    """Return the bundle with the victims that plugins allow. A safe bundle may shrink; a whole one
+    is kept or dropped."""
     agreed = ssn.unified_evictable(action, preemptor, bundle.victims)
     if bundle.is_safe:
         return [VictimBundle(bundle.job, agreed, is_safe=True)] if agreed else []
@@ -145,7 +149,8 @@ def _filtered_by_plugins(
 def _job_order(
     ssn: session.Session, action: str, preemptor: entities.Job
 ) -> Callable[[VictimBundle, VictimBundle], int]:
-    """Whose tasks go first: those of the job that is served last, or of the queue that is."""
+    """Return the sort key of victims: tasks of the job, or the queue, that is served last come
+    first."""
 
     def compare(left: VictimBundle, right: VictimBundle) -> int:
         if left.job is right.job:
@@ -159,7 +164,8 @@ def _job_order(
 
 
 def _benefit_cost_ratio(bundle: VictimBundle, need: resource_vectors.Sum) -> float:
-    """What the bundle brings towards the need for what its job loses; nothing lost: infinite."""
+    """Return how much of the need the bundle covers, relative to what its job loses; infinite if
+    the job loses nothing."""
     if bundle.is_safe:
         return math.inf
     asked = need > 0

@@ -1,20 +1,21 @@
-"""Finds room for a whole gang: the victim search that the four evicting actions share.
+"""Finds room for a whole gang: the victim search of the four evicting actions.
 
 Rules, for one gang:
 
-1. A task is nominated where there is room without a further eviction: idle, else freed by tasks
-   that terminate, among them what this statement evicted for an earlier task of the gang.
-2. Only a task for which there is none evicts, on one node, as few victims as will do.
-3. The statement is committed only if the gang stands with it: all of its minimum has room.
-4. Victims that the finished statement turns out not to need are spared, the most valuable first.
-5. A gang for which all is idle is left to ``allocate`` where that comes later in the session: a
-   nomination would keep the gang from being bound, in this session and in each one after it.
-6. A gang of which only some tasks found room gets a second attempt: with the tasks that it needs at
-   least, the largest first, and with the smallest victims (``SearchRules.make_least_room``). The
-   first attempt follows Volcano; the second finds room where the first chose badly.
+1. A task is nominated to a node that has room without a further eviction: idle room first, then
+   room that terminating pods free, which includes what this statement evicted for an earlier task
+   of the gang.
+2. Only a task without such a node evicts, on one node, as few victims as possible.
+3. The statement is committed only if the gang can start with it: its whole minimum has room.
+4. Victims that the finished statement does not need are spared, the most valuable first.
+5. A gang that needs idle room only is left to ``allocate`` if that comes later in the session. A
+   nomination would keep the gang from being bound, in this session and in later ones.
+6. A gang of which only some tasks found room gets a second attempt, with the tasks that its minimum
+   needs, the largest first, and with the smallest victims (``SearchRules.make_least_room``). The
+   first attempt follows Volcano; the second covers bad choices of the first.
 
-So idle, terminating and reclaimed room count together, and a node without victims never hides one
-that has some. Everything is a function of the session: the search is deterministic.
+So idle, terminating and reclaimed room count together, and a node without victims never hides a
+node that has some. The search depends on the session alone and is deterministic.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,31 +29,31 @@ from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
 
 ALLOCATE = "allocate"
-"""The action that binds to what is idle."""
+"""The action that binds to idle room."""
 
 ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
-"""What plugins leave of a node's candidates: ``Session.preemptable`` or ``Session.reclaimable``."""
+"""Returns the candidates on a node that plugins allow: ``Session.preemptable`` or
+``Session.reclaimable``."""
 
 
 class NodeRoom(msgspec.Struct, frozen=True, eq=False):
-    """A node for a task once the victims are gone. Nothing of it is applied."""
+    """A node that holds a task once the victims are gone. Nothing of it is applied."""
 
     node: str
     victims: Sequence[entities.Task]
 
 
 MakeRoom = Callable[[entities.Task], NodeRoom | None]
-"""Room for a task that has none without evictions; None if no eviction helps."""
+"""Finds room by evictions for a task that has none without; None if no eviction helps."""
 
 
 class SearchRules(msgspec.Struct, frozen=True, eq=False):
-    """What an action lets the search do.
+    """What an action allows the search to do.
 
-    ``action``: its name, the reason given to victims. ``may_place``: whether a task may be given
-    room now. ``make_room``: by evictions, if it has none without. ``nominates_idle``: whether a
-    gang that needs no eviction at all is nominated to idle room on this node, as far as Volcano's
-    actions do so. ``make_least_room``: like ``make_room``, with as little evicted as possible; None
-    if that is the same.
+    ``action``: its name, which is the eviction reason. ``may_place``: whether a task may get room
+    now. ``make_room``: finds room by evictions. ``nominates_idle``: whether a gang that needs no
+    eviction is nominated to idle room on this node, as in Volcano. ``make_least_room``: like
+    ``make_room``, with the least evicted; None if there is no such choice.
     """
 
     action: str
@@ -68,7 +69,7 @@ def evict_for_gang(
     tasks: Sequence[entities.Task],
     rules: SearchRules,
 ) -> None:
-    """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in order."""
+    """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in task order."""
     stmt = ssn.statement()
     place(ssn, job, tasks, rules, stmt)
     is_partial = stmt.operations and not ssn.job_pipelined(job)
@@ -90,8 +91,11 @@ def place(
     *,
     with_surplus: bool = False,
 ) -> bool:
-    """Add room for tasks to the statement until the gang stands and starves no more, or
-    ``with_surplus`` for all of them; whether it does, or every task got room."""
+    """Add room for tasks to the statement until the gang can start and no longer starves.
+
+    ``with_surplus``: add room for all tasks. Returns whether the gang, or every task, got its
+    room.
+    """
     has_all = True
     for task in job.most_needed_first(tasks):
         if not with_surplus and ssn.job_pipelined(job) and not ssn.job_starving(job):
@@ -106,8 +110,8 @@ def nominate(
     rules: SearchRules,
     stmt: statement.Statement,
 ) -> bool:
-    """Add room for one task to the statement, free room before any that must be made; whether
-    there is some."""
+    """Add room for one task to the statement, without evictions if possible. Returns whether there
+    is room."""
     if not rules.may_place(task):
         return False
     free = nodes_with_free_room(ssn, task)
@@ -132,9 +136,10 @@ def conclude(
     rules: SearchRules,
     inseparable: Iterable[Sequence[entities.Task]] = (),
 ) -> None:
-    """Commit what the gang needs of the statement if it stands with it; else discard it.
+    """Commit what the gang needs of the statement if it can start with it; else discard the
+    statement.
 
-    ``inseparable``: victims of which all are spared or none.
+    ``inseparable``: groups of victims that are spared together or not at all.
     """
     if not ssn.job_pipelined(job):
         stmt.discard()
@@ -147,7 +152,7 @@ def conclude(
 
 
 def _is_idle_alone(ssn: session.Session, stmt: statement.Statement) -> bool:
-    """Nothing is evicted, and nothing that terminates is waited for."""
+    """Return whether the statement uses idle room alone: no evictions and no terminating pods."""
     nodes = ssn.nodes
     for each in stmt.operations:
         if each.kind == "evict":
@@ -166,18 +171,19 @@ def room_on(
     candidates: Sequence[entities.Task],
     choose: ChooseVictims,
 ) -> NodeRoom | None:
-    """The room that a node's candidates can make for a task, with as few of them as will do.
+    """Return the room that a node's candidates can make for a task, with as few victims as
+    possible.
 
-    None if plugins leave too few. The session is as before when this returns.
+    Returns None if plugins allow too few victims. The session is unchanged afterwards.
 
-    Plugins that spare part of the candidates, such as ``gang`` a job's minimum, choose without
-    regard to what the task lacks. If their choice is not enough they are asked again, about the
-    candidates that hold what is short alone, those that hold most of it first.
+    Plugins that spare some candidates, such as ``gang`` a job's minimum, choose without regard to
+    what the task lacks. If their choice is not enough, they are called again with only the
+    candidates that hold a missing resource, those with the most of it first.
     """
     allowed = ssn.evictable(ssn.job_of(task), candidates)
     room = _room_of(ssn, task, node, allowed, choose)
     if room is not None or len({each.task_class.shape for each in allowed}) < 2:
-        return room  # Which of equal candidates is chosen makes no difference.
+        return room  # All candidates are equal: another choice has the same result.
     row = ssn.nodes.rows[node]
     short = task.request - ssn.nodes.future_idle_of(row)
     useful = _most_useful_first(allowed, np.where(task.request > 0, np.maximum(short, 0), 0))
@@ -205,8 +211,8 @@ def _room_of(
 def _most_useful_first(
     candidates: Iterable[entities.Task], short: resource_vectors.Vector
 ) -> list[entities.Task]:
-    """Candidates that hold something of what is short; those that cover the most of it first, as
-    parts of each resource. Of equals the order stays."""
+    """Return the candidates that hold a missing resource, those that cover the largest part first.
+    Equal ones keep their order."""
     lacking = np.flatnonzero(short > 0)
     if not lacking.size:
         return []
@@ -218,7 +224,7 @@ def _most_useful_first(
 
 
 def _leaves_idle(ssn: session.Session, stmt: statement.Statement, rules: SearchRules) -> bool:
-    """The action leaves idle room to ``allocate``."""
+    """Return whether the action leaves idle room to ``allocate``."""
     order = ssn.configuration.actions
     if ALLOCATE in order[order.index(rules.action) :]:
         return True
@@ -230,10 +236,10 @@ def reprieve_victims(
     stmt: statement.Statement,
     inseparable: Iterable[Sequence[entities.Task]],
 ) -> None:
-    """Take back evictions that all promises of the statement turn out not to need.
+    """Undo the evictions that no nomination of the statement needs.
 
-    What is evicted for a later task may make room for an earlier one too. The last evicted, the
-    most valuable, are spared first; tasks of one ``inseparable`` group all or none.
+    A later eviction can make room for an earlier task too. The last evicted, which are the most
+    valuable, are spared first. Tasks of one ``inseparable`` group are spared together.
     """
     saved = stmt.save()
     evicted = [task for each in saved if each.kind == "evict" for task in each.tasks]
@@ -241,12 +247,12 @@ def reprieve_victims(
     grouped = {task.uid for group in ending for task in group}
     singles = [[task] for task in reversed(evicted) if task.uid not in grouped]
     spareable = _reprievable(ssn, [*ending, *singles])
-    # What is left of a job that ends would hold its place in vain.
+    # The rest of an ended job would hold its nodes for nothing.
     ended = {group[0].job for group in ending if group not in spareable}
     spareable = [group for group in spareable if group[0].job not in ended]
     if not spareable or _replay_without(ssn, stmt, saved, spareable):
         return
-    # Rules beyond resources forbid to spare them all: those that can be, one by one.
+    # Filters or quotas forbid sparing all of them: try one by one.
     spared: list[Sequence[entities.Task]] = []
     for group in spareable:
         if group[0].job in ended:
@@ -264,8 +270,10 @@ def _replay_without(
     saved: Sequence[statement.Operation],
     spared: Iterable[Sequence[entities.Task]],
 ) -> bool:
-    """Do again what was saved, without evicting these; all of it, and False, if some promise could
-    not be kept then."""
+    """Redo the saved operations without evicting these tasks.
+
+    If a nomination no longer fits, redo all of them instead and return False.
+    """
     stay = {task.uid for group in spared for task in group}
     stmt.discard()
     for each in saved:
@@ -286,7 +294,7 @@ def _replay_without(
 def _reprievable(
     ssn: session.Session, groups: Iterable[Sequence[entities.Task]]
 ) -> list[Sequence[entities.Task]]:
-    """Groups for which their nodes have room after all that was promised."""
+    """Return the groups whose nodes have room for them besides all nominations."""
     left: dict[str, resource_vectors.Vector] = {}
     found = []
     for group in groups:
@@ -302,7 +310,8 @@ def _reprievable(
 
 
 def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension_points.Mask:
-    """Nodes that hold the task without any eviction, if its queue may have it at all."""
+    """Return the nodes that hold the task without any eviction; none if it exceeds its queue's
+    quota."""
     if not ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
         return np.zeros(len(ssn.nodes), np.bool_)
     mask: extension_points.Mask = ssn.finder.filter_result(
@@ -314,7 +323,7 @@ def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension
 def _sufficient_victims(
     ssn: session.Session, task: entities.Task, node: str, victims: Iterable[entities.Task]
 ) -> list[entities.Task] | None:
-    """The first victims, as many as it takes; None if all of them are not enough."""
+    """Return the first victims that make enough room; None if all of them do not."""
     trial = ssn.statement()
     evicted: list[entities.Task] = []
     waiting = iter(victims)
@@ -333,7 +342,7 @@ def _sufficient_victims(
 def _minimal_victims(
     ssn: session.Session, task: entities.Task, node: str, evicted: list[entities.Task]
 ) -> list[entities.Task]:
-    """The victims without those that need not go. The last one always must."""
+    """Return the victims without those that are not needed. The last one is always needed."""
     needed = list(evicted)
     for victim in reversed(evicted[:-1]):
         others = [other for other in needed if other is not victim]

@@ -1,4 +1,5 @@
-"""Plugins by name. Each is a module with a class ``Plugin`` (see ``framework.session.Plugin``)."""
+"""The plugins by name. Each is a module with a class ``Plugin`` (see
+``framework.session.Plugin``)."""
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
@@ -43,7 +44,7 @@ NAMES = frozenset(
 
 
 GUARDS = frozenset({"cdp", "conformance", "eviction-limits", "pdb"})
-"""Those in ``eviction_guards``: they only protect victims."""
+"""Plugins in ``eviction_guards``, which only protect victims."""
 
 FOLDERS = frozenset(
     {
@@ -59,17 +60,21 @@ FOLDERS = frozenset(
         "tdm",
     }
 )
-"""Those of several modules, in a folder of their name."""
+"""Plugins of several modules, each in a folder of its name."""
 
 
 MUTUALLY_EXCLUSIVE = ("proportion", "capacity")
-"""Both share the cluster out among queues: together neither's promises hold, so one is heard."""
+"""Each of these divides the cluster among queues. Two divisions contradict each other, so the first
+one configured is used."""
 
 
 def find(
     name: str, already_open: Collection[str]
 ) -> Callable[[configuration.PluginOptions], session.Plugin]:
-    """What makes a plugin. Raises LookupError if there is none, or a rival is open already."""
+    """Return the factory of a plugin.
+
+    Raises LookupError if there is no such plugin, or if one that excludes it is open.
+    """
     if name not in NAMES:
         raise LookupError("there is no such plugin")
     for rival in MUTUALLY_EXCLUSIVE:
@@ -81,7 +86,7 @@ def find(
 
 
 def _module_of(name: str) -> str:
-    """A plugin's module below this package: of its name, or in a folder of its name or group."""
+    """Return the plugin's module: named like it, or in a folder of its name or group."""
     module = name.replace("-", "_")
     if name in GUARDS:
         return f"eviction_guards.{module}"
@@ -89,14 +94,15 @@ def _module_of(name: str) -> str:
 
 
 class Registry:
-    """Our plugins and those of others, by name."""
+    """Built-in plugins, and plugins from entry points, by name."""
 
     def __init__(self, others: Mapping[str, Callable[[], session.PluginFactory]] = {}) -> None:
-        """``others``: name -> what gives the plugin's class; no name of ours is among them."""
+        """``others``: name -> function that returns the plugin's class. No built-in name is among
+        them."""
         self._others = others
         self.names = NAMES | others.keys()
 
     def find(self, name: str, already_open: Collection[str]) -> session.PluginFactory:
-        """What makes a plugin. Raises LookupError as ``find`` does."""
+        """Return the factory of a plugin. Raises LookupError like ``find``."""
         give = self._others.get(name)
         return find(name, already_open) if give is None else give()

@@ -1,4 +1,4 @@
-"""The plugin ``binpack``: fill nodes that are already in use before others (spec/plugins 9)."""
+"""The plugin ``binpack``: scores nodes higher the fuller they are."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ BEST = 100
 
 
 class Plugin:
-    """Scores nodes by the weighted part of them that is in use once the task is there."""
+    """Scores nodes by the weighted part that is used with the task on it."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -37,14 +37,15 @@ class Plugin:
             ssn.add_node_order(self._score)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _score(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """Zero where anything asked for overflows: such a node is kept only for what it releases.
+        """Return the scores. A node on which a requested resource overflows has zero: only room
+        that is being released makes it a candidate.
 
-        A resource that a node has none of counts as unused.
+        A resource that a node lacks counts as unused.
         """
         asked = [column for column in self._columns if task.request[column] > 0]
         total_weight = sum(self._columns[column] for column in asked)
@@ -64,5 +65,5 @@ class Plugin:
 
 
 def _not_negative(weight: int) -> int:
-    """A negative weight of a resource is a slip: it counts as 1."""
+    """Return the weight; a negative one is a mistake and counts as 1."""
     return weight if weight >= 0 else 1

@@ -1,4 +1,4 @@
-"""Gang: a job begins with its minimum or not at all (spec/plugins 1)."""
+"""The plugin ``gang``: a job starts with its minimum or not at all."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,8 +21,8 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        """Minimums decide what is valid, ready, pipelined and starving, and protect from
-        eviction."""
+        """Register: minimums decide which jobs are valid, ready, pipelined and starving, and
+        protect tasks from eviction."""
 
         def surplus(
             evictor: entities.Task, candidates: Sequence[entities.Task]
@@ -36,8 +36,8 @@ class Plugin:
         ssn.add_unified_evictable(
             lambda action, job, candidates: extension_points.Victims(candidates)
         )
-        # What a broken gang holds is held in vain: it is freed soonest by completing it. Plugins
-        # before this one, such as priority, decide first.
+        # A gang below its minimum holds nodes for nothing until it is complete: it comes first.
+        # Plugins before this one, such as priority, decide earlier.
         ssn.add_job_order(_compare_jobs, _job_key)
         ssn.add_job_ready(_ready, _lacking)
         ssn.add_job_pipelined(_pipelined)
@@ -60,7 +60,7 @@ class Plugin:
         )
 
     def close(self, ssn: session.Session) -> None:
-        """Tell each job's condition: it may be scheduled, or what it lacks."""
+        """Write each job's condition: scheduled, or unschedulable with what it lacks."""
         for job in ssn.waiting_jobs():
             condition = _condition(job) if job.tasks else None
             if condition is not None:
@@ -69,7 +69,7 @@ class Plugin:
 
 
 def _gauges(ssn: session.Session) -> Iterator[extension_points.Gauge]:
-    """Jobs that lack places for their minimum, and how many."""
+    """Yield the number of jobs below their minimum, and how many tasks each of them lacks."""
     lacking = [job for job in ssn.waiting_jobs() if job.tasks and not job.is_ready]
     yield extension_points.Gauge("unschedule_job_count", len(lacking))
     for job in lacking:
@@ -88,7 +88,7 @@ def _job_key(job: entities.Job) -> tuple[bool, bool]:
 
 
 def _is_broken(job: entities.Job) -> bool:
-    """It holds places but is below its minimum. Tasks that have finished hold none."""
+    """Return whether the job holds nodes but is below its minimum. Finished tasks hold none."""
     is_whole = job.is_ready and job.roles_ready
     return not is_whole and job.count(*entities.ALLOCATED) > 0
 
@@ -112,7 +112,7 @@ def _validity(job: entities.Job) -> extension_points.JobInvalid | None:
 
 
 def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> extension_points.Victims:
-    """Of each job, as many of the candidates as it has beyond its minimum."""
+    """Return, of each job, as many candidates as it has above its minimum."""
     left: dict[str, int] = {}
     victims = []
     for task in candidates:
@@ -127,7 +127,7 @@ def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> exten
 
 
 def _lacking(job: entities.Job, task: entities.Task) -> int:
-    """What the job lacks, or the task's role if its minimum binds."""
+    """Return how many tasks the job lacks, or the task's role if the minimum of the role binds."""
     lacking = job.min_available - job.ready - job.pending_best_effort
     if job.role_minimums:
         lacking = max(lacking, job.role_deficit(task.role))
@@ -163,7 +163,7 @@ def _condition(job: entities.Job) -> scheduling.PodGroupCondition | None:
 
 
 def _put(job: entities.Job, condition: scheduling.PodGroupCondition) -> None:
-    """One condition of each type; an equal one keeps its time."""
+    """Keep one condition of each type. An equal condition keeps its transition time."""
     for at, old in enumerate(job.conditions):
         if old.type == condition.type:
             job.conditions[at] = msgspec.structs.replace(

@@ -1,10 +1,10 @@
-"""The plugin ``maintenance``: nothing is placed where it would not end before the node is needed.
+"""The plugin ``maintenance``: places no task that would run into a maintenance window of its node.
 
-Nodes say when in the annotation ``stromboli.sh/maintenance``: intervals ``start/length`` or
-``start/end``, several with commas, times as RFC 3339 with their zone:
-``2026-11-22T02:00:00Z/4h, 2026-11-29T02:00:00+01:00/2026-11-29T06:00:00+01:00``. A task of which
-nobody says how long it runs does not go on a node with a window ahead. Windows that cannot be read
-close the node, since they may be now. Nothing is evicted.
+The annotation ``stromboli.sh/maintenance`` of a node lists windows ``start/length`` or
+``start/end``, separated by commas, with RFC 3339 times with a zone: ``2026-11-22T02:00:00Z/4h,
+2026-11-29T02:00:00+01:00/2026-11-29T06:00:00+01:00``. A task without a known run time avoids nodes
+with a window ahead. A node whose windows cannot be read is closed, since a window may be open.
+Nothing is evicted.
 """
 
 import bisect
@@ -25,23 +25,23 @@ REASON = "node(s) are needed for maintenance before the task would end"
 UNREADABLE = "node(s) say unreadably when they are needed for maintenance"
 NEVER_ENDS = float("inf")
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
-"""A window that ends later cannot be written in every time zone."""
+"""The latest end of a window: a later time cannot be written in every time zone."""
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
-    """From start until before the end, in seconds of the epoch."""
+    """A half-open interval, in seconds since the epoch."""
 
     start: float
     end: float
 
 
 class Plugin:
-    """Has no arguments. Silent while no node has a window ahead."""
+    """Has no arguments. Does nothing while no node has a window ahead."""
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        """Read the nodes' windows and register if there are any. O(nodes)."""
+        """Read the windows of nodes and register if there are any. O(nodes)."""
         self._run_times = run_times.RunTimes(ssn)
         self._now = ssn.now
         self._windows: dict[int, list[Window]] = {}
@@ -61,7 +61,7 @@ class Plugin:
             ssn.request_session_at(datetime.fromtimestamp(min(ends), ssn.now.tzinfo))
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _read(self, ssn: session.Session, row: int, text: str) -> None:
         try:
@@ -78,8 +78,8 @@ class Plugin:
             self._windows[row] = ahead
 
     def _reach(self, task: entities.Task) -> int:
-        """How many of the windows begin before the task would end: equal for tasks that all nodes
-        answer alike."""
+        """Return how many windows begin before the task would end. Tasks with the same number get
+        the same answer on each node."""
         end = self._end(self._now, self._run_times.of(task))
         return bisect.bisect_left(self._starts, end)
 
@@ -101,7 +101,7 @@ class Plugin:
     def _is_uninterrupted(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows
     ) -> extension_points.Mask:
-        """No window between the start and the end. O(nodes with windows)."""
+        """Return the nodes with no window between start and end. O(nodes with windows)."""
         begins, ends = start.timestamp(), self._end(start, run_time)
         mask = np.ones(len(self._unreadable), np.bool_)
         disturbed = [
@@ -119,7 +119,7 @@ class Plugin:
 
 
 def windows(text: str) -> list[Window]:
-    """The windows in an annotation, by time. Raises ValueError that shows the form."""
+    """Return the windows of an annotation, by time. Raises ValueError that shows the format."""
     return sorted(_window(part.strip()) for part in text.split(",") if part.strip())
 
 

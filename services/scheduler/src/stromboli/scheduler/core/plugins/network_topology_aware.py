@@ -1,9 +1,9 @@
-"""The plugin ``network-topology-aware``: fill parts of the network before others, and keep what
-belongs together near (spec/topology 4).
+"""The plugin ``network-topology-aware``: fills topology domains one after another and keeps gangs
+together.
 
-Gangs that insist on nearness are held to it without the plugin. With it, those that only ask for it
-get it as far as it goes, the fullest domain that has the room is tried first, tasks that join
-others go where those are, and pods that do not care fill what is used already.
+Hard topology constraints are enforced without the plugin. With it, soft constraints are met as far
+as possible, the fullest domain with enough room is tried first, tasks join the domain of their
+gang, and pods without a constraint fill domains that are in use already.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,15 @@ from stromboli.scheduler.core.placement import extension_points
 
 BEST = 100
 _TIE = extension_points.SCORE_UNIT // 10**4
-"""What tasks that are there already may add, in hundredths of a point: it decides among equals."""
+"""What placed tasks of the gang may add to a score, in hundredths of a point: it decides between
+equal scores only."""
 
 
 class Plugin:
     """Arguments: ``weight``, ``hypernode.binpack.cpu`` and ``.memory``, ``.resources`` with
-    ``.resources.<name>``; for pods of no such gang ``hypernode.binpack.normal-pod.enable`` and
-    ``.fading``; ``hypernode.gradient.evict.max-hypernodes``."""
+    ``.resources.<name>``; for pods without a topology constraint
+    ``hypernode.binpack.normal-pod.enable`` and ``.fading``;
+    ``hypernode.gradient.evict.max-hypernodes``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -64,7 +66,7 @@ class Plugin:
             ssn.add_node_order(self._score_nodes, extension_points.Scope.GLOBAL)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     # Domains --------------------------------------------------------------------------------
 
@@ -77,8 +79,8 @@ class Plugin:
     def _packed(
         self, request: resource_vectors.Vector | resource_vectors.Sum
     ) -> npt.NDArray[np.float64]:
-        """The weighted part of each domain that is in use with the request in it, 0 where that is
-        too much: ``domains``, from 0 to 1."""
+        """Return the weighted part of each domain that is used with the request in it, from 0 to 1;
+        0 where it does not fit."""
         nodes, tree = self._session.nodes, self._session.topology.tree
         columns = [column for column in self._columns if request[column] > 0]
         if not columns:
@@ -112,7 +114,8 @@ class Plugin:
     def _distance_scores(
         self, job: entities.Job, task: entities.Task, homes: npt.NDArray[np.intp]
     ) -> extension_points.Scores | None:
-        """Best where the group is, less with each tier up to what holds both."""
+        """Score nodes by their distance to the gang's domain: less with each tier up to the domain
+        that holds both."""
         topology = self._session.topology
         subjob = job.subjobs.get(task.subjob)
         home = topology.home(job, subjob)
@@ -133,9 +136,12 @@ class Plugin:
         return weighted
 
     def _surrounding_scores(self, task: entities.Task) -> npt.NDArray[np.float64]:
-        """For the nodes of each lowest domain: how full its surroundings are, tier by tier, each
-        counting less than the one below. A tier in which no domain holds the node counts as full:
-        what no gang that asks for nearness can use is used first."""
+        """Score the nodes of each lowest domain by how full the domains above are, with less weight
+        per tier.
+
+        A tier without a domain for the node counts as full: nodes that no gang with a constraint
+        can use are used first.
+        """
         tree = self._session.topology.tree
         packed = self._packed(task.request)
         tiers = sorted(set(tree.tiers[1:].tolist()))
@@ -143,7 +149,7 @@ class Plugin:
         total = sum(weights.values())
         missing = np.full(len(tree), total)
         found = np.zeros(len(tree))
-        for each in range(1, len(tree)):  # Preorder: what holds a domain comes before it.
+        for each in range(1, len(tree)):  # Preorder: a parent comes before its children.
             parent, weight = tree.parents[each], weights[int(tree.tiers[each])]
             found[each] = found[parent] + weight * packed[each]
             missing[each] = missing[parent] - weight
@@ -158,5 +164,5 @@ class Plugin:
 
 
 def _not_negative(weight: int) -> int:
-    """A negative weight of a resource is a slip: it counts as 1."""
+    """Return the weight; a negative one is a mistake and counts as 1."""
     return weight if weight >= 0 else 1

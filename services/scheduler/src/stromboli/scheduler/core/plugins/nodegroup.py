@@ -1,7 +1,7 @@
-"""The plugin ``nodegroup``: queues own, like or shun labelled groups of nodes (spec/plugins 14).
+"""The plugin ``nodegroup``: queues require, prefer or avoid groups of nodes.
 
-A queue may also limit what it uses in a group. Only what this queue's own tasks hold counts then,
-not that of queues below it.
+A queue may also limit its usage in a group. Only tasks of the queue itself count, not those of its
+child queues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,8 @@ _NO_TERMS = scheduling.QueueAffinity()
 
 
 class Limits(msgspec.Struct, eq=False):
-    """What a queue may use in groups. ``is_readable`` false: the annotation makes no sense."""
+    """A queue's limits and usage by group. ``is_readable`` is false if the annotation cannot be
+    read."""
 
     by_group: Mapping[str, Mapping[int, int]]
     used: dict[str, shares.Row]
@@ -43,7 +44,7 @@ class Limits(msgspec.Struct, eq=False):
 
 
 class Plugin:
-    """Predicate and score by the group of a node and the queue of a task."""
+    """Filters and scores nodes by their group and the queue of the task."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -53,13 +54,13 @@ class Plugin:
         self._demands = shares.Demands()
 
     def open(self, ssn: session.Session) -> None:
-        """Read affinities and limits and register."""
+        """Read affinities and limits, and register."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         queues = ssn.queues
         codes, values = ssn.nodes.labelled.label_codes(GROUP_LABEL)
         self._groups = ["", *values]
-        """Group names by index; an index is the label's code and one, 0 for no label."""
+        """Group names by index. The index is the label's code plus one; 0 means no label."""
         self._group_of = np.array(codes, np.int64) + 1
         tree = hierarchy.Hierarchy(ssn.queues)
         self._affinities = {name: self._affinity(tree, queue) for name, queue in queues.items()}
@@ -80,12 +81,13 @@ class Plugin:
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _affinity(
         self, tree: hierarchy.Hierarchy, queue: entities.Queue
     ) -> scheduling.QueueAffinity:
-        """The queue's own, else in a tree that of the nearest queue above; empty for none."""
+        """Return the queue's affinity, in a tree else that of its nearest ancestor; empty for
+        none."""
         queues = self._session.queues
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
         names = [queue.name, *(above if self._is_tree else [])]
@@ -136,7 +138,8 @@ class Plugin:
         return scores
 
     def _points(self, affinity: scheduling.QueueAffinity, group: str) -> int:
-        """In ``SCORE_UNIT``. A shunned group is worst whatever else is said of it."""
+        """Return the points in ``SCORE_UNIT``. An avoided group is worst, also if it is
+        preferred."""
         wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
         if group in shunned.preferred_during_scheduling_ignored_during_execution:
             return SHUNNED_POINTS * extension_points.SCORE_UNIT
@@ -171,7 +174,11 @@ class Plugin:
 
 
 def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
-    """Wanted groups, less those the queue must not use, and with those it would rather not."""
+    """Return whether tasks of the queue may use the group.
+
+    The affinity must name the group, or the anti-affinity only prefer to avoid it; a required
+    anti-affinity excludes it.
+    """
     wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
     if group in shunned.preferred_during_scheduling_ignored_during_execution:
         return True
@@ -184,7 +191,7 @@ def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
 
 
 def _limits(ssn: session.Session, queue: entities.Queue) -> Limits | None:
-    """The queue's limits by group; None if it states none."""
+    """Return the queue's limits by group; None if it has none."""
     text = queue.object.metadata.annotation(LIMITS_ANNOTATION)
     if not text:
         return None
@@ -201,6 +208,6 @@ def _limits(ssn: session.Session, queue: entities.Queue) -> Limits | None:
 
 
 def _columns(ssn: session.Session, named: Mapping[str, int]) -> dict[int, int]:
-    """Amounts by column. What nobody has or asks for is never exceeded."""
+    """Return amounts by column. A resource that no node and no pod names is never exceeded."""
     known = {ssn.resources.known(name): amount for name, amount in named.items()}
     return {column: amount for column, amount in known.items() if column is not None}

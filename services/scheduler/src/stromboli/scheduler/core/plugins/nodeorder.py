@@ -1,7 +1,7 @@
-"""Node order: which of the possible nodes a task likes best (spec/plugins 8).
+"""The plugin ``nodeorder``: scores feasible nodes, like the score plugins of kube-scheduler.
 
-Every part is a whole number of 0 to 100 per node, times its weight. Parts that compare candidates
-with each other are asked about candidates only.
+Every part is a whole number from 0 to 100 per node, times its weight. Parts that compare nodes with
+each other see candidates only.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from stromboli.shared.api import core
 _MOST = 100
 _PREFER = "PreferNoSchedule"
 _SMALL_IMAGE, _LARGE_IMAGE = 23 * 2**20, 1000 * 2**20
-"""Bytes below which an image counts nothing, and per container where it counts most."""
+"""Bytes below which an image scores nothing, and per container from which it scores most."""
 
 Part = Callable[[entities.Task, node_views.NodeView], "extension_points.Scores | None"]
 
 
 class Plugin:
-    """Arguments: the parts' weights. A part of weight 0 is not asked."""
+    """Arguments: the weights of the parts. A part of weight 0 is skipped."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -50,7 +50,7 @@ class Plugin:
         ssn.add_node_order(partial(_sum, shared), extension_points.Scope.GLOBAL)
 
     def close(self, ssn: session.Session) -> None:
-        """Pass on what was wrong with the arguments."""
+        """Report mistakes in the arguments."""
         ssn.complaints.extend(self._arguments.complaints)
 
     def _weighted(self, *parts: tuple[str, int, Part]) -> list[tuple[int, Part]]:
@@ -71,7 +71,7 @@ def _sum(
 
 
 class _NodeScores:
-    """Parts that look at one node at a time."""
+    """Parts that score one node at a time."""
 
     def __init__(self, ssn: session.Session) -> None:
         self._nodes = ssn.nodes
@@ -107,7 +107,7 @@ class _NodeScores:
     def images(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """Bytes of the task's images that lie there, those on few nodes counting little."""
+        """Score the bytes of the task's images on the node. Images on few nodes count less."""
         wanted = task.task_class.images
         sizes_of = [self._nodes.image_sizes(name) for name in wanted]
         known = [sizes for sizes in sizes_of if sizes is not None]
@@ -162,7 +162,7 @@ class _RelativeScores:
     def preferred(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """Sum of the weights of matching terms, the best candidate at 100."""
+        """Score the sum of weights of matching terms; the best candidate has 100."""
         rules = task.task_class.affinity
         wanted = rules.node_affinity if rules else None
         terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
@@ -174,7 +174,8 @@ class _RelativeScores:
     def tolerated(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """How few taints with a mere wish the task does not tolerate, the worst at 0."""
+        """Score nodes by how few ``PreferNoSchedule`` taints the task does not tolerate; the worst
+        has 0."""
         if not self._has_mild_taints:
             return None
         tolerations = task.task_class.shape.constraints.tolerations
@@ -190,7 +191,8 @@ class _RelativeScores:
         return weights
 
     def _intolerable(self, tolerations: tuple[core.Toleration, ...]) -> extension_points.Scores:
-        """For each set of taints, how many of its mild ones are not tolerated."""
+        """Return the number of ``PreferNoSchedule`` taints that are not tolerated, for each set of
+        taints."""
         accepted = [
             msgspec.structs.replace(each, effect="")
             for each in tolerations
@@ -206,13 +208,13 @@ class _RelativeScores:
 
 
 def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:
-    """Whether the taint states a wish that none of the tolerations answers."""
+    """Return whether it is a ``PreferNoSchedule`` taint that no toleration matches."""
     hard = msgspec.structs.replace(taint, effect="NoSchedule")
     return taint.effect == _PREFER and not node_constraints.tolerates(accepted, hard)
 
 
 def _scaled(raw: extension_points.Scores) -> extension_points.Scores:
-    """The most to 100, whole points rounded down."""
+    """Scale scores so that the highest is 100, rounded down."""
     most = int(raw.max()) if raw.size else 0
     scaled: extension_points.Scores = raw * _MOST // most if most else raw
     return scaled

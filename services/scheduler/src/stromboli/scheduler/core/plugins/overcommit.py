@@ -1,8 +1,7 @@
-"""The plugin ``overcommit``: jobs pass their queue's door up to a little more than the cluster.
+"""The plugin ``overcommit``: enqueues jobs until they request somewhat more than the cluster has.
 
-What exceeds the cluster waits inside for others to finish (spec/plugins 10). What a job holds
-already is not awaited as well: the field's scheduler counts it twice while pods are placed but not
-yet running.
+Jobs above the real capacity wait in the phase Inqueue. What a job holds already is not counted as
+inqueue too: Volcano counts it twice while pods are placed but do not run yet.
 """
 
 from stromboli.scheduler.core.config import configuration
@@ -15,7 +14,7 @@ DEFAULT_FACTOR = 1.2
 
 
 class Plugin:
-    """Admission by what is idle in a cluster that is taken to be larger than it is."""
+    """Votes by what is idle in a cluster that counts as ``overcommit-factor`` times its size."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -23,7 +22,7 @@ class Plugin:
         self._factor = factor if factor >= 1 else DEFAULT_FACTOR
 
     def open(self, ssn: session.Session) -> None:
-        """Sum up what is idle and what is to come."""
+        """Sum up idle and inqueue resources."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         used: shares.Row = resource_vectors.total(ssn.nodes.used).tolist()
@@ -38,7 +37,7 @@ class Plugin:
         ssn.add_job_enqueued(self._note)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _vote(self, job: entities.Job) -> int:
         if job.min_request is None:

@@ -1,4 +1,4 @@
-"""Priority: the higher goes first, and may take the place of the lower (spec/plugins 2)."""
+"""The plugin ``priority``: higher priority is served first, and may preempt lower priority."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class Plugin:
         self._jobs: dict[str, entities.Job] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Order jobs, subjobs and tasks; choose victims of lower priority."""
+        """Order jobs, subjobs and tasks, and choose victims of lower priority."""
         self._jobs = ssn.jobs
         ssn.add_task_order(
             lambda left, right: right.priority - left.priority, lambda task: -task.priority
@@ -29,12 +29,12 @@ class Plugin:
         ssn.add_job_starving(lambda job: job.ready + job.waiting < len(job.tasks))
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _preemptable(
         self, preemptor: entities.Task, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
-        """Tasks of jobs of lower priority, and lower tasks of the job itself."""
+        """Return tasks of jobs of lower priority, and lower-priority tasks of the job itself."""
         job = self._jobs.get(preemptor.job)
         if job is None:
             return extension_points.Victims([])

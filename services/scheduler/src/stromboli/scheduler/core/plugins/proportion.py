@@ -1,10 +1,10 @@
-"""The plugin ``proportion``: flat queues share the cluster by weight (spec/plugins 5).
+"""The plugin ``proportion``: flat queues share the cluster by weight.
 
-What a queue *deserves* is weighted max-min fairness in each resource, as by pouring water: all
-queues rise with one level, each by its weight, none beyond what it can use or may have, and none
-begins below its guarantee. The field's scheduler reaches the same without guarantees, in rounds
-that may be many; with them it hands out more than there is, so that a guarantee could be taken by
-others who deserve it as well. Here the level takes guarantees into account.
+The *deserved* amount of a queue is weighted max-min fairness in each resource, computed as a water
+level: all queues rise with one level times their weight, up to what they request or may use, and
+start at their guarantee. Without guarantees Volcano reaches the same in rounds. With guarantees its
+rounds distribute more than the cluster has, so that a guaranteed amount is also deserved by others;
+here the level takes guarantees into account.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,21 +17,21 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.scheduler.core.queue_quota import quotas, shares
 
 EXACT = 2**45
-"""Up to here floating point tells quotients apart by less than ``NEGLIGIBLE``."""
+"""Below this, floating point distinguishes quotients that differ by ``NEGLIGIBLE``."""
 NEGLIGIBLE = 0.1
-"""Amounts that differ by less are the same: the field's epsilon, in every resource's unit. Filling
-divides, and without it a queue would miss its last pod by a rounding error."""
+"""Amounts that differ by less are equal: Volcano's epsilon, in the unit of every resource. The
+level is a quotient; without the epsilon a queue could lack its last pod by a rounding error."""
 
 
 class Plugin:
-    """Queue order, overuse, allocation, reclaim and admission by weighted shares."""
+    """Orders queues, limits allocation and enqueueing, and reclaims, by weighted shares."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._demands = shares.Demands()
         self._accounts: dict[str, quotas.QueueQuota] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Open the accounts of all queues with jobs and register."""
+        """Open the quotas of all queues with jobs, and register."""
         self._session = ssn
         free = quotas.unguaranteed(ssn)
         self._accounts = {
@@ -54,7 +54,7 @@ class Plugin:
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
         if left.priority != right.priority:
@@ -130,7 +130,7 @@ class Plugin:
 
 
 def _fill(queue_quotas: Sequence[quotas.QueueQuota], total: shares.Row) -> None:
-    """Write what each queue deserves, and its share."""
+    """Compute each queue's deserved amount and share."""
     deserved = fair_shares(
         [quota.queue.weight for quota in queue_quotas],
         total,
@@ -150,12 +150,12 @@ def fair_shares(
     wanted: Sequence[shares.Row],
     guarantees: Sequence[shares.Row],
 ) -> list[list[float]]:
-    """What each queue deserves of a total (one amount per resource), a row for each queue.
+    """Return what each queue deserves of a total (one amount per resource), a row for each queue.
 
-    No queue takes beyond its limit nor beyond what it wants, but at least its guarantee. What comes
-    within ``NEGLIGIBLE`` of a whole unit is that unit. Exact however large amounts are: what a
-    queue wants, may have or is guaranteed is passed on as it is, since a request of 2^53 + 1 bytes
-    does not fit into what floating point makes of it. O(queues log queues) per resource.
+    A queue gets at least its guarantee, and no more than its limit or its request. An amount within
+    ``NEGLIGIBLE`` of a whole unit is rounded to it. Requests, limits and guarantees are passed on
+    as integers, since floating point does not hold 2^53 + 1 bytes. O(queues log queues) per
+    resource.
     """
     deserved: list[list[float]] = [[] for _ in weights]
     for column, amount in enumerate(total):
@@ -172,9 +172,11 @@ def fair_shares(
 def _water_fill(
     weights: Sequence[int], total: int, floor: Sequence[int], ceiling: Sequence[int]
 ) -> list[float]:
-    """One resource: the level to which the total fills all queues, which take ``weight x level``
-    each, between their floor and their ceiling. Walks the levels at which one leaves its floor or
-    is full; below the level reached, all together take ``fixed + slope x level``.
+    """Return the water level of one resource.
+
+    A queue takes ``weight x level``, at least its floor and at most its ceiling. The function walks
+    the levels at which a queue leaves its floor or reaches its ceiling; up to the next one all
+    queues together take ``fixed + slope x level``.
     """
     held: list[float] = list(floor)
     rising: set[int] = set()
@@ -198,8 +200,9 @@ def _water_fill(
 def _breakpoints(
     weights: Sequence[int], floor: Sequence[int], ceiling: Sequence[int]
 ) -> Iterator[tuple[float, Fraction | int, bool, int]]:
-    """The level, also exactly where floating point may not tell it from another, whether a queue is
-    full there or leaves its floor, and which."""
+    """Yield (level, exact level, reaches its ceiling, queue) for each level at which a queue leaves
+    its floor or reaches its ceiling. The exact level orders levels that floating point cannot
+    distinguish."""
     for at, weight in enumerate(weights):
         for amount, is_full in ((floor[at], False), (ceiling[at], True)) if weight > 0 else ():
             exact = Fraction(amount, weight) if amount > EXACT else amount
@@ -207,9 +210,10 @@ def _breakpoints(
 
 
 def _quotient(amount: int, of: int) -> float:
-    """The quotient; whole where it nearly is, or where floating point has no fractions."""
-    whole, finish_session = divmod(amount, of)
-    fraction = finish_session / of
+    """Return the quotient, rounded to an integer if it nearly is one or if floats have no fractions
+    there."""
+    whole, remainder = divmod(amount, of)
+    fraction = remainder / of
     if fraction > 1 - NEGLIGIBLE:
         return whole + 1
     return whole if fraction < NEGLIGIBLE or whole > EXACT else whole + fraction

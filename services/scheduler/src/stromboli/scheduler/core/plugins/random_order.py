@@ -1,8 +1,8 @@
-"""The plugin ``random-order``: pods go in an order drawn by lot, whatever job they are of.
+"""The plugin ``random-order``: places pods in random order, regardless of their jobs.
 
-What gang scheduling is compared with: with it and without ``gang``, pods are bound one by one in an
-order that hangs on nothing but their names and the session's seed, so that it comes out the same
-again.
+It is a baseline for comparisons with gang scheduling: with it and without ``gang``, pods are bound
+one by one. The order depends on pod names and the seed of the session alone, so that runs are
+reproducible.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ class Plugin:
         self._lots: dict[str, bytes] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Order tasks by their lots, and jobs by the first lot among their pending tasks."""
+        """Order tasks by a random key, and jobs by the lowest key of their pending tasks."""
         self._seed = str(ssn.seed).encode()
         ssn.add_task_order(
             lambda left, right: _compare(self._random_key(left), self._random_key(right))
@@ -29,7 +29,7 @@ class Plugin:
         )
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _first_key(self, job: entities.Job) -> bytes:
         pending = job.by_status.get(entities.Status.PENDING, {}).values()

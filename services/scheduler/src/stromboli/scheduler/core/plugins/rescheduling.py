@@ -1,8 +1,8 @@
-"""Rescheduling: move pods off the busiest nodes while others have room (spec/plugins 17).
+"""The plugin ``rescheduling``: moves pods off the busiest nodes while other nodes have room.
 
-Works through the ``shuffle`` action, once an interval. When it ran last is remembered between
-sessions. Other than the field's scheduler, moving stops as soon as the quiet nodes have no room
-left, not only if what is left is exactly nothing, and pods are told apart by namespace too.
+The action ``shuffle`` evicts the victims, once per interval; the time of the last run is kept
+between sessions. Differences to Volcano: moving stops as soon as the quiet nodes have no room left,
+not only when it is exactly zero; pods of the same name in two namespaces are distinct.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,15 @@ _FULL = 100
 
 
 class _Limits(msgspec.Struct, frozen=True):
-    """Percent by dimension: below all of ``low`` a node is quiet, above any of ``high`` busy."""
+    """Percent by dimension: a node below all of ``low`` is quiet, one above any of ``high`` is
+    busy."""
 
     low: Mapping[str, float]
     high: Mapping[str, float]
 
 
 class _Load(msgspec.Struct):
-    """A node's measured use in percent, lowered as victims are chosen."""
+    """A node's measured use in percent. It decreases as victims are chosen."""
 
     row: int
     percent: dict[str, float]
@@ -40,7 +41,7 @@ class _Load(msgspec.Struct):
 
     @property
     def sum(self) -> float:
-        """How busy it is."""
+        """The sum over dimensions, by which nodes are ordered."""
         return sum(self.percent.values())
 
 
@@ -57,7 +58,7 @@ class Plugin:
         """Offer victims if an interval has passed since the last time."""
         self._read()
         ssn.complaints.extend(self._given.complaints)
-        # A time ahead of now was remembered before the clock was set back.
+        # A time ahead of now was stored before the clock was set back.
         last = min(_time(ssn.cluster.memory.get(NAME)) or ssn.now, ssn.now)
         if not ssn.reached(last + self._interval):
             ssn.remember[NAME] = last.isoformat()
@@ -67,7 +68,7 @@ class Plugin:
         ssn.add_victim_tasks(lambda tasks: self._victims(ssn, tasks))
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing more stays."""
+        """Keep the time of the last run."""
 
     def _read(self) -> None:
         text = self._given.text("interval", "5m")
@@ -177,13 +178,14 @@ def _capacity(ssn: session.Session, row: int) -> dict[str, float]:
 
 
 def _eviction_preference(task: entities.Task) -> tuple[float, int, str]:
-    """First those without a priority, then low ones, then those that were promised least."""
+    """Return the sort key of victims: pods without a priority, then low priority, then low quality
+    of service."""
     priority = task.pod.spec.priority
     return (float("-inf") if priority is None else priority, _quality(task), task.key)
 
 
 def _quality(task: entities.Task) -> int:
-    """0 for BestEffort, 1 for Burstable, 2 for Guaranteed pods."""
+    """Return 0 for BestEffort, 1 for Burstable, 2 for Guaranteed pods."""
     parts = [each.resources for each in task.pod.spec.containers]
     if not any(part.requests or part.limits for part in parts):
         return 0
@@ -191,7 +193,7 @@ def _quality(task: entities.Task) -> int:
 
 
 def _is_guaranteed(part: core.ResourceRequirements) -> bool:
-    """What the container asks for is what it may use at most."""
+    """Return whether the container's requests equal its limits."""
     limits = part.limits or {}
     requests = {**limits, **(part.requests or {})}
     try:

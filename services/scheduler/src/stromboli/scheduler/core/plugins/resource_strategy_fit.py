@@ -1,7 +1,7 @@
-"""The plugin ``resource-strategy-fit``: per resource, fill nodes up or spread over them.
+"""The plugin ``resource-strategy-fit``: per resource, packs nodes or spreads over them.
 
-With ``sra`` it keeps plain pods off nodes with rare hardware, with ``proportional`` it keeps enough
-cpu and memory free beside idle accelerators (spec/plugins 20).
+With ``sra`` it keeps pods off nodes with scarce hardware that they do not request. With
+``proportional`` it keeps enough cpu and memory free beside idle accelerators.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
 BEST = 100
 DEFAULT_WEIGHT = 10
 GIGABYTE_PER_MILLI = 10**6
-"""Bytes per thousandth of an accelerator and gigabyte of rate: a gigabyte has 10^9 bytes."""
+"""Bytes per thousandth of an accelerator and gigabyte of rate; a gigabyte is 10^9 bytes."""
 
 Points = npt.NDArray[np.float64]
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """How a resource counts: whether full nodes are liked, and how much."""
+    """How a resource counts: whether full nodes score higher, and its weight."""
 
     is_most: bool
     weight: int
 
 
 class Strategies:
-    """Strategies by resource name, or by the beginning of a name: ``example.com/gpu-*``."""
+    """Strategies by resource name or prefix: ``example.com/gpu-*``."""
 
     def __init__(self, by_name: Mapping[str, Strategy]) -> None:
         self._exact = {name: found for name, found in by_name.items() if not name.endswith("*")}
@@ -47,14 +47,14 @@ class Strategies:
         self._patterns = sorted(patterns, key=lambda pattern: (-len(pattern[0]), pattern[0]))
 
     def of(self, name: str) -> Strategy | None:
-        """The exact name goes before patterns, and the longest pattern before others."""
+        """Return the strategy of the exact name, else of the longest matching prefix."""
         if name in self._exact:
             return self._exact[name]
         return next((found for start, found in self._patterns if name.startswith(start)), None)
 
 
 class Plugin:
-    """Node scores, and a predicate where proportions are asked for."""
+    """Scores nodes, and filters them if proportions are configured."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -75,7 +75,7 @@ class Plugin:
             ssn.add_predicate(self._check)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _nested(self, name: str) -> configuration.Arguments:
         return configuration.Arguments(self._arguments.mapping(name), f"{name}: ")
@@ -102,7 +102,7 @@ class Plugin:
         return scores
 
     def _fit(self, task: entities.Task, view: node_views.NodeView) -> Points:
-        """From 0 to 1; a node where anything counted would overflow has 0."""
+        """Return scores from 0 to 1; a node where a counted resource overflows has 0."""
         strategies = self._strategies_of(task)
         asked = [
             (column, found)
@@ -121,7 +121,8 @@ class Plugin:
         return np.where(fits, total / weight, 0.0) if weight else total
 
     def _strategies_of(self, task: entities.Task) -> Strategies:
-        """The pod's own, if it names a type; without readable weights, none counts."""
+        """Return the strategies that the pod's annotations name, else the configured ones. Without
+        readable weights none counts."""
         kind, text = _annotations(task)
         if not kind:
             return self._strategies
@@ -137,7 +138,7 @@ class Plugin:
 
 
 class RareHardware:
-    """Points for nodes without the rare hardware that a pod does not ask for."""
+    """Scores nodes without scarce hardware higher for pods that do not request it."""
 
     def __init__(self, arguments: configuration.Arguments) -> None:
         weight = arguments.integer("weight", 0)
@@ -151,7 +152,8 @@ class RareHardware:
     def points(
         self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
     ) -> Points:
-        """From 0 to a hundred times the weight; 0 where the node lacks something asked for."""
+        """Return points from 0 to 100 times the weight; 0 where the node lacks a requested
+        resource."""
         size = view.size
         total = sum(self._weights.values())
         if self._weight <= 0 or total == 0:
@@ -180,7 +182,8 @@ class Proportion:
     def checks(
         self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
     ) -> Sequence[extension_points.Check]:
-        """A task that asks for any of the accelerators takes what was kept for it."""
+        """Return the nodes that keep enough. A task that requests an accelerator may use what is
+        kept for it."""
         columns = [column for column, name in enumerate(names) if name in self._rates]
         if any(task.request[column] > 0 for column in columns):
             columns = []
@@ -207,7 +210,7 @@ def _annotations(task: entities.Task) -> tuple[str, str]:
 
 
 def _annotation_values(kind: str, text: str) -> dict[str, Strategy]:
-    """What a pod says of itself, by exact names."""
+    """Return the values of a pod annotation, by exact names."""
     try:
         weights = msgspec.json.decode(text, type=dict[str, int])
     except msgspec.DecodeError:

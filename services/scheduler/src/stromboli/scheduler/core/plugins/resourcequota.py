@@ -1,8 +1,8 @@
-"""The plugin ``resourcequota``: a job waits outside until its namespace's quota has room.
+"""The plugin ``resourcequota``: a job stays Pending until its namespace's ResourceQuota has room.
 
-Names must agree literally: minimum resources of ``cpu`` are not held against a quota of
-``requests.cpu`` (spec/plugins 16). A quota with scopes is left to the API server: which pods it
-counts is not known before there are any, and a job that it does not count must not wait for it.
+Names must be equal: a minimum of ``cpu`` is not checked against a quota of ``requests.cpu``. A
+quota with scopes is left to the API server: it is unknown which pods it counts before they exist,
+and a job must not wait for a quota that does not count it.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from stromboli.shared.jobspec import quota_scopes
 
 
 class Plugin:
-    """Admission by what quotas leave, counting what was admitted in this session."""
+    """Votes by what quotas leave, including what this session has enqueued."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._quotas: dict[str, list[tuple[units.Amounts, units.Amounts]]] = {}
@@ -25,8 +25,8 @@ class Plugin:
         self._unread: dict[str, str] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Read quotas and register. A limit that cannot be read lets nobody in who names it, a
-        quota that cannot be read nobody of its namespace."""
+        """Read quotas and register. A limit that cannot be read rejects every job that names its
+        resource; a quota that cannot be read rejects every job of its namespace."""
         self._session = ssn
         self._unread = {
             key.partition("/")[0]: f"ResourceQuota {key} cannot be read: {why}"
@@ -40,7 +40,7 @@ class Plugin:
         ssn.add_job_enqueued(self._note)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _vote(self, job: entities.Job) -> int:
         if job.namespace in self._unread:
@@ -69,13 +69,14 @@ class Plugin:
         self._admitted[job.namespace] = units.add(admitted, self._requested(job))
 
     def _requested(self, job: entities.Job) -> units.Amounts:
-        """The job's minimum, by the names it uses. What cannot be read is left out."""
+        """Return the job's minimum by the names that it uses, without amounts that cannot be
+        read."""
         stated = job.pod_group.spec.min_resources or {}
         return _readable(self._session, f"PodGroup {job.key} minResources", stated, None)
 
 
 def _read(ssn: session.Session, quota: core.ResourceQuota) -> tuple[units.Amounts, units.Amounts]:
-    """What may be held and what is. A limit that cannot be read is taken for none left."""
+    """Return limits and usage. A limit that cannot be read counts as used up."""
     hard = quota.status.hard or quota.spec.hard or {}
     where = f"ResourceQuota {quota.metadata.key}"
     used = quota.status.used or {}

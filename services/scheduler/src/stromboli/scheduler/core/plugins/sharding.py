@@ -1,8 +1,8 @@
-"""The plugin ``sharding``: several schedulers share out a cluster's nodes (spec/scheduling 10).
+"""The plugin ``sharding``: several schedulers divide the nodes of a cluster.
 
-A NodeShard names the nodes that a scheduler is to serve, less those that another one still uses.
-Mode ``hard`` keeps tasks off all other nodes, ``soft`` takes other nodes only where none of the
-shard will do. Volcano says both with flags of the process; here they are arguments.
+A NodeShard names the nodes of a scheduler; nodes that another one still uses are left out. Mode
+``hard`` excludes all other nodes; ``soft`` uses them only if no node of the shard is feasible.
+Volcano has process flags for both; here they are plugin arguments.
 """
 
 import numpy as np
@@ -16,11 +16,11 @@ NAME = "sharding"
 OUTSIDE = "node isn't in scheduler node shard"
 MODES = ("none", "hard", "soft")
 PREFERRED = 2**55
-"""More than all other scores together."""
+"""More than the sum of all other scores."""
 
 
 class Plugin:
-    """Arguments ``sharding.mode`` (none, hard, soft) and ``sharding.name`` of the NodeShard."""
+    """Arguments: ``sharding.mode`` (none, hard, soft) and ``sharding.name``, the NodeShard."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -28,7 +28,7 @@ class Plugin:
         self._name = self._arguments.text("sharding.name", "volcano")
 
     def open(self, ssn: session.Session) -> None:
-        """Find out which nodes are ours, and register."""
+        """Find the nodes of this scheduler, and register."""
         ssn.complaints.extend(self._arguments.complaints)
         if self._mode not in MODES:
             ssn.complaints.append(
@@ -46,10 +46,11 @@ class Plugin:
             ssn.add_node_order(self._score, extension_points.Scope.STATIC)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _nodes(self, ssn: session.Session) -> set[str]:
-        """What the shard wants, without what others still use; nothing if there is no shard."""
+        """Return the nodes of the shard without those that others still use; none if there is no
+        shard."""
         shards = {shard.metadata.name: shard for shard in ssn.cluster.node_shards}
         own = shards.pop(self._name, None)
         if own is None:
@@ -61,7 +62,7 @@ class Plugin:
     def _check(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        # Evicting there would help as little as waiting: the node is somebody else's.
+        # Eviction does not help: the node belongs to another scheduler.
         return [extension_points.Check(OUTSIDE, extension_points.Code.ERROR, self._mask[view.rows])]
 
     def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:

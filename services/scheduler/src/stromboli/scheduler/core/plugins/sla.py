@@ -1,7 +1,7 @@
-"""The plugin ``sla``: jobs do not wait longer than they may (spec/plugins 11).
+"""The plugin ``sla``: jobs wait no longer than their ``sla-waiting-time``.
 
-A job past its waiting time passes its queue's door and keeps what it was promised, whatever
-plugins of later tiers say.
+A job past its deadline is enqueued and keeps its nominations, regardless of plugins of later
+tiers.
 """
 
 from stromboli.scheduler.core.config import configuration
@@ -12,14 +12,14 @@ from stromboli.scheduler.core.queue_quota import deadlines
 
 
 class Plugin:
-    """Job order by the time at which a job's patience ends, and permits once it has."""
+    """Orders jobs by deadline, and permits jobs past it."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
         self._text = self._arguments.text(deadlines.WAITING_TIME, "")
 
     def open(self, ssn: session.Session) -> None:
-        """Register; each job's limit is read when it is asked for."""
+        """Register. Each job's deadline is read on demand."""
         ssn.complaints.extend(self._arguments.complaints)
         self._deadlines = deadlines.Deadlines(ssn, self._text)
         ssn.add_job_order(self._deadlines.compare)
@@ -27,7 +27,7 @@ class Plugin:
         ssn.add_job_pipelined(self._vote)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _vote(self, job: entities.Job) -> int:
         return extension_points.PERMIT if self._deadlines.is_over(job) else extension_points.ABSTAIN

@@ -1,7 +1,7 @@
-"""Usage: keep off nodes that are busy as measured, prefer those that are not (spec/plugins 13).
+"""The plugin ``usage``: filters nodes with high measured use, and prefers nodes with low use.
 
-Measurements lag: pods that were placed or have started only lately are not in them yet, so an
-estimate of what they will use is added. Nodes without a measurement pass and score nothing.
+Measurements lag: they lack pods that were placed or started recently, so an estimate of their use
+is added. Nodes without a measurement pass the filter and score zero.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -20,17 +20,17 @@ from stromboli.shared.formats import units
 CPU_HIGH = "the CPU load of the node exceeds the upper limit."
 MEMORY_HIGH = "the memory load of the node exceeds the upper limit."
 PERIOD = "10m"
-"""The only period that measurements are averaged over."""
+"""The averaging period of measurements; no other is supported."""
 LAG_S = 30
-"""How long a running pod may be missing from measurements."""
+"""For how many seconds a running pod may be missing from measurements."""
 _FULL = 100
 
 _Loads = npt.NDArray[np.float64]
-"""Cpu (milli) and memory (bytes), or shares of them: 2 x nodes, or 2 for one node."""
+"""Cpu (milli) and memory (bytes), or parts of them: 2 x nodes, or 2 for one node."""
 
 
 class _Estimator(msgspec.Struct, frozen=True):
-    """How much of what pods ask for they will use."""
+    """Estimates how much of their requests pods will use."""
 
     request_ratio: float
     burst_ratio: float
@@ -39,7 +39,7 @@ class _Estimator(msgspec.Struct, frozen=True):
     best_effort: tuple[float, float]
 
     def estimate(self, task: entities.Task, loads: _Loads) -> _Loads:
-        """A pod's likely use (``2 x nodes``) on nodes with so much load (0 to 1) each."""
+        """Return a pod's likely use (``2 x nodes``) on nodes with these loads (0 to 1)."""
         calm, risky = self._likely(task, 1.0), self._likely(task, self.risk_factor)
         estimated: _Loads = np.where(
             loads >= self.risk_threshold, risky[:, np.newaxis], calm[:, np.newaxis]
@@ -52,7 +52,7 @@ class _Estimator(msgspec.Struct, frozen=True):
         request = task.request[:2].astype(np.float64)
         limit = np.maximum(_limits(task), request)
         likely = request * self.request_ratio + (limit - request) * self.burst_ratio
-        # Whole units, so that what is taken off again is exactly what was added.
+        # Integers, so that a rollback subtracts exactly what was added.
         estimated: _Loads = np.rint(np.clip(likely * risk, 0, limit))
         return estimated
 
@@ -92,10 +92,10 @@ class Plugin:
         self._capacity: _Loads = np.zeros((2, 0))
         self._shadow: _Loads = np.zeros((2, 0))
         self._counted: dict[str, tuple[int, _Loads]] = {}
-        """Task uid -> its row and what was added for it."""
+        """Task uid -> its row and the estimate that was added for it."""
 
     def open(self, ssn: session.Session) -> None:
-        """Refuse busy nodes, score idle ones, and count what is placed."""
+        """Filter busy nodes, score idle ones, and count placed tasks."""
         ssn.complaints.extend(self._complaints)
         usage = [ssn.cluster.usage.get(name) for name in ssn.nodes.names]
         self._has_measured = np.array(
@@ -110,7 +110,7 @@ class Plugin:
         self._capacity = _capacities(ssn)
         self._shadow = np.zeros_like(self._capacity)
         for tasks in ssn.nodes.tasks:
-            # In the order of keys: each estimate looks at the sum of those before.
+            # In the order of keys: each estimate depends on the sum of the previous ones.
             for _, task in sorted(tasks.items()):
                 if _is_unmeasured(task, ssn):
                     self._count(ssn, task)
@@ -120,7 +120,7 @@ class Plugin:
         ssn.add_event_handler(lambda tasks: self._count_all(ssn, tasks), self._uncount_all)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _checks(
         self, task: entities.Task, view: node_views.NodeView
@@ -152,7 +152,8 @@ class Plugin:
     def _with_added(
         self, task: entities.Task, rows: node_views.Rows, added: node_views.Counts
     ) -> _Loads:
-        """The estimates with further tasks, one after another: each raises the next one's risk."""
+        """Return the estimates with further tasks, one after another: each raises the risk of the
+        next one."""
         shadow = self._shadow[:, rows].copy()
         for step in range(int(added.max(initial=0))):
             shadow += np.where(added > step, self._estimate(task, rows, shadow), 0)
@@ -165,7 +166,7 @@ class Plugin:
         return self._estimator.estimate(task, weighed)
 
     def _loads(self, rows: node_views.Rows, shadow: _Loads) -> _Loads:
-        """Measured and estimated load of nodes, 0 to 1."""
+        """Return measured and estimated loads of nodes, 0 to 1."""
         capacity = self._capacity[:, rows]
         part = np.divide(shadow, capacity, out=np.zeros_like(capacity), where=capacity > 0)
         return np.clip(self._measured[:, rows] / _FULL + part, 0, 1)
@@ -194,7 +195,7 @@ class Plugin:
 
 
 class _Group(Mapping[str, Any]):
-    """Arguments of a group, written as a mapping or flat with dots."""
+    """Arguments of a group, written as a mapping or as flat names with dots."""
 
     def __init__(self, given: configuration.Arguments, name: str) -> None:
         self._nested = given.mapping(name)
@@ -231,7 +232,7 @@ def _within(
 def _amount(
     given: configuration.Arguments, resource: str, name: str, default: str, unit: int
 ) -> float:
-    """A bare whole number counts in ``unit``; a text is a quantity."""
+    """Return the amount. A bare integer counts in ``unit``; a text is a quantity."""
     value = given.values.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
         return float(value * unit)
@@ -243,7 +244,8 @@ def _amount(
 
 
 def _capacities(ssn: session.Session) -> _Loads:
-    """Capacity, not allocatable: measurements are percent of the whole machine."""
+    """Return the capacity of nodes, not allocatable: measurements are percentages of the whole
+    machine."""
     capacity = ssn.nodes.allocatable[:2].astype(np.float64)
     for row, node in enumerate(ssn.nodes.objects):
         for column, name in enumerate(("cpu", "memory")):
@@ -253,7 +255,7 @@ def _capacities(ssn: session.Session) -> _Loads:
                     capacity[column, row] if text is None else units.amount(name, text)
                 )
             except ValueError:
-                continue  # What is allocatable stands; opening has checked that it can be read.
+                continue  # Keep what is allocatable; opening has checked that it can be read.
     return capacity
 
 
@@ -265,13 +267,13 @@ def _is_unmeasured(task: entities.Task, ssn: session.Session) -> bool:
 
 
 def _stated_limits(task: entities.Task) -> Hashable:
-    """What the containers may use at most, as it is written: the estimate hangs on it."""
+    """Return the limits of the containers as written: the estimate depends on them."""
     limits = (container.resources.limits for container in task.pod.spec.containers)
     return tuple(tuple(sorted((each or {}).items())) for each in limits)
 
 
 def _limits(task: entities.Task) -> _Loads:
-    """Cpu and memory that the containers may use at most; 0 where nothing is said."""
+    """Return the cpu and memory limits of the containers; 0 where none is set."""
     total = np.zeros(2)
     for container in task.pod.spec.containers:
         for column, name in enumerate(("cpu", "memory")):

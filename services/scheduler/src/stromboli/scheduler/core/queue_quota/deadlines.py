@@ -1,6 +1,7 @@
-"""When jobs' patience ends: creation plus ``sla-waiting-time`` (spec/plugins 11).
+"""Deadlines of waiting jobs: creation time plus ``sla-waiting-time``.
 
-The creation time is the API server's, and so is a session's time (see ``cluster_clock``).
+Both the creation time and the session's time come from the API server's clock (see
+``cluster_clock``).
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ WAITING_TIME = "sla-waiting-time"
 
 
 class Deadlines:
-    """Each job's deadline, read once and when it is asked for; what cannot be read is said."""
+    """Reads each job's deadline once, on demand. Reports waiting times that cannot be read."""
 
     def __init__(self, ssn: session.Session, default: str = "") -> None:
         self._session = ssn
@@ -22,13 +23,13 @@ class Deadlines:
 
     @classmethod
     def configured(cls, ssn: session.Session) -> "Deadlines":
-        """With the default that the plugin ``sla`` is configured with, if it is."""
+        """Return deadlines with the default of the plugin ``sla``, if it is configured."""
         tiers = ssn.configuration.tiers
         found = [plugin for tier in tiers for plugin in tier if plugin.name == "sla"]
         return cls(ssn, found[0].typed().text(WAITING_TIME, "") if found else "")
 
     def of(self, job: entities.Job) -> datetime | None:
-        """When the job should have started; None if nothing says."""
+        """Return the deadline of the job; None if it has none."""
         if job.key not in self._known:
             own = self._waiting_time(f"PodGroup {job.key}", job.waiting_time) or self._default
             try:
@@ -38,19 +39,19 @@ class Deadlines:
         return self._known[job.key]
 
     def is_over(self, job: entities.Job) -> bool:
-        """It has passed; if it has not, a session starts when it does."""
+        """Return whether the deadline has passed. If not, request a session at the deadline."""
         deadline = self.of(job)
         return deadline is not None and self._session.reached(deadline)
 
     def compare(self, left: entities.Job, right: entities.Job) -> int:
-        """The earlier deadline first, jobs without one last."""
+        """Order jobs by deadline; jobs without one come last."""
         first, second = self.of(left), self.of(right)
         if first is None or second is None:
             return (first is None) - (second is None)
         return (first > second) - (first < second)
 
     def _waiting_time(self, where: str, text: str) -> timedelta | None:
-        """What the text says; None, and a complaint, if it is no duration above zero."""
+        """Return the duration; None, with a complaint, if it cannot be read or is not positive."""
         if not text:
             return None
         try:

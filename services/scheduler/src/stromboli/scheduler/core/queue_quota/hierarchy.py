@@ -1,7 +1,7 @@
-"""The tree of queues by ``spec.parent``: who is below whom, and which queues are in no tree.
+"""The tree of queues by ``spec.parent``.
 
-A queue that cannot be reached from the root has no place and therefore no limits that could be
-kept: nothing is decided for it, and what hangs below it, while the others go on.
+A queue that is not connected to the root has no limits that could be enforced: nothing is decided
+for it and its descendants. Other queues are not affected.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from stromboli.scheduler.core.model import entities
 
 ROOT = "root"
-"""The queue above all others, and the parent of those that name none. It need not exist as an
-object: then nothing limits the cluster as a whole."""
+"""The root queue, which is the parent of queues that name none. Without such an object nothing
+limits the cluster as a whole."""
 
 
 class Hierarchy:
-    """Queues as a tree. ``problems``: queue -> why it is not in it."""
+    """Queues as a tree. ``problems``: queue name -> reason why it is not in the tree."""
 
     def __init__(self, queues: Mapping[str, entities.Queue]) -> None:
         self._queues = queues
@@ -36,29 +36,33 @@ class Hierarchy:
                 self.children.setdefault(self._parents[name], []).append(name)
 
     def is_leaf(self, name: str) -> bool:
-        """Nothing is below it."""
+        """Return whether the queue has no children."""
         return not self.children[name]
 
     def ancestors(self, name: str) -> list[str]:
-        """From the parent up to the root, which is always named."""
+        """Return the ancestors, from the parent up to the root, which is always included."""
         return self._ways[name]
 
     def downward(self) -> list[str]:
-        """The root and all queues of the tree, parents before children."""
+        """Return the root and all queues of the tree, parents before children."""
         order = [ROOT]
         for name in order:
             order.extend(self.children[name])
         return order
 
     def diverging_ancestors(self, left: str, right: str) -> tuple[str, str]:
-        """The queues at which the ways from the root to both part; where one is above the other,
-        the upper one itself and what is below it on the way."""
+        """Return the two queues at which the paths from the root to both diverge.
+
+        If one queue is an ancestor of the other, these are the ancestor itself and its child on the
+        path.
+        """
         first, second = self._path_from_root(left), self._path_from_root(right)
         depth = self.common_depth(left, right)
         return first[min(depth, len(first) - 1)], second[min(depth, len(second) - 1)]
 
     def common_depth(self, left: str, right: str) -> int:
-        """How many queues the ways from the root to both, themselves included, have in common."""
+        """Return the number of queues that the paths from the root to both share, themselves
+        included."""
         depth = 0
         for one, other in zip(
             self._path_from_root(left), self._path_from_root(right), strict=False

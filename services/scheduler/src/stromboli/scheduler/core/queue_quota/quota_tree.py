@@ -1,4 +1,4 @@
-"""The books of queues that form a tree: limits go down it, holdings are summed up it."""
+"""Quotas of queues that form a tree: limits are inherited downwards, usage is summed up upwards."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from stromboli.scheduler.core.queue_quota import hierarchy, quotas, shares
 
 
 def open_quotas(ssn: session.Session, tree: hierarchy.Hierarchy) -> dict[str, quotas.QueueQuota]:
-    """An account for every queue in the tree, whether it has jobs or not."""
+    """Return a quota for every queue in the tree, with or without jobs."""
     limitless = [resource_vectors.INFINITE] * len(ssn.resources.names)
     queue_quotas = {
         name: quotas.open_quota(ssn, ssn.queues[name], limitless)
@@ -39,7 +39,7 @@ def _limit_children(
     queue_quotas: Mapping[str, quotas.QueueQuota],
     limitless: shares.Row,
 ) -> None:
-    """A child can reach what its parent can, less what is guaranteed to its siblings."""
+    """Limit children to what their parent can reach, less the guarantees of their siblings."""
     parent = queue_quotas.get(name)
     children = [queue_quotas[child] for child in tree.children[name]]
     guaranteed = [0] * len(limitless)

@@ -1,7 +1,7 @@
-"""What queues may have and what they hold: the books of ``proportion`` and ``capacity``.
+"""Quotas and usage of queues, for the plugins ``proportion`` and ``capacity``.
 
-A queue's account is opened from what its jobs hold and then follows what is placed and taken
-back. Rows are changed in place; shares follow.
+A queue's quota is opened from the sums of its jobs, and follows each placement and rollback in the
+session. Rows are changed in place, and shares follow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from stromboli.scheduler.core.queue_quota import shares
 
 
 class QueueQuota(msgspec.Struct, eq=False):
-    """A queue's limits and holdings, one amount per resource.
+    """A queue's limits and usage, one amount per resource.
 
-    ``real_capability``: what it can reach given what is guaranteed to others. ``inqueue``: what
-    jobs that passed its door will still take. ``elastic``: what its jobs hold beyond their minimum
-    resources. ``deserved`` may have fractions of a unit; ``named``: the columns of which the queue
-    says what it deserves, be it nothing, cpu and memory aside.
+    ``real_capability``: the most that it can reach given the guarantees of others. ``inqueue``:
+    what enqueued jobs will still take. ``elastic``: what its jobs hold above their minimum
+    resources. ``deserved`` may have fractions of a unit. ``named``: the columns of which the queue
+    states a deserved amount, zero included; cpu and memory aside.
     """
 
     queue: entities.Queue
@@ -36,21 +36,21 @@ class QueueQuota(msgspec.Struct, eq=False):
     share: float = 0.0
 
     def take(self, demand: shares.Demand, times: int = 1) -> None:
-        """A task of this request got a place, or lost it with ``times`` -1."""
+        """Charge the request of a placed task; ``times`` -1 gives it back."""
         shares.add(self.allocated, demand, times)
 
     def needed_with(self, request: Sequence[int]) -> shares.Row:
-        """What it will hold once a further job has its minimum resources."""
+        """Return the usage after one more job got its minimum resources."""
         held = shares.sum_of(self.allocated, self.inqueue)
         kept = [amount - more for amount, more in zip(held, self.elastic, strict=True)]
         return shares.sum_of(kept, request)
 
 
 def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares.Row) -> QueueQuota:
-    """The account of a queue as its jobs are. O(resources).
+    """Return the quota of a queue with the usage of its jobs. O(resources).
 
-    ``unguaranteed``: what of the cluster is guaranteed to no queue. ``deserved`` is what the queue
-    states.
+    ``unguaranteed``: the part of the cluster that is guaranteed to no queue. ``deserved`` is what
+    the queue's spec states.
     """
     guarantee = shares.row_of(ssn, queue.guarantee)
     capability = capability_of(ssn, queue)
@@ -72,7 +72,7 @@ def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares
 
 
 def queue_status(quota: QueueQuota | None) -> extension_points.QueueShare | None:
-    """What an account says of its queue."""
+    """Return the queue's share as explanations report it."""
     if quota is None:
         return None
     return extension_points.QueueShare(
@@ -86,7 +86,8 @@ def beyond_guarantees(
     demands: shares.Demands,
     victims: Sequence[entities.Task],
 ) -> list[entities.Task]:
-    """The victims, in their order, that leave their queues their guarantees. O(victims)."""
+    """Return the victims, in their order, whose eviction leaves their queues the guarantee.
+    O(victims)."""
     held: dict[str, shares.Row] = {}
     going = []
     for task in victims:
@@ -104,8 +105,8 @@ def beyond_guarantees(
 
 
 def keeps_guarantee(quota: QueueQuota, held: Sequence[float], demand: shares.Demand) -> bool:
-    """Whether the queue, which holds so much, has what is guaranteed to it without this victim. A
-    resource that the victim does not ask for is none of its business."""
+    """Return whether the queue keeps its guarantee without this victim. Resources that the victim
+    does not request do not count."""
     least = quota.guarantee
     return all(held[column] - amount >= least[column] for column, amount in demand if least[column])
 
@@ -113,8 +114,10 @@ def keeps_guarantee(quota: QueueQuota, held: Sequence[float], demand: shares.Dem
 def quota_gauges(
     ssn: session.Session, books: Mapping[str, QueueQuota]
 ) -> Iterator[extension_points.Gauge]:
-    """What queues hold, deserve and may have, with the field's names. A queue without jobs holds
-    nothing; where nothing limits there is no number."""
+    """Yield usage, deserved amounts and limits of queues, with Volcano's metric names.
+
+    A queue without jobs uses zero. An absent limit has no gauge.
+    """
     for name in sorted(ssn.queues):
         queue, quota = ssn.queues[name], books.get(name)
         labels = (("queue_name", name),)
@@ -160,7 +163,8 @@ def _named(ssn: session.Session, queue: entities.Queue) -> frozenset[int]:
 
 
 def capability_of(ssn: session.Session, queue: entities.Queue) -> shares.Row:
-    """The queue's ceiling. A name that is absent, and cpu or memory of zero, set no limit."""
+    """Return the queue's capability. An absent name sets no limit, nor does cpu or memory of
+    zero."""
     row = shares.row_of(ssn, queue.capability, resource_vectors.INFINITE)
     for column in (requirements.CPU, requirements.MEMORY):
         if row[column] <= 0:
@@ -169,7 +173,7 @@ def capability_of(ssn: session.Session, queue: entities.Queue) -> shares.Row:
 
 
 def unguaranteed(ssn: session.Session) -> shares.Row:
-    """What of the cluster is guaranteed to no queue, whether that queue has jobs or not."""
+    """Return the part of the cluster that no queue is guaranteed, queues without jobs included."""
     free: shares.Row = ssn.total.tolist()
     total = [0] * len(free)
     for queue in ssn.queues.values():
@@ -178,14 +182,14 @@ def unguaranteed(ssn: session.Session) -> shares.Row:
 
 
 def queues_with_jobs(ssn: session.Session) -> list[str]:
-    """Names of queues that have any, in order."""
+    """Return the names of queues that have jobs, in order."""
     return sorted(ssn.world.books.queues)
 
 
 def vote_enqueueable(ssn: session.Session, job: entities.Job, chain: Iterable[QueueQuota]) -> int:
-    """The vote on letting a job through the doors of all these queues; a refusal tells the user.
+    """Vote on enqueueing a job in all these queues. A rejection is reported to the user.
 
-    A job that names no minimum resources asks for nothing that could be refused.
+    A job without minimum resources is never rejected.
     """
     if job.min_request is None:
         return extension_points.PERMIT
@@ -202,7 +206,7 @@ def vote_enqueueable(ssn: session.Session, job: entities.Job, chain: Iterable[Qu
 
 
 def note_enqueued(job: entities.Job, chain: Iterable[QueueQuota]) -> None:
-    """The job's minimum resources are to come in all these queues."""
+    """Count the job's minimum resources as inqueue in all these queues."""
     if job.min_request is None:
         return
     coming: shares.Row = queue_usage.without_gated(job, job.min_request).tolist()

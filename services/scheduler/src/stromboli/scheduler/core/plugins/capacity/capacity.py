@@ -1,11 +1,11 @@
-"""The plugin ``capacity``: queues with stated deserts, flat or as a tree (spec/plugins 6).
+"""The plugin ``capacity``: queues with stated deserved amounts, flat or as a tree.
 
-A queue may take up to its *real capability*: what is guaranteed to nobody else, within its own
-capability, and in a tree within that of every queue above. What it holds beyond what it *deserves*
-may be reclaimed by queues below their deserts.
+A queue may use up to its *real capability*: what is not guaranteed to other queues, within its own
+capability and those of its ancestors. What it holds above its *deserved* amount may be reclaimed by
+queues that hold less than they deserve.
 
-Parted from the field's scheduler: a queue that is in no tree stops only itself and what is below
-it, and the shares of inner queues follow what is placed, so that branches take turns.
+Differences to Volcano: a queue that is not connected to the root stops only itself and its
+descendants, and the shares of inner queues follow each placement, so that branches alternate.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from stromboli.scheduler.core.queue_quota import hierarchy, quota_tree, quotas, 
 
 
 class Plugin:
-    """Queue order, allocation, reclaim and admission by capability, guarantee and desert."""
+    """Orders queues, limits allocation and enqueueing, and reclaims, by capability, guarantee and
+    deserved amounts."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._is_tree = options.is_enabled("enableHierarchy")
@@ -35,7 +36,7 @@ class Plugin:
         self._devices: device_quotas.DeviceUsage | None = None
 
     def open(self, ssn: session.Session) -> None:
-        """Open the accounts and register."""
+        """Open the quotas of queues, and register."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         if self._is_tree:
@@ -68,7 +69,7 @@ class Plugin:
             ssn.add_event_handler(self._devices.on_allocate, self._devices.on_deallocate)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _open_flat(self, ssn: session.Session) -> None:
         free = quotas.unguaranteed(ssn)
@@ -126,7 +127,7 @@ class Plugin:
     def _compare_victim_queues(
         self, left: entities.Queue, right: entities.Queue, preemptor: entities.Queue
     ) -> int:
-        """Relatives of the preemptor give first."""
+        """Order victims: queues close to the preemptor in the tree come first."""
         if any(queue.name not in self._accounts for queue in (left, right, preemptor)):
             return 0
         depth = self._tree.common_depth(left.name, preemptor.name)
@@ -136,13 +137,14 @@ class Plugin:
     # Gates ----------------------------------------------------------------------------------
 
     def _chain(self, queue: entities.Queue) -> list[quotas.QueueQuota]:
-        """The queue's account and those above it; none if nothing may be decided for it."""
+        """Return the quotas of the queue and its ancestors; none if nothing may be decided for the
+        queue."""
         if not queue.is_open or queue.name in self._problems or queue.name not in self._accounts:
             return []
         return [self._accounts[queue.name], *self._above[queue.name]]
 
     def _names(self, queue: str) -> list[str]:
-        """The queue and those above it."""
+        """Return the names of the queue and its ancestors."""
         return [queue, *(quota.queue.name for quota in self._above.get(queue, ()))]
 
     def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
@@ -165,7 +167,8 @@ class Plugin:
         return most if chain else 0
 
     def _is_preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
-        """The queue can reach it, and it or a queue close above deserves some of it."""
+        """Return whether the queue can hold the tasks, and it or an ancestor within the reclaim
+        level deserves some of them."""
         together = [0] * len(self._session.resources.names)
         for task in tasks:
             shares.add(together, self._demands.of(task))
@@ -223,7 +226,7 @@ class Plugin:
 
 
 def _update_share(quota: quotas.QueueQuota) -> None:
-    """A queue that deserves nothing has all it deserves: a share of 1."""
+    """Update the share; a queue that deserves nothing has a share of 1."""
     quota.share = (
         shares.dominant_share(quota.allocated, quota.deserved) if _deserves_any(quota) else 1.0
     )
@@ -236,7 +239,7 @@ def _deserves_any(quota: quotas.QueueQuota) -> bool:
 
 
 def _compare(left: quotas.QueueQuota, right: quotas.QueueQuota) -> int:
-    """The smaller share first, of equals the one that deserves anything."""
+    """Order by share; of equal shares a queue that deserves anything comes first."""
     if left.share != right.share:
         return -1 if left.share < right.share else 1
     return int(_deserves_any(right)) - int(_deserves_any(left))

@@ -1,8 +1,8 @@
-"""Queues' limits on devices, for the plugin ``capacity`` (spec/plugins 6.5).
+"""Device quotas of queues, for the plugin ``capacity``.
 
 A queue's capability may name ``deviceclass/<class>``, a number of devices, and
 ``<dimension>.deviceclass/<class>``, an amount of their capacity. A class that it does not name is
-not limited. A claim that several pods share is charged once to each queue.
+not limited. A claim that several pods share is charged once per queue.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from stromboli.scheduler.core.model import entities
 from stromboli.shared.formats import units
 
 EXCEEDED = "dra-resource-exceeded"
-"""How the user is told, as one more resource of which there is too little."""
+"""The message to users, in the form of a further resource that is insufficient."""
 
 
 class DeviceUsage:
-    """What queues hold of devices, and what is on its way to them."""
+    """Devices that queues use, and devices of enqueued jobs."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class DeviceUsage:
         *,
         with_capacity: bool,
     ) -> None:
-        """``chains``: queue -> it and those above it."""
+        """``chains``: queue -> the queue and its ancestors."""
         self._session = ssn
         self._chains = chains
         self._with_capacity = with_capacity
@@ -45,14 +45,15 @@ class DeviceUsage:
                 self.note_enqueued(job)
 
     def fits(self, task: entities.Task, queue: str) -> bool:
-        """Whether the queue and those above it may hold the task's devices as well."""
+        """Return whether the quotas of the queue and its ancestors have room for the task's
+        devices."""
         return all(
             self._fits(name, self._held.get(name, {}), self._new(task, name))
             for name in self._chains(queue)
         )
 
     def admits(self, job: entities.Job) -> bool:
-        """Whether the job's minimum fits on top of what is held and on its way."""
+        """Return whether the job's minimum fits in addition to used and inqueue devices."""
         least = self.minimum(job)
         return all(
             self._fits(name, units.add(self._held.get(name, {}), self._coming.get(name, {})), least)
@@ -60,7 +61,7 @@ class DeviceUsage:
         )
 
     def note_enqueued(self, job: entities.Job) -> None:
-        """The job's minimum, less what it has, is on its way."""
+        """Count the job's minimum as inqueue, less what the job has."""
         held: units.Amounts = {}
         for task in job.with_status(*entities.ALLOCATED):
             held = units.add(held, self._of(task))
@@ -70,8 +71,8 @@ class DeviceUsage:
                 coming[key] += max(amount - held.get(key, 0), 0)
 
     def minimum(self, job: entities.Job) -> units.Amounts:
-        """What the first tasks that make up its minimum claim: of each role as many as it needs,
-        or of all tasks by name."""
+        """Return the claims of the first tasks that make up the job's minimum: per role its
+        minimum, or of all tasks in the order of names."""
         tasks = sorted(job.tasks.values(), key=lambda task: (task.key, task.uid))
         chosen = [task for task in tasks if self._claims.of(task).claims]
         if job.task_min_available:
@@ -88,12 +89,12 @@ class DeviceUsage:
         return total
 
     def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks were placed."""
+        """Charge the devices of placed tasks."""
         for task in tasks:
             self._add_usage(task, 1)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """They are not any more."""
+        """Give the devices of removed tasks back."""
         for task in tasks:
             self._add_usage(task, -1)
 
@@ -116,7 +117,7 @@ class DeviceUsage:
                         held[each] += times * amount
 
     def _new(self, task: entities.Task, queue: str) -> units.Amounts:
-        """What the task's claims would add to what the queue is charged already."""
+        """Return what the task's claims add to what the queue is charged already."""
         total: units.Amounts = {}
         for claim in self._claims.of(task).claims:
             if not self._users.get((queue, claim.metadata.key)):
@@ -172,7 +173,7 @@ def _class_of(name: str) -> str:
 
 
 def is_needed(ssn: session.Session, names: Iterable[str]) -> bool:
-    """Whether any queue limits devices and any pod claims them."""
+    """Return whether any queue limits devices and any pod claims them."""
     return bool(ssn.cluster.resource_claims) and any(
         device_claims.DEVICE_CLASS in name for name in names
     )

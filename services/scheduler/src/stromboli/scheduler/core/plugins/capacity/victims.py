@@ -1,8 +1,8 @@
-"""Whom the plugin ``capacity`` lets a queue reclaim from (spec/plugins 6.4).
+"""Victims that the plugin ``capacity`` allows for reclaim.
 
-A victim's queue keeps its guarantee, and gives only what it holds beyond what it deserves or what
-it does not deserve at all. With a reclaim level the same holds for that many queues above it,
-unless they are above the reclaimer too.
+A victim's queue keeps its guarantee, and gives up only what it holds above its deserved amount or
+what it does not deserve at all. With a reclaim level the same holds for that many ancestors of it,
+except those that are ancestors of the reclaimer too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from stromboli.scheduler.core.queue_quota import hierarchy, quotas, shares
 
 
 class VictimChooser:
-    """Chooses among candidates. What it has chosen counts as gone for those that follow."""
+    """Chooses victims among candidates. Chosen victims count as evicted for the next candidates."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class VictimChooser:
         demands: shares.Demands,
         level: int,
     ) -> None:
-        """``above``: queue -> the accounts above it, the parent first. ``level``: how many of
-        them are looked at."""
+        """``above``: queue -> the quotas of its ancestors, the parent first. ``level``: how many of
+        them are checked."""
         self._session = ssn
         self._accounts = queue_quotas
         self._demands = demands
@@ -37,7 +37,7 @@ class VictimChooser:
     def for_task(
         self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
-        """Victims for one task, in the order in which victims go."""
+        """Return victims for one task, in the order of eviction."""
         own = self._session.job_of(reclaimer)
         if own is None or own.queue not in self._accounts:
             return extension_points.Victims([], extension_points.REJECT)
@@ -68,7 +68,8 @@ class VictimChooser:
     def for_job(
         self, action: str, preemptor: entities.Job, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
-        """Victims for a whole gang, in the order given. Within a queue all may go."""
+        """Return victims for a gang, in the given order. Inside the queue all candidates are
+        allowed."""
         if action != "gangreclaim":
             return extension_points.Victims(candidates)
         if preemptor.queue not in self._accounts:
@@ -89,7 +90,7 @@ class VictimChooser:
         return extension_points.Victims(victims)
 
     def _upper(self, victim: str, reclaimer: str) -> list[quotas.QueueQuota]:
-        """The accounts above the victim's queue that must have something to give, too."""
+        """Return the ancestors of the victim's queue that must also hold more than they deserve."""
         chain, other = self._above[victim], self._above[reclaimer]
         return [
             quota
@@ -100,8 +101,8 @@ class VictimChooser:
     def _is_sibling_without_claim(
         self, reclaimer: str, victim: str, wanted: shares.Demand, demand: shares.Demand
     ) -> bool:
-        """Neither queue deserves what it is about, and a queue close above is above both: they
-        have no claim against each other."""
+        """Return whether neither queue deserves the resources and a common ancestor is within the
+        reclaim level: then neither has a claim against the other."""
         return (
             any(quota in self._above[victim] for quota in self._above[reclaimer])
             and _is_undeserved(self._accounts[victim], demand)
@@ -110,7 +111,7 @@ class VictimChooser:
 
 
 def _remaining(held: dict[str, shares.Row], quota: quotas.QueueQuota) -> shares.Row:
-    """What the queue holds without the victims chosen so far."""
+    """Return what the queue holds without the victims chosen so far."""
     return held.setdefault(quota.queue.name, list(quota.allocated))
 
 
@@ -119,13 +120,13 @@ def _can_give(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) 
 
 
 def _is_undeserved(quota: quotas.QueueQuota, demand: shares.Demand) -> bool:
-    """The queue deserves nothing of what the task asks for; here a place among pods counts."""
+    """Return whether the queue deserves nothing of what the task requests; ``pods`` counts here."""
     return not any(quota.deserved[column] > 0 for column, _ in demand)
 
 
 def _is_beyond(quota: quotas.QueueQuota, demand: shares.Demand, row: shares.Row) -> bool:
-    """The queue holds more than it deserves of something that the task asks for and that its
-    deserts speak of."""
+    """Return whether the queue holds more than it deserves of a resource that the task requests and
+    the queue states."""
     return any(
         row[column] > quota.deserved[column]
         for column, _ in shares.quota_relevant(demand)

@@ -1,7 +1,8 @@
-"""The plugin ``deviceshare``: parts of GPU GPUs, by memory and compute (spec/topology 3).
+"""The plugin ``deviceshare``: GPUs that pods share by memory and compute.
 
-Which GPU a pod gets is decided here and stands on the pod with its bind, where device plugins read
-it. GPUs are a matter of the node alone, so answers hold until that node's tasks change.
+The plugin decides which GPU a pod gets and writes it to the pod with the bind, where device plugins
+read it. Allocations depend on one node alone, so results are valid until that node's tasks
+change.
 """
 
 from collections import Counter
@@ -31,13 +32,14 @@ LOCKED = "a pod's devices are being set up"
 PREFIX = "deviceshare."
 FRAGMENTATION, LINKS = "fragmentation", "links"
 LOCK_TIMEOUT = timedelta(minutes=5)
-"""A lock or a pod that is being set up counts for as long; what takes longer has failed."""
+"""How long a lock, or a pod that is being set up, counts. After that the setup has failed."""
 
 
 class Plugin:
-    """Arguments, each after ``deviceshare.``: ``GPUSharingEnable``, ``GPUNumberEnable`` or
-    ``VGPUEnable``, ``NodeLockEnable``, ``SchedulePolicy`` (binpack, spread, fragmentation, links or
-    empty), ``ScheduleWeight``, ``GPUExclusiveRules``, ``KnownGeometries``, ``GPUMemoryFactor``."""
+    """Arguments, each with the prefix ``deviceshare.``: ``GPUSharingEnable``, ``GPUNumberEnable``
+    or ``VGPUEnable``, ``NodeLockEnable``, ``SchedulePolicy`` (binpack, spread, fragmentation, links
+    or empty), ``ScheduleWeight``, ``GPUExclusiveRules``, ``KnownGeometries``,
+    ``GPUMemoryFactor``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -104,7 +106,7 @@ class Plugin:
             return self._arguments.refuse(name, value, wanted, default)
 
     def open(self, ssn: session.Session) -> None:
-        """Register, if any kind of sharing is on."""
+        """Register if any kind of sharing is enabled."""
         ssn.complaints.extend(self._arguments.complaints)
         if self._dialect is None:
             return
@@ -125,11 +127,11 @@ class Plugin:
             ssn.add_node_order(own.scores)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays: what was given stands on the pods."""
+        """Keeps no state between sessions: allocations are annotations of pods."""
 
 
 class _SessionState:
-    """One session's answers. Nothing is read before the first task that wants GPUs."""
+    """The allocations of one session. Nothing is read before the first task that requests GPUs."""
 
     def __init__(
         self,
@@ -156,24 +158,25 @@ class _SessionState:
     # What is asked --------------------------------------------------------------------------
 
     def class_key(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
-        """Tasks with different wishes are not alike."""
+        """Return what distinguishes tasks besides their class: their GPU request."""
         try:
             return self._request(task)
         except ValueError:
             return None
 
     def missing(self, task: entities.Task) -> str | None:
-        """A wish that cannot be read fits nowhere."""
+        """Return why the task fits nowhere: its request cannot be read."""
         try:
             self._request(task)
         except ValueError as error:
-            return f"what it wants of GPU GPUs cannot be read: {error}"
+            return f"what it wants of GPUs cannot be read: {error}"
         return None
 
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes whose GPUs have room for the task after those that the view supposes."""
+        """Return the nodes whose GPUs have room for the task, after the tasks that the view
+        adds."""
         if self._request(task) is None:
             return []
         gpu_inventory = self._inventory()
@@ -198,7 +201,7 @@ class _SessionState:
     def scores(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """What the GPUs that the task would get are worth, times the weight."""
+        """Return the policy's score of the GPUs that the task would get, times the weight."""
         if self._request(task) is None:
             return None
         gpu_inventory = self._inventory()
@@ -210,7 +213,7 @@ class _SessionState:
         return scores
 
     def annotations(self, task: entities.Task) -> dict[str, str]:
-        """What device plugins are to read on the pod."""
+        """Return the annotations that device plugins read on the pod."""
         if self._request(task) is None:
             return {}
         allocation = self._inventory().allocation_of(task)
@@ -220,7 +223,7 @@ class _SessionState:
     # What happens ---------------------------------------------------------------------------
 
     def put(self, tasks: Sequence[entities.Task]) -> None:
-        """They were placed or promised, or stay after all."""
+        """Allocate GPUs to tasks that were placed, nominated or restored."""
         following = Counter(task.node for task in tasks)
         for task in tasks:
             following[task.node] -= 1
@@ -228,7 +231,7 @@ class _SessionState:
                 self._inventory().put(task, following[task.node])
 
     def take(self, tasks: Sequence[entities.Task]) -> None:
-        """They go."""
+        """Release the GPUs of tasks."""
         for task in tasks:
             if self.class_key(task) is not None:
                 self._inventory().take(task)
@@ -241,7 +244,7 @@ class _SessionState:
         return self._wishes[task.uid]
 
     def _asked(self, view: node_views.NodeView) -> list[tuple[int, int, int]]:
-        """Place in the answer, row and tasks supposed there before, of nodes with GPUs."""
+        """Yield (index in the answer, row, added tasks) of nodes with GPUs."""
         rows = np.arange(len(self._session.nodes))[view.rows].tolist()
         added = [0] * len(rows) if view.added is None else view.added.tolist()
         gpu_inventory = self._inventory()
@@ -259,7 +262,7 @@ class _SessionState:
                 self._dialect,
                 self._choose,
                 by_room=by_room,
-                domain_totals=self._policy == LINKS,
+                by_identity=self._policy == LINKS,
                 version=self._version,
             )
             self._session.complaints.extend(made.problems_told)
@@ -303,7 +306,8 @@ class _SessionState:
         return self._links[row]
 
     def _is_locked(self, row: int) -> bool:
-        """A pod there is being set up, or somebody else holds the node's lock."""
+        """Return whether a pod on the node is being set up, or another system holds the node's
+        lock."""
         if self._inventory().given_here.get(row):
             return True
         if row not in self._locked:
@@ -319,7 +323,8 @@ class _SessionState:
 
 
 def _is_young(text: str, ssn: session.Session) -> bool:
-    """Whether the time, in seconds or as RFC 3339, is not long ago; what is no time counts."""
+    """Return whether the time, in seconds or RFC 3339, is recent. A text that is no time counts as
+    recent."""
     try:
         then = (
             datetime.fromtimestamp(int(text), UTC)

@@ -1,9 +1,9 @@
-"""The policy ``fragmentation`` of ``deviceshare``: leave GPUs as the usual pods can use them.
+"""The policy ``fragmentation`` of ``deviceshare``: keeps GPUs usable for typical pods.
 
-The measures are those of ``core.packing``: a GPU is as free as the scarcer of its memory and its
-compute, in thousandths. The usual pods are those that are on the nodes with GPUs and those that
-wait. A choice counts by the growth of what such pods cannot use, then by the growth of what stays
-free when one kind of them fills the node.
+The measures are those of ``core.packing``: a GPU is as free as the scarcer of its memory and
+compute, in thousandths. Typical pods are those on nodes with GPUs and pending ones. A choice is
+scored by the growth of what typical pods cannot use, then by the growth of what stays free when
+pods of one kind fill the node.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _MIB = 2**20
 
 
 def compile_kernels() -> None:
-    """Have the measures compiled before a session needs them: 2 s, once for all processes."""
+    """Compile the measures before a session needs them: 2 s, once for all processes."""
     mix = policies.scale_mix([{}], 0)
     state = (0, 0, np.zeros(1, np.int64), 0, mix)
     kernels.fragmented(*state)
@@ -66,10 +66,10 @@ class FragmentationPolicy:
         task: entities.Task,
         before: int,
     ) -> tuple[gpu_devices.PodAllocation, float] | None:
-        """As ``GPUs.fit``; worth 0 to 100, 50 for what neither helps nor harms.
+        """Like ``gpu_devices.allocate``; the score is 0 to 100, with 50 for a neutral choice.
 
-        ``before``: tasks like it that are to be there first; below 0, so many are counted there
-        already that come with it or after it.
+        ``before``: the number of equal tasks to be placed first. Below 0: the number of counted
+        tasks that are this one and later ones.
         """
         cpu, memory = _size(task)
         idle = self._nodes.idle[:, row]
@@ -118,7 +118,8 @@ class FragmentationPolicy:
         return self._of(row, cpu, memory, _left(owned))
 
     def _of(self, row: int, cpu: int, memory: int, left: trace.Integers) -> tuple[int, int]:
-        """What the usual pods cannot use, and what stays free when one kind comes."""
+        """Return what typical pods cannot use, and what stays free when pods of one kind fill the
+        node."""
         state = (cpu, memory, left, self._model_of[row], self._mix)
         return int(kernels.fragmented(*state)), int(kernels.stranded(*state))
 
@@ -139,7 +140,7 @@ def _tasks(ssn: session.Session, gpu_inventory: Iterable[int]) -> Iterable[entit
 
 
 def _size(task: entities.Task) -> tuple[int, int]:
-    """Cpu (milli) and memory (MiB) that a task asks for."""
+    """Return cpu (milli) and memory (MiB) that a task requests."""
     return int(task.request[requirements.CPU]), -(-int(task.request[requirements.MEMORY]) // _MIB)
 
 
@@ -147,7 +148,7 @@ def _mix(
     usual: Mapping[tuple[gpu_devices.GpuRequest, int, int], int],
     examples: Sequence[gpu_devices.Gpu],
 ) -> policies.PodMix:
-    """The usual pods by kind of GPU, one of each in ``examples``."""
+    """Return the typical pods by kind of GPU, one of each kind in ``examples``."""
     found: list[dict[tuple[int, ...], int]] = []
     for gpu in examples:
         kinds: dict[tuple[int, ...], int] = {}
@@ -162,13 +163,13 @@ def _mix(
 
 
 def _milli(gpu: gpu_devices.Gpu, demand: gpu_devices.ContainerRequest) -> int:
-    """Thousandths of the GPU that a want takes, at least one."""
+    """Return the thousandths of the GPU that a request takes, at least one."""
     memory = -(-demand.memory_on(gpu) * 1000 // gpu.memory_mib) if gpu.memory_mib else 0
     return max(1, memory, demand.cores * 10)
 
 
 def _left(owned: Sequence[gpu_devices.Gpu]) -> trace.Integers:
-    """Thousandths of each GPU that are free, none where no further user may come."""
+    """Return the free thousandths of each GPU; none where no further user is allowed."""
     free = []
     for gpu in owned:
         memory = gpu.used_mib * 1000 // gpu.memory_mib if gpu.memory_mib else 0

@@ -1,8 +1,7 @@
-"""How nodes say which GPUs they have, pods what they want, and binds what they are given.
+"""Annotation formats: GPUs of nodes, GPU requests of pods, and the GPUs that binds allocate.
 
-Two dialects: ``volcano.sh/gpu-memory`` and ``gpu-number`` of the GPU share plugin, and
-``volcano.sh/vgpu-*`` of the vGPU plugin, whose device plugins read the annotations (spec/topology
-3a, 3b).
+There are two formats, whose device plugins read the annotations: ``volcano.sh/gpu-memory`` and
+``gpu-number`` of the GPU share plugin, and ``volcano.sh/vgpu-*`` of the vGPU plugin.
 """
 
 import re
@@ -28,35 +27,35 @@ BIND_TIME = "volcano.sh/bind-time"
 BIND_PHASE = "volcano.sh/bind-phase"
 ALLOCATING = "allocating"
 VENDOR = "NVIDIA"
-"""What the device plugin looks for in its pods' shares."""
+"""The vendor name that the device plugin expects in allocations."""
 
 _INSTANCE = re.compile(r"(?P<uuid>[^\[\]]+)\[(?P<instance>[^\[\]]+-\d+)\]")
 
 
 class AnnotationFormat(Protocol):
-    """One way of saying it all. What cannot be read raises ValueError."""
+    """One format. Values that cannot be read raise ValueError."""
 
     lock: str
-    """Annotation of a node while a device plugin sets up a pod, where others put it."""
+    """The node annotation with which other schedulers mark that a device plugin sets up a pod."""
 
     def gpus_of(self, node: core.Node) -> list[gpu_devices.Gpu]:
-        """The node's GPUs; none if it has none of this dialect."""
+        """Return the node's GPUs; none if it has none in this format."""
 
     def request_of(self, pod: core.Pod) -> gpu_devices.GpuRequest | None:
-        """What the pod wants; None if nothing."""
+        """Return the pod's GPU request; None if it has none."""
 
     def allocation_of(self, pod: core.Pod) -> gpu_devices.PodAllocation | None:
-        """What the pod has, as its annotations say; None if they say nothing."""
+        """Return the GPUs that the pod's annotations state; None if they state none."""
 
     def annotations(
         self, allocation: gpu_devices.PodAllocation, node: str, now: datetime
     ) -> dict[str, str]:
-        """What is to stand on the pod."""
+        """Return the annotations for the pod."""
 
 
 class GpuShare:
-    """A part of one GPU's memory, or whole GPUs by number, as ``with_memory`` and ``with_number``
-    allow. GPUs are known by their index."""
+    """Part of one GPU's memory, or whole GPUs by number, as ``with_memory`` and ``with_number``
+    enable. GPUs are identified by index."""
 
     lock = "gpu"
 
@@ -115,9 +114,9 @@ class GpuShare:
 
 
 class Vgpu:
-    """Memory and compute of GPUs, container by container. ``known``: layouts of GPUs that are
-    divided. ``rules``: labels of pods that share no GPU with others of the same rule.
-    ``memory_factor``: MiB in each unit of memory that pods ask for."""
+    """Memory and compute of GPUs per container. ``known``: MIG geometries by GPU model. ``rules``:
+    labels of pods that share no GPU with others of the same rule. ``memory_factor``: MiB per unit
+    of requested memory."""
 
     lock = "hamivgpu"
 
@@ -232,7 +231,7 @@ def _of(container: core.Container, name: str) -> int:
 
 
 def _most(spec: core.PodSpec, name: str) -> int:
-    """What the pod takes: the sum of its containers, or the most of one that runs before."""
+    """Return what the pod needs: the sum of its containers, or the maximum of an init container."""
     running = sum(_of(container, name) for container in spec.containers)
     return max(running, *(_of(container, name) for container in spec.init_containers), 0)
 

@@ -1,7 +1,7 @@
-"""GPU GPUs that several pods share, and which of them a pod is given (spec/topology 3).
+"""GPUs that several pods share, and the choice of GPUs for a pod.
 
-A GPU has memory, 100 parts of compute and a number of users. A pod wants, container by container,
-a number of GPUs with some of both on each. Everything here is a function of one node's GPUs.
+A GPU has memory, 100 percent of compute and a number of users. A pod requests, per container, a
+number of GPUs with a part of both on each. All functions depend on the GPUs of one node alone.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -12,15 +12,15 @@ import msgspec
 from stromboli.scheduler.core.plugins.deviceshare import mig
 
 ALL_CORES = 100
-"""A GPU's compute, in percent."""
+"""The compute of a GPU, in percent."""
 UNLIMITED = 2**31
-"""Users of a GPU that has no limit."""
+"""The number of users of a GPU without a limit."""
 MIG = "mig"
 
 
 class ContainerRequest(NamedTuple):
-    """What a container wants: ``number`` GPUs, on each ``percent`` of the memory or, where that is
-    0, ``memory_mib``, and ``cores`` percent of the compute; 100 of them mean the GPU alone."""
+    """The request of a container: ``number`` GPUs, on each ``percent`` of the memory or, if that is
+    0, ``memory_mib``, and ``cores`` percent of the compute; 100 means the GPU exclusively."""
 
     number: int
     memory_mib: int = 0
@@ -28,16 +28,17 @@ class ContainerRequest(NamedTuple):
     cores: int = 0
 
     def memory_on(self, gpu: "Gpu") -> int:
-        """MiB of this GPU."""
+        """Return the requested MiB on this GPU."""
         return gpu.memory_mib * self.percent // 100 if self.percent else self.memory_mib
 
 
 class GpuRequest(NamedTuple):
-    """What a pod wants; equal wishes get equal answers. A container without GPUs wants 0.
+    """The GPU request of a pod; equal requests get equal allocations. A container without GPUs
+    requests 0.
 
-    ``mode``: empty for any. ``types`` and ``not_types``: upper-case parts of a GPU's type; ``ids``
-    and ``not_ids``: GPUs; the first of both empty: any. ``apart``: the job whose pods share no
-    GPU, empty if they may. ``rules``: of those rules no two pods share a GPU.
+    ``mode``: empty for any. ``types`` and ``not_types``: upper-case parts of a GPU's type. ``ids``
+    and ``not_ids``: GPUs. Empty ``types`` or ``ids`` allow any. ``exclusive_job``: the job whose
+    pods share no GPU, empty if they may. ``rules``: no two pods with a common rule share a GPU.
     """
 
     containers: tuple[ContainerRequest, ...]
@@ -50,7 +51,7 @@ class GpuRequest(NamedTuple):
     rules: frozenset[int] = frozenset()
 
     def allows(self, gpu: "Gpu") -> bool:
-        """Whether the GPU is one that the pod may have at all."""
+        """Return whether the pod may use the GPU at all."""
         kind = gpu.kind.upper()
         return (
             gpu.is_healthy
@@ -63,7 +64,7 @@ class GpuRequest(NamedTuple):
 
 
 class GpuAllocation(msgspec.Struct, frozen=True):
-    """What a container has of a GPU. ``instance``: of a divided GPU, ``group-position``."""
+    """What a container has of a GPU. ``instance``: of a MIG GPU, ``group-position``."""
 
     uuid: str
     memory_mib: int
@@ -72,7 +73,7 @@ class GpuAllocation(msgspec.Struct, frozen=True):
 
 
 class Owner(NamedTuple):
-    """A pod that has shares. ``job``: empty for none."""
+    """A pod with allocations. ``job``: empty for none."""
 
     uid: str
     job: str
@@ -80,11 +81,11 @@ class Owner(NamedTuple):
 
 
 PodAllocation = tuple[tuple[GpuAllocation, ...], ...]
-"""Shares by container."""
+"""Allocations per container."""
 
 
 class Gpu(msgspec.Struct, eq=False):
-    """A GPU and who has what of it. ``place``: its number on the node."""
+    """A GPU and its users. ``place``: its index on the node."""
 
     uuid: str
     place: int
@@ -94,26 +95,26 @@ class Gpu(msgspec.Struct, eq=False):
     mode: str = ""
     is_healthy: bool = True
     layouts: tuple[mig.Geometry, ...] = ()
-    """How it can be divided, if its mode is ``mig``."""
+    """The geometries that it supports, if its mode is ``mig``."""
     users: tuple[tuple[Owner, GpuAllocation], ...] = ()
     used_mib: int = 0
     used_cores: int = 0
 
     @property
     def state(self) -> tuple[Hashable, ...]:
-        """GPUs of the same state give the same, to those who do not care which GPU or beside
-        whom."""
+        """The state for comparisons: GPUs of the same state serve a request alike, unless it names
+        GPUs or excludes other users."""
         kind = (self.kind, self.mode, self.is_healthy, self.max_users, self.memory_mib)
         instances = tuple(sorted(share.instance for _, share in self.users))
         return (*kind, self.used_mib, self.used_cores, len(self.users), instances)
 
     def put(self, owner: Owner, share: GpuAllocation) -> None:
-        """The owner has this share as well."""
+        """Add an allocation of the owner."""
         self.users += ((owner, share),)
         self._recount()
 
     def drop(self, uid: str) -> None:
-        """The pod has nothing of it any more."""
+        """Remove all allocations of the pod."""
         self.users = tuple(user for user in self.users if user[0].uid != uid)
         self._recount()
 
@@ -124,7 +125,7 @@ class Gpu(msgspec.Struct, eq=False):
     def share(
         self, demand: ContainerRequest, gpu_request: GpuRequest, owner: Owner
     ) -> GpuAllocation | None:
-        """What the GPU can give the container, None if not enough."""
+        """Return what the GPU can give the container, None if that is too little."""
         memory = demand.memory_on(self)
         blocked = (
             len(self.users) >= self.max_users
@@ -156,13 +157,13 @@ class Gpu(msgspec.Struct, eq=False):
 
 
 OrderGpus = Callable[[Sequence[Gpu], ContainerRequest], Iterable[Gpu]]
-"""GPUs that are allowed -> in which order they are tried. It may look at how they are by now."""
+"""Orders the allowed GPUs for a container. It sees their current state."""
 ScoreAllocation = Callable[[Gpu, GpuAllocation], float]
-"""What giving the share is worth, asked once it is given."""
+"""Scores an allocation after it is made."""
 
 
 class Policy(NamedTuple):
-    """How GPUs are chosen, and what a choice is worth to the node's score."""
+    """How GPUs are chosen, and how a choice scores the node."""
 
     order: OrderGpus
     link_score: ScoreAllocation
@@ -197,7 +198,7 @@ def _idleness(gpu: Gpu, _: GpuAllocation) -> float:
 
 
 LOWEST = Policy(_lowest_index_first, _zero)
-"""The lowest number that has room."""
+"""The lowest index that has room."""
 POLICIES: Mapping[str, Policy] = {
     "": Policy(_highest_index_first, _zero),
     "binpack": Policy(_fullest_first, _fullness),
@@ -208,10 +209,10 @@ POLICIES: Mapping[str, Policy] = {
 def allocate(
     gpus: Sequence[Gpu], gpu_request: GpuRequest, owner: Owner, policy: Policy
 ) -> tuple[PodAllocation, float] | None:
-    """Give the pod what it wants and say what of, and what it is worth; None if it cannot have it.
+    """Allocate GPUs to the pod. Returns the allocation and its score; None if there is too little.
 
-    Containers come one after another and take, GPU by GPU in the policy's order, what fits; each
-    takes GPUs that differ. ``GPUs`` are changed, also where the answer is None.
+    Containers are served one after another and take what fits in the policy's order, each container
+    from distinct GPUs. The GPUs are changed also if the result is None.
     """
     allowed = [gpu for gpu in gpus if gpu_request.allows(gpu)]
     allocation: list[tuple[GpuAllocation, ...]] = []
@@ -235,5 +236,5 @@ def allocate(
 
 
 def copied(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """The same to try on."""
+    """Return copies of the GPUs for a trial."""
     return [msgspec.structs.replace(gpu) for gpu in gpus]

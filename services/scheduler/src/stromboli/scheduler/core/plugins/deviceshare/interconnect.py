@@ -1,9 +1,9 @@
-"""The policy ``links`` of ``deviceshare``: GPUs of one container are linked well.
+"""The policy ``links`` of ``deviceshare``: GPUs of one container have fast links.
 
-A share of a GPU comes from one that others use already, the fullest first, so that whole GPUs
-stay. Several GPUs, and the first share of a whole one, are chosen as ``core.gpu_links`` does: the
-best linked set, of equals the one that leaves the best linked rest, on the fewest NUMA nodes. What
-a choice is worth is how near it comes to the best that these GPUs could ever give.
+A part of a GPU is taken from a GPU in use, the fullest first, so that whole GPUs stay free. Several
+GPUs, and the first part of a whole one, are chosen as in ``core.numa.gpu_interconnect``: the set
+with the best links, among equals the one that leaves the best rest, on the fewest NUMA nodes. The
+score compares the choice with the best set that these GPUs could give.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ BEST = 100.0
 
 
 class GpuLinks(NamedTuple):
-    """How a node's GPUs are linked: ``pairs`` by their places, and each one's NUMA node."""
+    """The links of a node's GPUs: ``pairs`` by index, and the NUMA node of each."""
 
     pairs: gpu_interconnect.Scores
     numa_nodes: tuple[int, ...]
 
 
 def links_of(some: Sequence[gpu_devices.Gpu], told: nodes.KnownHardware | None) -> GpuLinks:
-    """The links of these GPUs as the node's agent tells them; none of those it does not know."""
+    """Return the links of these GPUs as reported by the node's agent; none for unknown GPUs."""
     pairs = np.zeros((len(some), len(some)), np.int64)
     numa_nodes = [-1] * len(some)
     if isinstance(told, nodes.NodeHardware) and reports.GPU in told.ids:
@@ -45,7 +45,7 @@ def allocate(
     owner: gpu_devices.Owner,
     links: GpuLinks,
 ) -> tuple[gpu_devices.PodAllocation, float] | None:
-    """As ``GPUs.fit``, with the GPUs in the order of their places."""
+    """Like ``gpu_devices.allocate``, with the GPUs in the order of their index."""
     allocation: list[tuple[gpu_devices.GpuAllocation, ...]] = []
     score: list[float] = []
     for demand in gpu_request.containers:

@@ -1,9 +1,9 @@
-"""The GPUs of a session's nodes, and which tasks have what of them.
+"""The GPUs of a session's nodes, and the tasks that use them.
 
-Read from nodes and the pods on them when the first task asks; what was read of a node is kept for
-later sessions, until it or a pod on it is another object. From then on it follows what the session
-places and takes back: a trial that is discarded leaves every GPU as it was, and a task that was to
-be evicted and stays has what it had.
+The inventory is read from nodes and pods when the first task needs it. What was read of a node is
+cached for later sessions until the node or one of its pods changes. Within the session it follows
+placements and rollbacks: a discarded trial restores every GPU, and a task whose eviction is undone
+has its GPUs again.
 """
 
 import operator
@@ -22,17 +22,17 @@ Choose = Callable[
     [int, list[gpu_devices.Gpu], gpu_devices.GpuRequest, gpu_devices.Owner, int, entities.Task],
     "NodeAllocation | None",
 ]
-"""(row, GPUs to be changed, wish, owner, tasks like it that come there before, task) -> what it
-gets. Below 0: so many of those that are counted there already are this one and what follows it."""
+"""(row, GPUs to be changed, request, owner, number of equal tasks placed before, task) ->
+allocation. Below 0: the number of counted tasks that are this one and later ones."""
 
 
 _AllocationKey = tuple[int, tuple[int, int], gpu_devices.GpuRequest, str, int, tuple[int, ...]]
-"""State of a node's GPUs, row with its version if it matters whose they are, wish, job, tasks
-before, what else of the node counts."""
+"""State of a node's GPUs, row with its version if the identity of GPUs matters, request, job, tasks
+before, other relevant facts of the node."""
 
 
 class NodeAllocation(msgspec.Struct, frozen=True):
-    """What a task would be given on a node, and what that is worth."""
+    """What a task would be given on a node, and its score."""
 
     allocation: gpu_devices.PodAllocation
     link_score: float
@@ -44,8 +44,8 @@ class _TaskAllocation(msgspec.Struct, frozen=True):
 
 
 class _NodeGpus(msgspec.Struct, frozen=True, eq=False):
-    """What a node and the pods on it say: its GPUs with their users, and task -> what it has.
-    ``problem``: what of it cannot be read."""
+    """The state of a node as read from it and its pods: GPUs with their users, and task ->
+    allocation. ``problem``: what cannot be read."""
 
     node: core.Node
     pods: list[core.Pod]
@@ -65,34 +65,34 @@ class GpuInventory:
         choose: Choose,
         *,
         by_room: bool,
-        domain_totals: bool = False,
+        by_identity: bool = False,
         version: object = None,
     ) -> None:
-        """``by_room``: choices also look at the cpu and memory that are idle on the node;
-        ``by_place``: at which GPUs these are.
-        ``version``: of how nodes and pods are read; what another one read does not count."""
+        """``by_room``: choices depend on idle cpu and memory of the node too. ``by_identity``: they
+        depend on the identity of GPUs. ``version``: of the parser settings; what was read with
+        others is not reused."""
         self._by_room = by_room
-        self._by_place = domain_totals
+        self._by_identity = by_identity
         self._session = ssn
         self._dialect = annotation_format
         self._choose = choose
         self._wishes: dict[str, gpu_devices.GpuRequest | None] = {}
         self.gpus: dict[int, list[gpu_devices.Gpu]] = {}
         self.problems: dict[int, str] = {}
-        """Row -> what there cannot be read; nothing is given there."""
+        """Row -> what cannot be read; nothing is allocated there."""
         self._held: dict[str, _TaskAllocation] = {}
         self._first: dict[str, _TaskAllocation] = {}
-        """What tasks had when the session began."""
+        """Allocations at the start of the session."""
         self.given_here: dict[int, set[str]] = {}
-        """Row -> tasks that this session gave something."""
+        """Row -> tasks that got an allocation in this session."""
         self._answers: dict[_AllocationKey, NodeAllocation | None] = {}
         self._states: dict[int, int] = {}
-        """Row -> number of the state its GPUs are in; of those that changed, none."""
+        """Row -> number of the state of its GPUs; absent after a change."""
         self._state_numbers: dict[object, int] = {}
         self._versions: Counter[int] = Counter()
-        """Row -> how often its GPUs have changed."""
+        """Row -> number of changes of its GPUs."""
         self._own: set[int] = set()
-        """Rows whose GPUs are this session's own, and not those that are kept."""
+        """Rows whose GPUs are copies of this session, not the cached ones."""
         kept = ssn.world.auxiliary.remembered(NAME, (version,), dict[str, _NodeGpus])
         for row, name in enumerate(ssn.nodes.names):
             seen = self._node_gpus(row, kept.get(name))
@@ -113,7 +113,7 @@ class GpuInventory:
         ]
 
     def _node_gpus(self, row: int, before: _NodeGpus | None) -> _NodeGpus:
-        """What is said on a row: as it was before, if it is of the same objects."""
+        """Read a node, or reuse what was read of the same objects."""
         node = self._session.nodes.objects[row]
         tasks = list(self._session.nodes.tasks[row].values())
         pods = [task.pod for task in tasks]
@@ -145,21 +145,22 @@ class GpuInventory:
         return _NodeGpus(node, pods, found, held, problem, tuple(gpu.state for gpu in found))
 
     def request_of(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
-        """What the task wants; None if nothing. Raises ValueError."""
+        """Return the task's GPU request; None if it has none. Raises ValueError."""
         if task.uid not in self._wishes:
             self._wishes[task.uid] = self._dialect.request_of(task.pod)
         return self._wishes[task.uid]
 
     def answer(self, task: entities.Task, row: int, before: int) -> NodeAllocation | None:
-        """What a task like it would be given on the node after ``before`` of them, by GPUs of the
-        same kind and state, if not by these; None if not enough.
+        """Return what such a task would be given on the node after ``before`` equal tasks; None if
+        there is too little. The GPUs in the answer may be those of another node with the same
+        state.
 
-        Nodes whose GPUs are alike get one answer: most of a large cluster is.
+        Nodes with the same state share one answer, which covers most of a large cluster.
         """
         gpu_request = self.request_of(task)
         if gpu_request is None or row not in self.gpus or row in self.problems:
             return None
-        is_choosy = self._by_place or bool(
+        is_choosy = self._by_identity or bool(
             gpu_request.ids or gpu_request.not_ids or gpu_request.exclusive_job or gpu_request.rules
         )
         idle = self._session.nodes.idle[: requirements.PODS, row].tolist() if self._by_room else ()
@@ -192,7 +193,7 @@ class GpuInventory:
         return self._state_numbers.setdefault(state, len(self._state_numbers))
 
     def _own_gpus(self, row: int) -> list[gpu_devices.Gpu]:
-        """The row's GPUs, to be changed."""
+        """Return the row's GPUs as copies that may be changed."""
         if row not in self._own:
             self._own.add(row)
             self.gpus[row] = gpu_devices.copied(self.gpus[row])
@@ -208,8 +209,8 @@ class GpuInventory:
         return self._choose(row, trial, gpu_request, owner, before, task)
 
     def put(self, task: entities.Task, following: int) -> None:
-        """The task was placed or promised, or stays after all; ``following``: tasks like it that
-        were so together with it on the same node and are told of later."""
+        """Allocate GPUs to a task that was placed, nominated or restored. ``following``: equal
+        tasks that were placed with it on the same node and are reported later."""
         row = self._session.nodes.rows.get(task.node)
         if row is None or task.uid in self._held or row not in self.gpus:
             return
@@ -224,7 +225,7 @@ class GpuInventory:
             self.given_here.setdefault(row, set()).add(task.uid)
 
     def take(self, task: entities.Task) -> None:
-        """The task goes."""
+        """Release the task's GPUs."""
         held = self._held.pop(task.uid, None)
         if held is None:
             return
@@ -234,7 +235,7 @@ class GpuInventory:
         self._changed(held.row)
 
     def allocation_of(self, task: entities.Task) -> gpu_devices.PodAllocation | None:
-        """What this session gave the task."""
+        """Return what this session allocated to the task."""
         held = self._held.get(task.uid)
         return None if held is None or task.uid in self._first else held.allocation
 

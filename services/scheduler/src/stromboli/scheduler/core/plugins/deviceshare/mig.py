@@ -1,8 +1,8 @@
-"""GPUs divided into instances of fixed sizes (MIG): which layout, and which instance of it.
+"""GPUs divided into instances of fixed sizes (MIG): choice of geometry and instance.
 
-A layout is a group of kinds of instances with their memory and number; a GPU in use has one group,
-an unused GPU any that is known for its model. Instances of a group are counted through: the
-position of one is the number of all of earlier kinds and of its own kind before it.
+A geometry is a group of instance profiles with memory and count. A GPU in use has one geometry, an
+unused one any geometry of its model. The position of an instance counts all instances of earlier
+profiles and those of its own profile before it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Instance(NamedTuple):
-    """One instance of a divided GPU; ``name`` is ``group-position``."""
+    """One instance of a MIG GPU; ``name`` is ``group-position``."""
 
     name: str
     memory_mib: int
@@ -27,26 +27,26 @@ class InstanceProfile(msgspec.Struct, frozen=True):
 
 
 class Geometry(msgspec.Struct, frozen=True):
-    """A layout of a GPU."""
+    """A way to divide a GPU."""
 
     group: str
     geometries: tuple[InstanceProfile, ...]
 
     def instances(self) -> list[Instance]:
-        """All instances in the order of their positions."""
+        """Return all instances in the order of their positions."""
         sizes = [kind.memory for kind in self.geometries for _ in range(kind.count)]
         return [Instance(f"{self.group}-{at}", memory) for at, memory in enumerate(sizes)]
 
 
 class ModelGeometries(msgspec.Struct, frozen=True, rename="camel"):
-    """Layouts of some models of GPUs."""
+    """The geometries of some GPU models."""
 
     models: tuple[str, ...]
     allowed_geometries: tuple[Geometry, ...]
 
 
 def read(document: Sequence[Mapping[str, Any]]) -> tuple[ModelGeometries, ...]:
-    """Layouts as an argument has them. Raises ValueError that says where what is wrong."""
+    """Return the geometries in an argument. Raises ValueError with the place and the mistake."""
     known = msgspec.convert(list(document), tuple[ModelGeometries, ...])
     for each in known:
         for group in each.allowed_geometries:
@@ -58,7 +58,8 @@ def read(document: Sequence[Mapping[str, Any]]) -> tuple[ModelGeometries, ...]:
 
 
 def layouts(known: Iterable[ModelGeometries], card_type: str) -> tuple[Geometry, ...]:
-    """The groups of the first model whose name is part of the GPU's type; none if unknown."""
+    """Return the geometries of the first model whose name is part of the GPU's type; none if
+    unknown."""
     for each in known:
         if any(model in card_type for model in each.models):
             return each.allowed_geometries
@@ -68,7 +69,8 @@ def layouts(known: Iterable[ModelGeometries], card_type: str) -> tuple[Geometry,
 def smallest_free_instance(
     groups: Sequence[Geometry], taken: Sequence[str], memory_mib: int
 ) -> Instance | None:
-    """The smallest free instance with enough memory, of the group in use or the first with one."""
+    """Return the smallest free instance with enough memory, of the geometry in use or the first one
+    that has any."""
     used = {name.rpartition("-")[0] for name in taken}
     for group in groups:
         if used and group.group not in used:

@@ -1,9 +1,10 @@
-"""The plugin ``drf``: dominant resource fairness between jobs (spec/plugins 4).
+"""The plugin ``drf``: dominant resource fairness between jobs.
 
-A job's share is its largest part of any resource of the cluster; the job with the smaller share
-goes first. With ``enableHierarchy`` queues are compared along their paths as well, see ``hdrf``.
+A job's share is its largest part of any resource of the cluster; the job with the smaller share is
+served first. With ``enableHierarchy`` queues are also compared along their paths (see
+``hierarchical``).
 
-Ghodsi et al., Dominant Resource Fairness, NSDI 2011.
+Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +17,12 @@ from stromboli.scheduler.core.plugins.drf import hierarchical
 from stromboli.scheduler.core.queue_quota import shares
 
 EQUAL = 1e-6
-"""Shares that differ by no more are equal: a victim may be taken from an equal."""
+"""Shares that differ by no more are equal; a job with an equal share may be a victim."""
 
 
 class Plugin:
-    """Job order and preemption by dominant shares; with a hierarchy also queues and reclaim."""
+    """Orders jobs and chooses victims by dominant shares; with a hierarchy also queues and
+    reclaim."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._is_hierarchical = options.is_enabled("enableHierarchy")
@@ -29,7 +31,7 @@ class Plugin:
         self._shares: dict[str, float] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Register; what a job holds is looked at when it is asked about."""
+        """Register. What a job holds is read on demand."""
         self._session = ssn
         self._total: shares.Row = ssn.total.tolist()
         ssn.add_job_order(self._compare_jobs, self._share)
@@ -42,10 +44,10 @@ class Plugin:
             ssn.add_reclaimable(self._choose_reclaimable)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _gauges(self) -> Iterator[extension_points.Gauge]:
-        """Shares of the jobs that wait: those of all would be a series for every job there is."""
+        """Yield the shares of waiting jobs. A series for every job would be unbounded."""
         for job in self._session.waiting_jobs():
             if not job.count(entities.Status.PENDING, entities.Status.PIPELINED):
                 continue
@@ -63,7 +65,7 @@ class Plugin:
         return found
 
     def _held(self, job: entities.Job) -> shares.Row:
-        """What the job holds, with what was promised to it in this session."""
+        """Return what the job holds, nominations of this session included."""
         found = self._allocated.get(job.key)
         if found is None:
             found = self._allocated[job.key] = self._session.changes.held(job).tolist()
@@ -72,7 +74,8 @@ class Plugin:
     def _choose_preemptable(
         self, preemptor: entities.Task, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
-        """Victims of jobs that, without what was asked of them so far, still hold as much."""
+        """Return victims of jobs whose share, without the victims so far, is at least the
+        preemptor's."""
         own_job = self._session.job_of(preemptor)
         if own_job is None:
             return extension_points.Victims([])
@@ -105,7 +108,7 @@ class Plugin:
             )
 
     def _is_served_before(self, reclaimer: entities.Job, victim: entities.Task) -> bool:
-        """Whether the reclaimer's queue comes first even once the victim is gone."""
+        """Return whether the reclaimer's queue comes first also without the victim."""
         job = self._session.jobs[victim.job]
         with self._tree.charged(job, self._demands.of(victim), -1):
             queues = self._session.queues

@@ -1,11 +1,11 @@
-"""Hierarchical dominant resource fairness: queues compared along their paths (spec/plugins 4).
+"""Hierarchical dominant resource fairness: queues are compared along their paths.
 
-Leaves are jobs, inner nodes the components of the queues' paths. A node's share is that of what
-its children hold, where children that still want more count only as much as the one with the
-least: what a sibling holds beyond that must not make the whole branch look rich. A node is
-saturated once it cannot use more: its jobs have all they ask for, or what they ask for is gone.
+Leaves are jobs, inner nodes are the components of the queues' paths. The share of a node is that of
+its children's sum, where unsaturated children count only as much as the one with the least: surplus
+of one child must not make the whole branch look rich. A node is saturated once it cannot use more:
+its jobs have all that they request, or a resource that they request is exhausted.
 
-Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC 2013.
+Source: Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC 2013.
 """
 
 import contextlib
@@ -27,15 +27,16 @@ class Branch:
         self.children: dict[str, Branch] = {}
         self.allocated: Sequence[float] = [0] * width
         self.request: Sequence[int] = ()
-        """What a leaf's job asks for in all."""
+        """The total request of a leaf's job."""
         self.share = 0.0
         self.is_saturated = False
 
 
 class Tree:
-    """Queues by their paths, kept current lazily: a comparison recomputes what changed before.
+    """The paths of queues. A comparison recomputes what has changed before.
 
-    A change costs O(path) later, or O(tree) where a resource runs out or becomes free again.
+    A change costs O(path) at the next comparison, or O(tree) if a resource is exhausted or becomes
+    available again.
     """
 
     def __init__(self, ssn: session.Session) -> None:
@@ -55,7 +56,7 @@ class Tree:
         self._dirty: dict[Branch, None] = {}
 
     def charge(self, job: entities.Job, demand: shares.Demand, times: int = 1) -> None:
-        """A task of the job got this, or gave it back with ``times`` -1."""
+        """Charge the demand to the job; ``times`` -1 gives it back."""
         leaf = self._leaves[job.key]
         row = [int(amount) for amount in leaf.allocated]
         shares.add(row, demand, times)
@@ -65,7 +66,7 @@ class Tree:
 
     @contextlib.contextmanager
     def charged(self, job: entities.Job, demand: shares.Demand, times: int = 1) -> Iterator[None]:
-        """As if the job had been charged, for the time of the context."""
+        """Charge the job for the duration of the context."""
         self.charge(job, demand, times)
         try:
             yield
@@ -73,8 +74,9 @@ class Tree:
             self.charge(job, demand, -times)
 
     def compare(self, left: entities.Queue, right: entities.Queue) -> int:
-        """Negative if left goes first: at the first level where they differ, what is not saturated
-        before what is, then the smaller share by weight. One without a path equals all others."""
+        """Compare two queues at the first level where their paths differ: unsaturated before
+        saturated, then the smaller weighted share. Negative if left comes first; a queue without a
+        path equals all others."""
         self._refresh()
         for first, second in zip(self._branches_of(left), self._branches_of(right), strict=False):
             if first.is_saturated != second.is_saturated:
@@ -85,7 +87,7 @@ class Tree:
         return 0
 
     def _branches_of(self, queue: entities.Queue) -> Iterator[Branch]:
-        """The branches on the queue's path, as far as any job has made them."""
+        """Return the existing branches on the queue's path."""
         branch: Branch | None = self._root
         for component in [*_path(queue), ""]:
             if branch is None:
@@ -126,7 +128,7 @@ class Tree:
         self._update_branch(branch)
 
     def _update_branch(self, branch: Branch) -> None:
-        """What the branch holds and whether it is saturated, its children being settled."""
+        """Update the branch's allocation and saturation from its updated children."""
         if branch.request:
             branch.share = _share(branch.allocated, self._total)
             branch.is_saturated = self._is_leaf_saturated(branch)
@@ -157,12 +159,12 @@ def _share(used: Sequence[float], total: Sequence[int]) -> float:
 
 
 def _path(queue: entities.Queue) -> list[str]:
-    """Below the root, which every path names first; none for a queue outside the hierarchy."""
+    """Return the path below the root; none for a queue outside the hierarchy."""
     return queue.hierarchy.split("/")[1:]
 
 
 def _weight(text: str) -> float:
-    """A weight as written; what is no number, or below 1, is 1."""
+    """Return the weight; 1 if it is no number or below 1."""
     try:
         return max(float(text), 1.0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""CDP: a pod that has only just started is not evicted (cooldown protection, spec/plugins 19)."""
+"""The plugin ``cdp`` (cooldown protection): does not evict pods that started recently."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,12 +11,12 @@ from stromboli.shared import keys
 
 
 class Plugin:
-    """Has no arguments: each pod's label or annotation says how long it is protected."""
+    """Has no arguments: a label or annotation of the pod states the cooldown."""
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        """Take protected pods out of the lists of preempt and reclaim."""
+        """Remove protected pods from the candidates of preempt and reclaim."""
 
         def unprotected(
             evictor: entities.Task, candidates: Sequence[entities.Task]
@@ -29,7 +29,7 @@ class Plugin:
         ssn.add_reclaimable(unprotected)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
 
 def _is_protected(task: entities.Task, ssn: session.Session) -> bool:

@@ -1,4 +1,4 @@
-"""Conformance: what keeps the cluster itself alive is never evicted (spec/plugins 3)."""
+"""The plugin ``conformance``: never evicts pods that are critical for the cluster."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        """Take critical pods out of every list of victims."""
+        """Remove critical pods from all candidates."""
         ssn.add_preemptable(lambda preemptor, candidates: _spared(candidates))
         ssn.add_reclaimable(lambda reclaimer, candidates: _spared(candidates))
         ssn.add_unified_evictable(lambda action, job, candidates: _spared(candidates))
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
 
 def _spared(candidates: Sequence[entities.Task]) -> extension_points.Victims:

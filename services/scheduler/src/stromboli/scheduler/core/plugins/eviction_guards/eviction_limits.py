@@ -1,18 +1,19 @@
-"""The plugin ``eviction-limits``: whom not to evict yet, whom not to evict back, and how gently.
+"""The plugin ``eviction-limits``: limits when tasks may be evicted, for which job, and with how
+much notice.
 
-- ``minimum-run-time`` (none): a task is no victim before it has run so long.
-- ``eviction-notice`` (none): a victim is told so long before its end.
-- ``cycle-window`` (``10m``): who was evicted for a job, or for one that was evicted for it, and so
-  on, does not have that job evicted for itself for so long; and no job has another evicted more
-  often than it has tasks, since others take the room then. Otherwise two that cannot both run may
-  throw each other out for ever, and neither gets anything done.
+- ``minimum-run-time`` (none): a task is no victim before it has run for this time.
+- ``eviction-notice`` (none): a victim is notified this long before its end.
+- ``cycle-window`` (``10m``): a job does not evict tasks of a job for which it was evicted itself
+  within the window, directly or through others. A job also does not evict another more often than
+  it has tasks, since others take the room then. Otherwise two jobs that cannot both run could evict
+  each other without end.
 
-A Queue's annotations ``stromboli.sh/minimum-run-time`` and ``stromboli.sh/eviction-notice`` go
-before the arguments. A PodGroup's (a Job's become its PodGroup's) go before both, up to what the
-queue's ``...-limit`` of the same name allows; without a limit a job may ask for less, not for more.
+A Queue's annotations ``stromboli.sh/minimum-run-time`` and ``stromboli.sh/eviction-notice``
+override the arguments. Those of a PodGroup (copied from its Job) override both, up to the queue's
+``...-limit`` of the same name; without a limit a job may only lower them.
 
-The limits are vetoes: what they spare is no candidate in any tier, for preempt, reclaim, their gang
-forms and shuffle. Who evicted whom is remembered from session to session, by the jobs' uids.
+The limits are vetoes: a protected task is no candidate in any tier, for preempt, reclaim, their
+gang forms and shuffle. Evictions are stored between sessions, by job uid.
 """
 
 from datetime import datetime, timedelta
@@ -30,7 +31,7 @@ WINDOW = "10m"
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A job had another's tasks evicted: when last, and in how many sessions. Jobs by uid."""
+    """A job evicted tasks of another: the last time, and in how many sessions. Jobs by uid."""
 
     evictor: str
     victim: str
@@ -39,13 +40,13 @@ class EvictionRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plugin:
-    """Vetoes, and notice."""
+    """Vetoes evictions, and sets the eviction notice."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
 
     def open(self, ssn: session.Session) -> None:
-        """Read the arguments and what was remembered. O(evictions in the window)."""
+        """Read arguments and stored evictions. O(evictions in the window)."""
         self._session = ssn
         self._run_time = _DurationLimit(
             ssn,
@@ -72,7 +73,7 @@ class Plugin:
         ssn.add_eviction_notice(lambda task: self._notice.of(ssn.job_of(task)))
 
     def close(self, ssn: session.Session) -> None:
-        """Remember who was evicted for whom."""
+        """Store which jobs were evicted for which."""
         self._learn()
         if self._edges:
             edges = [edge for _, edge in sorted(self._edges.items())]
@@ -96,13 +97,13 @@ class Plugin:
         return True
 
     def _is_futile(self, job: entities.Job, victim: str) -> bool:
-        """Whether it was evicted for the job more often than the job has tasks: each time somebody
-        else must have taken the room."""
+        """Return whether the victim was evicted for the job more often than the job has tasks:
+        another job must have taken the room each time."""
         edge = self._edges.get((job.uid, victim))
         return edge is not None and edge.times >= len(job.tasks) and edge.at != self._session.now
 
     def _learn(self) -> None:
-        """Take in what this session has decided so far."""
+        """Record what this session has decided so far."""
         decided = self._session.decisions.evictions
         for eviction in decided[self._seen :]:
             task = self._session.world.tasks.get(eviction.task)
@@ -121,7 +122,8 @@ class Plugin:
             self._edges[evictor, victim] = EvictionRecord(evictor, victim, now, before.times + 1)
 
     def _evictors_of(self, victim: str) -> frozenset[str]:
-        """Jobs for which it was evicted, directly or through others. O(edges), once a victim."""
+        """Return the jobs for which the victim was evicted, directly or through others. O(records),
+        once per victim."""
         known = self._above.get(victim)
         if known is None:
             by_victim: dict[str, set[str]] = {}
@@ -148,7 +150,7 @@ class Plugin:
 
 
 class _DurationLimit:
-    """A length of time that queues set and jobs may ask for."""
+    """A duration that queues set and jobs may change within a limit."""
 
     def __init__(self, ssn: session.Session, key: str, most_key: str, default: timedelta) -> None:
         self._session = ssn
@@ -158,7 +160,7 @@ class _DurationLimit:
         self._known: dict[str, timedelta] = {}
 
     def of(self, job: entities.Job | None) -> timedelta:
-        """What holds for the job's tasks; for a pod of no job the argument."""
+        """Return the duration for the job's tasks; for a pod without a job the argument."""
         if job is None:
             return self._default
         if job.key not in self._known:
@@ -187,7 +189,7 @@ LONGEST = timedelta(days=36500)
 
 
 def _bounded(text: str) -> timedelta:
-    """The duration, not below zero. Raises ValueError."""
+    """Return the duration, at least zero. Raises ValueError."""
     found = durations.duration(text)
     if not timedelta(0) <= found <= LONGEST:
         raise ValueError(f"{text!r} is below zero or above a hundred years")
@@ -195,7 +197,8 @@ def _bounded(text: str) -> timedelta:
 
 
 def _decode_state(text: str, now: datetime) -> list[EvictionRecord]:
-    """What was remembered; a time ahead of now, of a clock set back since, counts as now."""
+    """Return the stored records. A time ahead of now, stored before the clock was set back, counts
+    as now."""
     try:
         found = msgspec.json.decode(text, type=list[EvictionRecord]) if text else []
     except msgspec.DecodeError:

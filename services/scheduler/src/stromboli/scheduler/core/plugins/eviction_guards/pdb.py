@@ -1,4 +1,4 @@
-"""PDB: evictions keep within PodDisruptionBudgets (spec/plugins 15)."""
+"""The plugin ``pdb``: evictions respect PodDisruptionBudgets."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ class Plugin:
         self._unread: set[str] = set()
 
     def open(self, ssn: session.Session) -> None:
-        """Take from every list of victims those whose budget is used up; of a namespace with a
-        budget that cannot be read, all."""
+        """Remove candidates whose budget is used up. In a namespace with a budget that cannot be
+        read, remove all."""
         unreadable = ssn.world.auxiliary.unreadable["disruption_budgets"]
         self._unread = {key.partition("/")[0] for key in unreadable}
         ssn.complaints.extend(
@@ -38,10 +38,11 @@ class Plugin:
         ssn.add_victim_tasks(lambda tasks: self._within_budgets(tasks).tasks)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _within_budgets(self, candidates: Sequence[entities.Task]) -> extension_points.Victims:
-        """The first candidates that budgets allow; a pod without labels is never a victim."""
+        """Return the first candidates that budgets allow. A pod without labels is never a
+        victim."""
         left: dict[str, int] = {}
         return extension_points.Victims(
             [
@@ -54,7 +55,8 @@ class Plugin:
         )
 
     def _allows(self, task: entities.Task, left: dict[str, int]) -> bool:
-        """Charge every budget that means the pod; all must have had something left."""
+        """Charge every budget that selects the pod. Returns whether all of them had something
+        left."""
         is_allowed = True
         labels = task.pod.metadata.labels or {}
         for budget, selector in self._budgets.get(task.namespace, ()):

@@ -105,11 +105,9 @@ class Inventory:
             for accepted in self._restrictions(wishes, wants, there):
                 given = self._assign(wants, accepted, there)
                 if given is not None:
-                    finish_session = iter(given)
+                    rest = iter(given)
                     return [
-                        tuple(
-                            itertools.chain(*itertools.islice(finish_session, len(wish.requests)))
-                        )
+                        tuple(itertools.chain(*itertools.islice(rest, len(wish.requests))))
                         for wish in wishes
                     ]
         return None

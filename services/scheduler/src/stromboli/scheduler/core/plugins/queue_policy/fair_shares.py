@@ -1,14 +1,13 @@
-"""What the owners inside a queue hold and have held: the books of fair share by job, namespace
-or user.
+"""Usage of the owners inside a queue: fair share by job, namespace or user.
 
-An owner's level is what it holds now plus the average of what it held, each as a dominant share
-of the cluster (the largest part of any resource), divided by its weight. The average decays: what
-was held one half-life ago counts half. So who used much lets others go first for a while, and who
-was away too long is owed nothing for it.
+An owner's level is its current usage plus the average of its past usage, each as a dominant share
+of the cluster (the largest part of any resource), divided by its weight. The average decays
+exponentially: usage one half-life ago counts half. So heavy users let others go first for a while,
+and unused shares do not accumulate.
 
-The average is folded from session to session: between two sessions an owner is taken to have held
-the less of what it held at both. While anybody waits every change brings a session, so that is
-exact; what ended while nobody waited kept nobody out. All is a function of the sessions' times and
+The average is updated from session to session: between two sessions an owner counts with the
+smaller of its usages at both. While any job waits, every change starts a session, so the average is
+exact; usage that ended while no job waited kept no one out. The result depends on session times and
 objects alone.
 """
 
@@ -25,20 +24,20 @@ from stromboli.shared import keys
 JOB, NAMESPACE, USER = "job", "namespace", "user"
 OWNERS = (JOB, NAMESPACE, USER)
 NEGLIGIBLE_USAGE = 1e-6
-"""An average below a millionth of the cluster is forgotten."""
+"""An average below a millionth of the cluster is dropped."""
 DIGITS = 9
-"""Levels are rounded, so that equal ones are equal however they were summed up."""
+"""Levels are rounded, so that equal ones compare equal regardless of the order of summation."""
 
 
 class FairShareSettings(msgspec.Struct, frozen=True):
-    """Among whom a queue is shared, with which weights (1 if absent), and what the past counts."""
+    """The kind of owner, the weights (default 1) and the half-life of past usage."""
 
     by: str = JOB
     weights: Mapping[str, float] = {}
     half_life: timedelta = timedelta(days=1)
 
     def owner(self, job: entities.Job) -> str:
-        """Whose job it is; empty for one that nobody put his name to."""
+        """Return the job's owner; empty for a job without a submitter."""
         if self.by == NAMESPACE:
             return job.namespace
         if self.by == USER:
@@ -47,33 +46,34 @@ class FairShareSettings(msgspec.Struct, frozen=True):
 
     @property
     def uses_history(self) -> bool:
-        """The past counts; a job's own past would only count against it."""
+        """Return whether past usage counts. By job it does not: the history of a job would only
+        count against the job."""
         return self.by != JOB and self.half_life > timedelta(0)
 
 
 class OwnerUsage(msgspec.Struct, array_like=True):
-    """An owner's average, and the share it held when the session closed."""
+    """An owner's average, and its share at the end of the session."""
 
     average: float = 0.0
     held: float = 0.0
 
 
 class QueueHistory(msgspec.Struct, rename="camel"):
-    """What is remembered of a queue. Other owners than ``by`` says are not comparable."""
+    """The stored usage of a queue. It is comparable for the same kind of owner (``by``) only."""
 
     by: str
     owners: dict[str, OwnerUsage]
 
 
 class UsageHistory(msgspec.Struct):
-    """What one session tells the next, as JSON."""
+    """The state from one session to the next, as JSON."""
 
     at: datetime
     queues: dict[str, QueueHistory] = {}
 
 
 def decode_history(text: str) -> UsageHistory | None:
-    """What an earlier session remembered; None for nothing, or nothing readable."""
+    """Return the stored state; None if there is none or it cannot be read."""
     try:
         return msgspec.json.decode(text, type=UsageHistory) if text else None
     except msgspec.DecodeError:
@@ -81,7 +81,7 @@ def decode_history(text: str) -> UsageHistory | None:
 
 
 class OwnerShares:
-    """The owners of one queue. O(the queue's jobs) to open, O(resources) a question."""
+    """The owners of one queue. O(jobs of the queue) to open, O(resources) per question."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class OwnerShares:
         self._averages: dict[str, float] = {}
 
     def enter(self, job: entities.Job) -> None:
-        """Count what the job holds as the session opens."""
+        """Count the job's usage at the start of the session."""
         row = self._held.setdefault(self.fair_share.owner(job), [0] * len(self._total))
         for column, amount in enumerate(job.allocated.tolist()):
             row[column] += amount
 
     def opened(self) -> "OwnerShares":
-        """Bring the averages up to now, once all jobs are entered."""
+        """Update the averages to the session's time, after all jobs are counted."""
         if not self.fair_share.uses_history or self._page is None:
             return self
         kept = 0.5 ** (self._passed / self.fair_share.half_life)
@@ -115,18 +115,19 @@ class OwnerShares:
         return self
 
     def level(self, job: entities.Job) -> float:
-        """What the job's owner has and had, by weight: the lowest goes first."""
+        """Return the weighted usage, current and past, of the job's owner; the lowest is served
+        first."""
         owner = self.fair_share.owner(job)
         weight = self.fair_share.weights.get(owner, 1.0)
         return round((self._share(owner) + self._averages.get(owner, 0.0)) / weight, DIGITS)
 
     def charge(self, job: entities.Job, demand: shares.Demand, times: int) -> None:
-        """The job got this much, or lost it with negative ``times``."""
+        """Charge the demand to the job's owner; negative ``times`` gives it back."""
         row = self._held.setdefault(self.fair_share.owner(job), [0] * len(self._total))
         shares.add(row, demand, times)
 
     def closed(self) -> QueueHistory | None:
-        """What the next session is to know; None if nothing."""
+        """Return the state for the next session; None if there is none."""
         if not self.fair_share.uses_history:
             return None
         owners = {

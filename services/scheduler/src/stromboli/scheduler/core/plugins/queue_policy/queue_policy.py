@@ -1,15 +1,15 @@
-"""The plugin ``queue-policy``: each queue says in which order its jobs go, and who may pass.
+"""The plugin ``queue-policy``: job order within a queue, and whether jobs may pass a blocked head.
 
-Annotations of a Queue under ``stromboli.sh/`` (else the plugin's arguments of the same names):
+Annotations of a Queue with the prefix ``stromboli.sh/``, or plugin arguments of the same names:
 
 - ``queue-policy``: ``fifo`` by age; ``priority`` by priority, then age; ``fair-share`` between
   owners (see ``fair_shares``), then priority and age; ``sla`` by the end of ``sla-waiting-time``.
-  Without one the other plugins decide. Jobs below their minimum go before those that only grow.
-- ``share-by`` (``job``, ``namespace``, ``user``), ``share-weights`` and ``share-half-life``: the
-  terms of ``fair-share``.
+  Without it other plugins decide. Jobs below their minimum come before jobs that only grow.
+- ``share-by`` (``job``, ``namespace``, ``user``), ``share-weights`` and ``share-half-life``:
+  settings of ``fair-share``.
 
-``spec.dequeueStrategy: fifo``: no job passes a head that was tried and cannot start: neither the
-queue's door nor by evicting others.
+``spec.dequeueStrategy: fifo``: no job passes a head that was tried and cannot start, neither at
+enqueue nor by evicting others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,17 +29,17 @@ NAME = "queue-policy"
 FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
 POLICIES = (FIFO, PRIORITY, FAIR_SHARE, SLA)
 MAX_STRICT_WAIT = timedelta(minutes=1)
-"""How long a queue waits for the pods of its head to be made: seconds as a rule, and never for one
-whose pods cannot be made."""
+"""How long a strict queue waits for the pods of its head to be created: that takes seconds, but
+never ends for a head whose pods cannot be created."""
 
 DECAY_STEPS = 64
-"""While a strict queue with fair share waits, its order is looked at so often per half-life."""
+"""How many times per half-life a waiting strict queue with fair share is ordered again."""
 
 T = TypeVar("T")
 
 
 class QueueRules(msgspec.Struct, frozen=True):
-    """What holds in a queue. ``policy`` empty: what other plugins say."""
+    """The rules of a queue. ``policy`` empty: other plugins decide."""
 
     policy: str = ""
     fair_share: fair_shares.FairShareSettings = fair_shares.FairShareSettings()
@@ -47,21 +47,21 @@ class QueueRules(msgspec.Struct, frozen=True):
 
 
 class PluginState(msgspec.Struct):
-    """For the next session. ``heads_without_pods``: queue -> uid of the head without its pods, and
-    since when."""
+    """The state for the next session. ``heads_without_pods``: queue -> uid of the head without
+    pods, and since when."""
 
     used: fair_shares.UsageHistory | None = None
     heads_without_pods: dict[str, tuple[str, datetime]] = {}
 
 
 class Plugin:
-    """Orders jobs within their queues. Silent for queues that say nothing."""
+    """Orders jobs within their queues. Abstains for queues without a policy."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._options = options
 
     def open(self, ssn: session.Session) -> None:
-        """Read the queues' rules and register what they need. O(queues + jobs of queues with
+        """Read the rules of queues and register what they need. O(queues + jobs of queues with
         ``fair-share``)."""
         self._session = ssn
         self._memory = _decode_state(ssn.cluster.memory.get(NAME, ""))
@@ -90,7 +90,7 @@ class Plugin:
             ssn.add_job_blocked(self._hold_back_others)
 
     def close(self, ssn: session.Session) -> None:
-        """Remember what owners used, and heads whose pods are still to be made."""
+        """Store the usage of owners, and heads whose pods are still to be created."""
         pages = {name: page for name, book in self._owner_shares.items() if (page := book.closed())}
         used = fair_shares.UsageHistory(ssn.now, pages) if pages else None
         if used or self._awaited:
@@ -137,7 +137,7 @@ class Plugin:
         return {name: book.opened() for name, book in books.items()}
 
     def _level(self, job: entities.Job) -> float:
-        """As it was when last looked at: what keeps jobs in order must not change under it."""
+        """Return the level as of the last job order: keys must not change while jobs are sorted."""
         level = self._levels.get(job.key)
         if level is None:
             level = self._levels[job.key] = self._owner_shares[job.queue].level(job)
@@ -177,7 +177,7 @@ class Plugin:
         return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"
 
     def _pods_are_being_created(self, job: entities.Job) -> bool:
-        """Whether the pods of a job that has just passed the door are still being made."""
+        """Return whether the pods of a newly enqueued job are still being created."""
         if job.phase != "Inqueue":
             return False
         before = self._memory.heads_without_pods.get(job.queue, ("", self._session.now))
@@ -211,14 +211,14 @@ def _queue_annotations(queue: entities.Queue) -> Mapping[str, str]:
 
 
 def _default_annotations(arguments: Mapping[str, Any]) -> Mapping[str, str]:
-    """The arguments as the annotations they are the defaults of."""
+    """Return the arguments in the form of the annotations whose defaults they are."""
     return {f"{keys.PREFIX}{name}": str(value) for name, value in arguments.items()}
 
 
 def _rules(
     said: Mapping[str, str], default: QueueRules, where: str, ssn: session.Session
 ) -> QueueRules:
-    """The rules; what cannot be read is complained of, and the default holds instead."""
+    """Return the rules. Values that cannot be read are reported, and the default is used."""
 
     def read(key: str, reader: Callable[[str], T], otherwise: T) -> T:
         if key not in said:
@@ -247,7 +247,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def weights(text: str) -> Mapping[str, float]:
-    """Weights as ``team-a=3, team-b=0.5``. Raises ValueError that shows the form."""
+    """Return weights like ``team-a=3, team-b=0.5``. Raises ValueError that shows the format."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, number = part.rpartition("=")

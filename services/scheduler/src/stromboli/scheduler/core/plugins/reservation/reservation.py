@@ -431,11 +431,11 @@ def _needed_first(job: entities.Job, tasks: Sequence[entities.Task]) -> list[ent
         role: least - sum(t.role == role and t.status in entities.READY for t in job.tasks.values())
         for role, least in job.task_min_available.items()
     }
-    first, finish_session = [], []
+    first, rest = [], []
     for task in tasks:
         if left.get(task.role, 0) > 0:
             left[task.role] -= 1
             first.append(task)
         else:
-            finish_session.append(task)
-    return [*first, *finish_session]
+            rest.append(task)
+    return [*first, *rest]

@@ -42,7 +42,7 @@ class Plugin:
             ssn.add_node_order(self._score, extension_points.Scope.GLOBAL)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Keeps no state between sessions."""
 
     def _bucket_tasks(self, job: entities.Job) -> None:
         annotations = job.pod_group.metadata.annotations or {}
