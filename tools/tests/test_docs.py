@@ -8,11 +8,13 @@ import pytest
 import yaml
 
 from stromboli.controller.core import lifecycle
+from stromboli.scheduler.core.cache import assumption_states
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.jobspec import crds
 from tools.docs import (
+    assumption_diagram,
     gang_diagram,
     lifecycle_diagram,
     markdown,
@@ -142,6 +144,19 @@ def test_the_lifecycle_diagram_has_every_transition_of_the_table() -> None:
     moves = {(phase, move.to) for (phase, _), move in lifecycle.TABLE.items()}
     assert drawn == {(phase, to) for phase, to in moves if phase != to}
     assert lifecycle_diagram.diagram().count("marker-end") == len(lifecycle_diagram.edges())
+
+
+def test_the_assumption_diagram_has_every_transition_of_the_table() -> None:
+    drawn = {
+        (origin, event, to)
+        for (origin, to), events in assumption_diagram.edges().items()
+        for event in events
+    }
+    assert drawn == {
+        (state, event.replace("_", " "), to)
+        for (state, event), to in assumption_states.TRANSITIONS.items()
+    }
+    assert assumption_diagram.diagram().count("marker-end") == len(assumption_diagram.edges())
 
 
 def test_the_gang_diagram_shows_what_its_captions_say() -> None:

@@ -1,7 +1,38 @@
-"""One session of the service: a pure function of the cache, the time, the policy and a seed.
+"""One scheduling session: what enters its queue, what is bound where, what is evicted, and why the
+rest waits.
 
-The cache is not changed: decisions enter it when the log has them. The same input gives the same
-session byte for byte, whatever the order in which the cache was folded.
+``SessionRun.run`` is the session, as numbered steps. This page says what holds for all of them.
+
+Contract
+    A session takes the cache, a time, a policy, a seed and the session inputs (answers and
+    measurements from outside). The same arguments give the same result byte for byte, whatever the
+    order in which the cache read its topics. ``SessionRecorded`` holds them all, so a recorded
+    session can be replayed from the log (see ``replay``).
+
+    The result is data; nothing is published or executed here. Decisions enter the cache only when
+    the service has published them: as records that are read back, or with ``ClusterCache.assume``.
+
+What a session changes
+    1. *The cluster model* in the cache is worked on in place, because a copy of 10,000 nodes costs
+       more than most sessions. Every change is kept in a list and rolled back in step 8, so that
+       the model is as before. If a step raises, the model may be in any state: ``isolate`` then
+       builds it again from the snapshots, without the objects that the step failed on.
+    2. *Unschedulable gangs*: which gangs later sessions may skip. They cost time and change no
+       decision, as they are skipped only if another attempt is bound to fail.
+    3. *The failure history* of plugins, if one is passed.
+    4. *Quarantine*, if an attempt failed.
+
+What it does not change
+    Records, offsets, assumed decisions, explanations and the session's memory in the cache.
+
+Complexity
+    O(waiting gangs + changes since the last session) without placements; each class of equal tasks
+    is filtered and scored once, O(nodes). See ``docs/scheduling.md`` for the order of actions.
+
+A session follows the cycle of Volcano (``pkg/scheduler/scheduler.go``: runOnce; open, actions,
+close) with two parts around it: gangs that are known to fail are skipped, as in the unschedulable
+queue of Kubernetes' scheduler (``pkg/scheduler/backend/queue``), and the result is published as one
+statement for each gang.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,25 +63,28 @@ from stromboli.shared import topics
 from stromboli.shared.messages import scheduling as messages
 
 CREATION_GRACE = timedelta(seconds=10)
-"""How young a PodGroup may be and lack pods without a word: they are made within a second, and an
-explanation for each new gang would cost records, conditions and Events for nothing."""
+"""Age until which a PodGroup may lack pods without an explanation. Pods are created within a
+second, and an explanation for each new gang would cost records, conditions and Events."""
 MAX_ATTEMPTS = 16
-"""Each leaves out one more of the objects that a session failed on."""
+"""Attempts at one session. Each one leaves out one more object that the session failed on."""
 MEASUREMENT_MAX_AGE = timedelta(minutes=5)
-"""How old measurements of nodes may be: what is older says nothing about now."""
+"""Age at which measurements of nodes are no longer used."""
+
+RunWatched = Callable[[plugin_isolation.Attempt], framework.Session]
+"""Runs an attempt and stops a plugin that does not answer."""
 
 
 class SessionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session came to.
+    """The result of a session.
 
-    ``decisions``: one statement a gang, in the order in which gangs were decided. ``explanations``
-    and ``orders``: only what differs from what stands on the topic; None says that a gang no longer
-    waits. ``record`` is there if anything was decided or is to be remembered. ``cause``: id of the
-    record that called for the session. ``is_throttled``: what is in flight kept it from deciding
-    more. ``complaints``: what went wrong without stopping anything.
-    ``gauges``: what plugins tell for dashboards, None if they were not asked.
-    ``failures``: plugin -> why the session went on without it, or holds gangs back for it.
-    ``wake_at``: when another may decide otherwise although nothing happened.
+    ``decisions``: one statement for each gang, in the order in which they were decided.
+    ``explanations`` and ``orders``: only those that differ from the explanations topic; None for a
+    gang that no longer waits. ``record``: present if anything was decided or is to be remembered.
+    ``cause``: id of the record that triggered the session. ``is_throttled``: the in-flight limit
+    kept the session from deciding more. ``complaints``: problems that stopped nothing.
+    ``failures``: plugin -> why the session ran without it, or excludes gangs because of it.
+    ``gauges``: values that plugins export, None if they were not requested. ``wake_at``: time at
+    which another session may decide otherwise without a change.
     """
 
     decisions: tuple[messages.StatementDecided, ...]
@@ -73,94 +107,182 @@ def run_session(
     given: session_inputs.SessionInputs = session_inputs.NO_INPUTS,
     find: opening.FindPlugin = plugins.find,
     plugin_failures: plugin_isolation.FailureHistory | None = None,
-    watched: Callable[
-        [plugin_isolation.Attempt], framework.Session
-    ] = plugin_isolation.run_unwatched,
+    watched: RunWatched = plugin_isolation.run_unwatched,
     timed: timing.Timed = timing.no_timing,
     *,
     with_gauges: bool = False,
 ) -> SessionResult:
-    """Decide on all that waits. ``find``, ``troubles``, ``watched``: the plugins that there are,
-    those that have failed lately, and who stops one that does not answer. ``timed``: who measures.
-    ``with_gauges``: ask plugins for theirs, which costs O(queues).
+    """Run a session; the module's docstring is its contract.
 
-    What one object triggers is isolated (see ``quarantine``). Raises InvariantError for what no
-    object can be blamed for."""
+    ``find``: the plugins that are installed. ``plugin_failures``: recent failures of plugins, which
+    the session updates. ``watched``: runs an attempt and stops a plugin that does not answer.
+    ``timed``: measures actions and plugins. ``with_gauges``: also return the gauges of plugins,
+    O(queues).
+
+    An object that the session fails on is isolated, and the session is attempted again without it
+    (see ``quarantine``). Raises InvariantError if no object can be blamed.
+    """
     for _ in range(MAX_ATTEMPTS):
+        failures = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
+        attempt = SessionRun(cache, now, by, seed, given, find, failures, watched, timed)
         try:
-            return _attempt(
-                cache, now, by, seed, given, find, plugin_failures, watched, timed, with_gauges
-            )
+            return attempt.run(with_gauges=with_gauges)
         except Exception as error:
             cache.isolate(error)
     raise cache.quarantine.broken(f"{MAX_ATTEMPTS} sessions failed", RuntimeError("give up"))
 
 
-def _attempt(
-    cache: cluster_cache.ClusterCache,
-    now: datetime,
-    by: policy.Policy,
-    seed: int,
-    given: session_inputs.SessionInputs,
-    find: opening.FindPlugin,
-    plugin_failures: plugin_isolation.FailureHistory | None,
-    watched: Callable[[plugin_isolation.Attempt], framework.Session],
-    timed: timing.Timed,
-    with_gauges: bool,
-) -> SessionResult:
-    """One try; an error leaves the world as it may be."""
-    decision_limit = given.decision_limit
-    if decision_limit is None:
-        decision_limit = cache.in_flight_limit.limit(by.max_in_flight) - cache.unanswered()
-    measured, complaints = _usable_measurements(given.measured, now, by.configured)
-    usage = {} if measured is None else measured.nodes
-    seen = cluster_objects.Cluster(now=now, memory=cache.memory, usage=usage)
-    cache.unschedulable_gangs.skip_unschedulable(cache.world, by.configured, now)
+class SessionRun:
+    """One attempt at a session."""
 
-    def open_with(how: configuration.Configuration, which: opening.FindPlugin) -> framework.Session:
-        calls = external_calls.ExternalCalls(given.ask)
+    def __init__(
+        self,
+        cache: cluster_cache.ClusterCache,
+        now: datetime,
+        by: policy.Policy,
+        seed: int,
+        given: session_inputs.SessionInputs,
+        find: opening.FindPlugin,
+        failures: plugin_isolation.FailureHistory,
+        watched: RunWatched,
+        timed: timing.Timed,
+    ) -> None:
+        self._cache = cache
+        self._now = now
+        self._policy = by
+        self._configured = by.configured
+        self._seed = seed
+        self._inputs = given
+        self._find = find
+        self._failures = failures
+        self._watched = watched
+        self._timed = timed
+
+    def run(self, *, with_gauges: bool) -> SessionResult:
+        """Run the steps. An error leaves the model in any state."""
+        cache = self._cache
+        # 1. Limit: as many binds and evictions as the controller executes in time.
+        self._limit = self._decision_limit()
+        # 2. Measurements: the measured use of nodes, unless it is too old.
+        self._measured, complaints = _usable_measurements(
+            self._inputs.measured, self._now, self._configured
+        )
+        # 3. Skip the gangs that failed before and that nothing since can have helped.
+        cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
+        # 4. Open the session with its plugins, release partial gangs, run the actions, explain what
+        #    still waits, close. A plugin that fails is left out, and this step starts again.
+        self._with_gauges = with_gauges
+        closed = plugin_isolation.run_isolated(
+            self._configured,
+            self._open,
+            self._act,
+            self._find,
+            self._now,
+            self._failures,
+            self._watched,
+        )
+        # 5. Complaints of all parts, and the time at which the measurements become too old.
+        closed.complaints.extend([*complaints, *cache.quarantine.complaints()])
+        if self._measured is not None:
+            closed.request_session_at(self._measured.at + MEASUREMENT_MAX_AGE)
+        # 6. Note which gangs the next sessions may skip.
+        cache.unschedulable_gangs.note(closed, self._blocking_classes)
+        # 7. Collect statements, explanations and the record of the session.
+        result = self._result(closed)
+        # 8. Roll the model back: the decisions count once they are published.
+        closed.rollback()
+        return result
+
+    # 1. Limit
+
+    def _decision_limit(self) -> int:
+        """How many binds and evictions the session may decide; a replay takes the recorded one."""
+        if self._inputs.decision_limit is not None:
+            return self._inputs.decision_limit
+        limit = self._cache.in_flight_limit.limit(self._policy.max_in_flight)
+        return limit - self._cache.unanswered()
+
+    # 4. Open, release, act, explain
+
+    def _open(
+        self, configured: configuration.Configuration, find: opening.FindPlugin
+    ) -> framework.Session:
+        usage = {} if self._measured is None else self._measured.nodes
+        around = cluster_objects.Cluster(now=self._now, memory=self._cache.memory, usage=usage)
         return opening.open_on_model(
-            cache.world,
-            how,
-            seen,
-            which,
-            seed=seed,
-            decision_limit=decision_limit,
-            calls=calls,
-            timed=timed,
+            self._cache.world,
+            configured,
+            around,
+            find,
+            seed=self._seed,
+            decision_limit=self._limit,
+            calls=external_calls.ExternalCalls(self._inputs.ask),
+            timed=self._timed,
         )
 
-    said = explain.ExplanationChanges({}, (), is_throttled=False)
-    gauges: tuple[extension_points.Gauge, ...] | None = None
-    blocking_classes: unschedulable.BlockingClasses = {}
-
-    def act(opened: framework.Session) -> None:
-        # What is told asks plugins, too: one that fails over it has failed like any other.
-        nonlocal said, gauges, blocking_classes
-        partial = partial_gangs.release_partial_gangs(opened, cache.assumed.partial_starts)
+    def _act(self, opened: framework.Session) -> None:
+        """Explanations and gauges call plugins as actions do: one that fails there has failed."""
+        starts = self._cache.assumed.partial_starts
+        partial = partial_gangs.release_partial_gangs(opened, starts)
         simulate.run_actions(opened)
-        said = explain.explain_waiting(cache, opened, CREATION_GRACE, partial)
-        gauges = opened.gauges() if with_gauges else None
-        blocking_classes = unschedulable.find_unschedulable(opened)
+        self._explained = explain.explain_waiting(self._cache, opened, CREATION_GRACE, partial)
+        self._gauges = opened.gauges() if self._with_gauges else None
+        self._blocking_classes = unschedulable.find_unschedulable(opened)
 
-    known = plugin_isolation.FailureHistory() if plugin_failures is None else plugin_failures
-    closed = plugin_isolation.run_isolated(by.configured, open_with, act, find, now, known, watched)
-    closed.complaints.extend([*complaints, *cache.quarantine.complaints()])
-    if measured is not None:
-        closed.request_session_at(measured.at + MEASUREMENT_MAX_AGE)
-    cache.unschedulable_gangs.note(closed, blocking_classes)
-    kept = session_inputs.encode_inputs(
-        decision_limit, closed.outside, measured, known, cache.measured_at
-    )
-    decided = _session_result(cache, closed, said, by.configured, kept, known)
-    closed.rollback()
-    return msgspec.structs.replace(decided, gauges=gauges)
+    # 7. Result
+
+    def _result(self, closed: framework.Session) -> SessionResult:
+        number = self._cache.sessions + 1
+        decisions = tuple(_statements(closed, number))
+        times = (at for at in (closed.wake_at, self._failures.until) if at is not None)
+        return SessionResult(
+            decisions=decisions,
+            explanations=self._explained.explanations,
+            orders=self._explained.orders,
+            record=self._record(closed, number, has_decisions=bool(decisions)),
+            cause=self._cache.session_cause,
+            is_throttled=self._explained.is_throttled,
+            complaints=tuple(closed.complaints),
+            failures=self._failures.failures(),
+            gauges=self._gauges,
+            wake_at=min(times, default=None),
+        )
+
+    def _record(
+        self, closed: framework.Session, number: int, *, has_decisions: bool
+    ) -> messages.SessionRecorded | None:
+        """The session's whole input; None if a replay and a restart can do without it: nothing was
+        decided, remembered, or learned from outcomes."""
+        cache = self._cache
+        memory = {**cache.memory, **closed.remember}
+        if not (has_decisions or memory != cache.memory or cache.assumed.partial_starts):
+            return None
+        unconfirmed_from, outcomes_from = cache.restart_from()
+        return messages.SessionRecorded(
+            session=number,
+            offsets=dict(sorted(cache.offsets.items())),
+            now=closed.now,
+            configuration=self._configured.digest,
+            seed=closed.seed,
+            unconfirmed_from=unconfirmed_from,
+            outcomes_from=outcomes_from,
+            epochs_seen=cache.epochs_before(unconfirmed_from, outcomes_from),
+            topic_ids={
+                topic.name: cache.topic_ids[topic.name]
+                for topic in (topics.DECISIONS, topics.OUTCOMES)
+                if topic.name in cache.topic_ids
+            },
+            answers=session_inputs.encode_inputs(
+                self._limit, closed.outside, self._measured, self._failures, cache.measured_at
+            ),
+            memory=memory,
+        )
 
 
 def _usable_measurements(
     newest: cluster_objects.MeasuredUsage | None, now: datetime, by: configuration.Configuration
 ) -> tuple[cluster_objects.MeasuredUsage | None, list[str]]:
-    """Measurements that may be used, and what is to be said where there ought to be some."""
+    """The measurements to be used, and complaints if they are configured and missing or old."""
     if by.metrics is None:
         return None, []
     if newest is None:
@@ -171,54 +293,8 @@ def _usable_measurements(
     return newest, []
 
 
-def _session_result(
-    cache: cluster_cache.ClusterCache,
-    closed: framework.Session,
-    said: explain.ExplanationChanges,
-    by: configuration.Configuration,
-    kept: dict[str, msgspec.Raw],
-    plugin_failures: plugin_isolation.FailureHistory,
-) -> SessionResult:
-    number = cache.sessions + 1
-    decisions = tuple(_statements(closed, number))
-    memory = {**cache.memory, **closed.remember}
-    record = None
-    if decisions or memory != cache.memory or cache.assumed.partial_starts:
-        unconfirmed_from, outcomes_from = cache.restart_from()
-        record = messages.SessionRecorded(
-            session=number,
-            offsets=dict(sorted(cache.offsets.items())),
-            now=closed.now,
-            configuration=by.digest,
-            seed=closed.seed,
-            unconfirmed_from=unconfirmed_from,
-            outcomes_from=outcomes_from,
-            epochs_seen=cache.epochs_before(unconfirmed_from, outcomes_from),
-            topic_ids={
-                topic.name: cache.topic_ids[topic.name]
-                for topic in (topics.DECISIONS, topics.OUTCOMES)
-                if topic.name in cache.topic_ids
-            },
-            answers=kept,
-            memory=memory,
-        )
-    return SessionResult(
-        decisions=decisions,
-        explanations=said.explanations,
-        orders=said.orders,
-        record=record,
-        cause=cache.session_cause,
-        is_throttled=said.is_throttled,
-        complaints=tuple(closed.complaints),
-        failures=plugin_failures.failures(),
-        wake_at=min(
-            (at for at in (closed.wake_at, plugin_failures.until) if at is not None), default=None
-        ),
-    )
-
-
 def _statements(closed: framework.Session, number: int) -> Iterator[messages.StatementDecided]:
-    """What is decided for each gang; evictions belong to the gang that they make room for."""
+    """One statement for each gang; evictions belong to the gang for which they free room."""
     decided = closed.decisions
     binds: dict[str, list[messages.Bind]] = {}
     evictions: dict[str, list[messages.Eviction]] = {}
