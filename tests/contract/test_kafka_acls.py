@@ -28,7 +28,13 @@ MECHANISM, PASSWORD = "SCRAM-SHA-512", "a-password-of-the-test"
 SERVICES = acls.SERVICES
 READS: dict[str, tuple[topics.Topic, ...]] = {
     "admission": (*admission.FOLDED, topics.BATCH_EVENTS, topics.SUBMISSIONS),
-    "controller": (*subscriptions.FOLDED, topics.DECISIONS, topics.BATCH_EVENTS, topics.OUTCOMES),
+    "controller": (
+        *subscriptions.FOLDED,
+        topics.DECISIONS,
+        topics.BATCH_EVENTS,
+        topics.BATCH_STATE,
+        topics.OUTCOMES,
+    ),
     "monitor": (*topics.MATERIALIZED, topics.SYNC),
     "scheduler": (*engine.TOPICS, topics.LEASE),
 }

@@ -11,7 +11,8 @@ from services.controller.tests.support import service_harness as stages
 from services.controller.tests.support.service_harness import Harness
 from stromboli.controller import service
 from stromboli.controller.core.decisions import decisions
-from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.controller.core.store import batch_state, controller_cache, event_history
+from stromboli.controller.event_history_reader import EventHistoryReader
 from stromboli.controller.settings import ControllerSettings
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import scheduling
@@ -82,9 +83,9 @@ async def test_what_came_while_the_picture_could_not_be_read_is_done_afterwards(
 
 async def test_who_stands_by_without_reading_what_was_told_is_not_ready(harness: Harness) -> None:
     health, bus = runtime.Health("controller"), interruptible_bus.InterruptibleBus(harness.bus)
-    told = service.EventHistoryReader(
-        bus, health, controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
-    )
+    cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
+    state = batch_state.BatchState(cache.published)
+    told = EventHistoryReader(bus, health, cache, state, runtime.utc_now)
     standing = asyncio.create_task(told.read(to_the_end=False))
     async with bus.cut(folds=1):
         await troubled(health, "history")

@@ -11,7 +11,7 @@ import pytest
 from services.controller.tests.support import service_harness as stages
 from services.controller.tests.support.service_harness import Harness
 from stromboli.controller.core import commands
-from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.controller.core.store import batch_state, controller_cache, event_history
 from stromboli.controller.execution.command_executor import CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.request_limiter import RequestLimiter
@@ -43,8 +43,9 @@ async def written_after(
     writer = await harness.bus.open_writer("controller", "test")
     limiter = RequestLimiter(8)
     events = EventRecorder(harness.cluster, limiter, 0)
+    state = batch_state.BatchState(cache.published)
     executor = CommandExecutor(
-        cache, harness.cluster, writer, limiter, lambda _, __: None, runtime.utc_now, events
+        cache, harness.cluster, writer, state, limiter, lambda _, __: None, runtime.utc_now, events
     )
     status = msgspec.structs.replace(
         before.status, controlled_resources={"plugin-svc": "svc"}, version=1

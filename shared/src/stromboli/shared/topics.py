@@ -212,6 +212,13 @@ BATCH_EVENTS = Topic(
     "controller",
     stable=True,
 )
+BATCH_STATE = Topic(
+    "batch.state",
+    "job, job//chunk//part//task, or $position",
+    (batch.PublishedJob, batch.PublishedTaskChunk, batch.StatePosition),
+    _COMPACTED,
+    "controller",
+)
 SUBMISSIONS = Topic(
     "admission.submissions",
     "any; those of one key are done in order",
@@ -254,6 +261,7 @@ ALL: tuple[Topic, ...] = (
     LEASE,
     OUTCOMES,
     BATCH_EVENTS,
+    BATCH_STATE,
     SUBMISSIONS,
     REVIEWS,
     ANSWERS,

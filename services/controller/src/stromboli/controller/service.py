@@ -14,8 +14,15 @@ from collections.abc import Mapping
 import structlog
 
 from stromboli.controller import controller_metrics, isolation, topology_file
+from stromboli.controller.batch_state_writer import BatchStateWriter
 from stromboli.controller.core import commands, failures, reconcilers
-from stromboli.controller.core.store import controller_cache, event_history, subscriptions
+from stromboli.controller.core.store import (
+    batch_state,
+    controller_cache,
+    event_history,
+    subscriptions,
+)
+from stromboli.controller.event_history_reader import EventHistoryReader
 from stromboli.controller.execution.command_executor import CommandExecutor, RefusedError
 from stromboli.controller.execution.decision_executor import DecisionExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
@@ -92,47 +99,6 @@ async def serve(
     )
 
 
-class EventHistoryReader:
-    """What controllers told ``batch.events``: followed while standing by, to its end when this one
-    begins. Later records are our own."""
-
-    def __init__(
-        self, bus: bus_port.Bus, health: runtime.Health, cache: controller_cache.ControllerCache
-    ) -> None:
-        self._bus = bus
-        self._health = health
-        self._cache = cache
-        self._place = bus_port.START
-
-    async def read(self, *, to_the_end: bool) -> None:
-        """Up to the end as it is now, or for ever."""
-        wanted = (topics.BATCH_EVENTS,)
-        fold = materialization.materialize(
-            self._bus, wanted, self._health.set, "history", self._place
-        )
-        async with contextlib.aclosing(fold) as batches:
-            async for batch in batches:
-                for record in batch.records:
-                    self._take_in(record)
-                self._place = batch.position
-                if to_the_end and batch.caught_up:
-                    return
-
-    def _take_in(self, record: envelope.Record) -> None:
-        try:
-            message = envelope.decode(record)
-        except errors.UndecodableError as error:
-            # It costs a repeated event at most.
-            _log.warning("event not readable", offset=record.offset, reason=error.reason)
-        else:
-            if message is None:
-                return
-            try:
-                self._cache.load(message)
-            except Exception as error:  # as above
-                isolation.report(error, "event record", offset=record.offset)
-
-
 class Controller:
     """One controller's term. ``run`` once."""
 
@@ -149,18 +115,21 @@ class Controller:
         self._cluster = cluster
         self._health = health
         self._clock = clock
+        history = event_history.EventHistory()
+        self._batch_state = batch_state.BatchState(history)
         self._cache = controller_cache.ControllerCache(
             settings.scheduler_names,
-            event_history.EventHistory(),
+            history,
             job_plugins.load(),
             settings.tools_domain,
             settings.max_queue_depth,
         )
-        self._event_history = EventHistoryReader(bus, health, self._cache)
+        self._event_history = EventHistoryReader(bus, health, self._cache, self._batch_state, clock)
         self._work_queue = WorkQueue(self._step, self._isolate, settings.max_inflight_reconciles)
         self._network_file = topology_file.TopologyFile(settings.network_file)
         self._writer: bus_port.Writer | None = None
         self._events: EventRecorder
+        self._state_writer: BatchStateWriter
         self._executor: CommandExecutor
         self._execution: DecisionExecutor
         self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
@@ -197,6 +166,7 @@ class Controller:
                 owners = OwnerWatch(self._cache, self._cluster, self._add_key)
                 reading.append(tasks.create_task(owners.follow()))
                 saying = tasks.create_task(self._events.run())
+                keeping = tasks.create_task(self._state_writer.run())
                 acting = [
                     tasks.create_task(self._work_queue.run()),
                     tasks.create_task(self._execution.run()),
@@ -206,7 +176,8 @@ class Controller:
                 self._execution.stop()
                 await asyncio.wait(acting)
                 self._events.stop()
-                await asyncio.wait([saying])
+                self._state_writer.stop()
+                await asyncio.wait([saying, keeping])
             for task in reading:
                 task.cancel()
 
@@ -233,8 +204,18 @@ class Controller:
         await self._event_history.read(to_the_end=True)
         limiter = RequestLimiter(settings.max_inflight_requests)
         self._events = EventRecorder(self._cluster, limiter, settings.scheduled_events_per_s)
+        self._state_writer = BatchStateWriter(
+            self._batch_state, writer, self._event_history.topic_ids, self._health, self._clock
+        )
         self._executor = CommandExecutor(
-            self._cache, self._cluster, writer, limiter, self._add_key, self._clock, self._events
+            self._cache,
+            self._cluster,
+            writer,
+            self._batch_state,
+            limiter,
+            self._add_key,
+            self._clock,
+            self._events,
         )
         self._execution = DecisionExecutor(
             self._cache,

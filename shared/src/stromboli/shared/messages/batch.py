@@ -1,4 +1,5 @@
-"""What happened to jobs and their tasks: the stable topic for integrations."""
+"""What happened to jobs and their tasks: ``batch.events``, the stable topic for integrations, and
+``batch.state``, from which a new leader of the controller restores what was published."""
 
 import msgspec
 
@@ -87,3 +88,70 @@ class CommandAccepted(Message, frozen=True, kw_only=True):
     command: str
     action: str
     at: Instant
+
+
+class PublishedPod(Message, frozen=True, kw_only=True):
+    """The last published state of one pod of a task. ``is_unsure``: the append of the event was not
+    acknowledged, so the event may or may not be on the topic."""
+
+    pod_uid: str
+    task: str
+    index: int
+    pod: str
+    state: str
+    node: str = ""
+    retry_count: int = 0
+    version: int = 0
+    attempt: int = 0
+    reason: str = ""
+    object_version: int = 0
+    is_unsure: bool = False
+
+
+@register("stromboli.batch.published_job.v1")
+class PublishedJob(Message, frozen=True, kw_only=True):
+    """What was published about a job, and the first chunk of its task ``home_task`` (key: the job).
+    ``attempts``: the highest attempt of each index of that chunk, 0 for none."""
+
+    job: str
+    uid: str
+    phase: str = ""
+    retry_count: int = 0
+    object_version: int = 0
+    has_had_pods: bool = False
+    home_task: str = ""
+    pods: tuple[PublishedPod, ...] = ()
+    attempts: tuple[int, ...] = ()
+
+
+@register("stromboli.batch.published_task_chunk.v1")
+class PublishedTaskChunk(Message, frozen=True, kw_only=True):
+    """What was published about a chunk of consecutive indexes of a task.
+
+    The key is job//chunk//part//task. A chunk with more pods than a record holds has several parts;
+    ``attempts`` is in part 0.
+    """
+
+    job: str
+    uid: str
+    task: str
+    chunk: int
+    part: int = 0
+    pods: tuple[PublishedPod, ...] = ()
+    attempts: tuple[int, ...] = ()
+
+
+@register("stromboli.batch.state_position.v1")
+class StatePosition(Message, frozen=True, kw_only=True):
+    """The records before this one contain every event below ``events_end`` (key: ``$position``).
+
+    A new leader reads ``batch.events`` from ``resume_from``, at most ``events_end``;
+    ``resume_epoch``: the writer's epoch there. The topic ids tell both topics from later ones of
+    the same names.
+    """
+
+    events_end: int
+    resume_from: int
+    resume_epoch: int
+    events_topic_id: str
+    state_topic_id: str

@@ -13,7 +13,7 @@ import structlog
 
 from stromboli.controller import controller_metrics
 from stromboli.controller.core import commands, manifests
-from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.store import batch_state, controller_cache
 from stromboli.controller.execution import event_recorder, probe_client, secret_data
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.request_limiter import RequestLimiter
@@ -51,6 +51,7 @@ class CommandExecutor:
         cache: controller_cache.ControllerCache,
         cluster: cluster_port.Cluster,
         writer: bus_port.Writer,
+        state: batch_state.BatchState,
         limiter: RequestLimiter,
         add_key: AddKey,
         clock: runtime.Clock,
@@ -59,6 +60,7 @@ class CommandExecutor:
         self._cache = cache
         self._cluster = cluster
         self._writer = writer
+        self._state = state
         self._limiter = limiter
         self._add_key = add_key
         self._clock = clock
@@ -281,14 +283,20 @@ class CommandExecutor:
             )
             for it in told
         ]
+        appending = self._state.begin_append()
         try:
-            await self._writer.append(*drafts)
+            appended = await self._writer.append(*drafts)
         except errors.ExternalError:
             for it in told:
                 self._cache.published.expect(it.message)
+                self._state.note_unacknowledged(it.message)
             raise
-        for it in told:
+        finally:
+            self._state.end_append(appending)
+        now = self._clock()
+        for it, record in zip(told, appended, strict=True):
             self._cache.published.observe(it.message)
+            self._state.note_event(it.message, record.offset, self._writer.epoch, now)
             controller_metrics.OWN.told(self._cache, it.message)
 
     def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> meta.Object | None:

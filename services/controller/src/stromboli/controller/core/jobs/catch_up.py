@@ -7,7 +7,7 @@ the cache has not, or has older, is read from the API server before the job's fi
 cache only grows newer, so each job is looked at once in a term.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from stromboli.controller.core import commands
@@ -18,33 +18,37 @@ from stromboli.shared.api import kinds
 
 def reads_needed(cache: controller_cache.ControllerCache, key: str) -> commands.Stage:
     """What has to be read before anything is decided about a job. O(its pods) in its first step."""
-    told = cache.published.loaded.get(key)
-    if told is None:
+    read = cache.published.loaded.get(key)
+    if read is None:
         return ()
-    reads = tuple(_reads(cache, key, told))
+    job = cache.published.jobs.get(key)
+    reads = () if job is None else tuple(_reads(cache, key, job, read))
     if not reads:
         del cache.published.loaded[key]
     return reads
 
 
 def _reads(
-    cache: controller_cache.ControllerCache, key: str, told: event_history.JobHistory
+    cache: controller_cache.ControllerCache,
+    key: str,
+    job: event_history.JobHistory,
+    read: Container[str],
 ) -> Iterator[commands.CatchUp]:
+    """``read``: uids of the objects that were read already."""
     namespace, _, name = key.partition("/")
-    if _is_behind(cache, kinds.JOBS, key, told.object_version):
-        yield _read(kinds.JOBS, namespace, name, told.uid, key)
-    for uid, task in told.tasks.items():
-        pod = f"{namespace}/{task.pod}"
-        if task.state not in event_history.OVER and _is_behind(
-            cache, kinds.PODS, pod, task.object_version
-        ):
+    if job.uid not in read and _is_behind(cache, kinds.JOBS, key, job.object_version):
+        yield _read(kinds.JOBS, namespace, name, job.uid, key)
+    for uid, task in job.tasks.items():
+        if uid in read or task.state in event_history.OVER:
+            continue
+        if _is_behind(cache, kinds.PODS, f"{namespace}/{task.pod}", task.object_version):
             yield _read(kinds.PODS, namespace, task.pod, uid, key)
 
 
 def _is_behind(
     cache: controller_cache.ControllerCache, kind: kinds.Kind[Any], key: str, version: int
 ) -> bool:
-    """``version``: the one that was told, 0 once it was looked for."""
+    """Whether the cached object is missing or older than ``version``; 0 is unknown."""
     found = cache.state(kind, key)
     if version == 0 or isinstance(found, snapshot.Unknown):
         return False

@@ -29,6 +29,9 @@ OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 
 
 _MOST_ATTEMPTS = 2**31
+LONGEST_TEXT = 253
+"""Characters of a task's name and of a reason in an event. Names of pods and nodes are no longer,
+but annotations may be forged."""
 
 
 class TaskRecord(msgspec.Struct, gc=False):
@@ -83,26 +86,33 @@ class EventHistory:
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
-        self.loaded: dict[str, JobHistory] = {}
-        """What controllers before this one told, until the cache is known to be as new."""
+        self.loaded: dict[str, set[str]] = {}
+        """Jobs of which controllers before this one published events, until the cache is known to
+        be as new, with the uids of the objects that were read for that."""
 
     def load(self, message: msgspec.Struct) -> None:
-        """Take in a message of a controller before this one."""
+        """Apply an event of a controller before this one."""
         self.observe(message)
         job = getattr(message, "job", "")
-        told = self.jobs.get(job)
-        if told is None:
-            self.loaded.pop(job, None)
+        if job in self.jobs:
+            self.loaded.setdefault(job, set())
         else:
-            self.loaded[job] = told
+            self.loaded.pop(job, None)
+
+    def restore(self, key: str, job: JobHistory) -> None:
+        """Set what controllers before this one published about a job."""
+        self.jobs[key] = job
+        self.loaded[key] = set()
+
+    def clear(self) -> None:
+        """Forget everything: it has to be read again."""
+        self.jobs.clear()
+        self.loaded.clear()
 
     def mark_looked_for(self, job: str, uid: str) -> None:
-        """What was told of this object (the job, or a pod of it) is not ahead of the cache."""
-        told = self.loaded.get(job)
-        if told is not None and told.uid == uid:
-            told.object_version = 0
-        elif told is not None and uid in told.tasks:
-            told.tasks[uid].object_version = 0
+        """The object (the job, or a pod of it) was read: its event is not ahead of the cache."""
+        if job in self.loaded:
+            self.loaded[job].add(uid)
 
     def observe(self, message: msgspec.Struct) -> None:
         """Take in a message of our own once it is acknowledged."""
@@ -304,7 +314,7 @@ def _changed(
         or termination_causes.history_reason(pod)
     )
     found = TaskRecord(
-        pod.metadata.annotation(keys.TASK_SPEC) or "",
+        (pod.metadata.annotation(keys.TASK_SPEC) or "")[:LONGEST_TEXT],
         manifests.number(pod.metadata.annotation(keys.TASK_INDEX)),
         pod.metadata.name,
         state,
@@ -312,7 +322,7 @@ def _changed(
         manifests.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
         manifests.version_of(pod),
         manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
-        reason or ("" if before is None else before.reason),
+        (reason or ("" if before is None else before.reason))[:LONGEST_TEXT],
         pod.metadata.version,
     )
     return batch.TaskChanged(
