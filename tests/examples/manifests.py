@@ -37,7 +37,7 @@ def pods_of(name: str) -> dict[str, Document]:
     found = job(name)
     made = {
         member.name: msgspec.json.decode(pods.create(found, member).body)
-        for member in tasks.members(found)
+        for member in tasks.Members(found)
     }
     assert made
     return made

@@ -21,7 +21,7 @@ Body = dict[str, Any]
 
 def pod(job: batch.Job, name: str = "") -> Body:
     """A pod of the job by name, else the first, without what every pod is told."""
-    members = list(tasks.members(job))
+    members = list(tasks.Members(job))
     member = next((it for it in members if it.name == name), members[0])
     body: Body = msgspec.json.decode(pods.create(job, member).body)
     for container in (*body["spec"].get("initContainers", ()), *body["spec"]["containers"]):
@@ -286,7 +286,7 @@ def test_pytorch_processes_find_their_master(name: str, rank: str | None) -> Non
 def test_every_pytorch_rank_is_given_once() -> None:
     """Also with two masters: two processes of rank 0 would wait for each other for ever."""
     job = make_job(tasks=[make_task("master", 2), make_task("worker", 3)], plugins={"pytorch": ()})
-    ranks = [variables(main(pod(job, it.name)))["RANK"] for it in tasks.members(job)]
+    ranks = [variables(main(pod(job, it.name)))["RANK"] for it in tasks.Members(job)]
     assert sorted(ranks) == ["0", "1", "2", "3", "4"]
 
 
@@ -438,7 +438,7 @@ def test_every_plugin_gives_the_same_bytes_every_time() -> None:
     tasks_ = [make_task(name, 2) for name in ("master", "worker", "head", "ps")]
     job = make_job(tasks=tasks_, plugins=dict.fromkeys(job_plugins.BUILT_IN, ()))
     assert list(pods.blockers(job)) == []
-    for member in tasks.members(job):
+    for member in tasks.Members(job):
         assert pods.create(job, member) == pods.create(job, member)
     first, second = (list(plugin_objects.creations(job, job_plugins.BUILT_IN)) for _ in range(2))
     assert first == second
@@ -465,7 +465,7 @@ def test_a_plugin_that_fails_is_said_on_its_job_alone() -> None:
     )
     assert list(plugin_objects.removals(job, plugins)) == []
     plugins["broken"] = Broken("mutate_pod")
-    member = next(tasks.members(job))
+    member = next(iter(tasks.Members(job)))
     with pytest.raises(
         plugin_objects.PluginFailedError, match="plugin broken failed: ValueError: no"
     ):

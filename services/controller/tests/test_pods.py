@@ -17,7 +17,7 @@ from stromboli.testkit.builders import make_container, make_job, make_priority_c
 
 
 def pod(job: batch.Job, position: int = 0) -> dict[str, Any]:
-    member = list(tasks.members(job))[position]
+    member = list(tasks.Members(job))[position]
     body: dict[str, Any] = msgspec.json.decode(pods.create(job, member).body)
     return body
 
@@ -97,7 +97,7 @@ def test_partitions_and_topology_policy_reach_the_pods() -> None:
 
 def test_a_task_without_a_name_is_named_by_its_place() -> None:
     job = make_job(tasks=[make_task(""), make_task("")])
-    assert [it.name for it in tasks.members(job)] == ["j1-default0-0", "j1-default1-0"]
+    assert [it.name for it in tasks.Members(job)] == ["j1-default0-0", "j1-default1-0"]
 
 
 def test_a_claim_is_mounted_once_in_containers_only() -> None:
@@ -231,7 +231,7 @@ def test_quota_counts_containers_sidecars_init_containers_limits_and_overhead() 
 def test_a_pod_is_the_same_bytes_every_time() -> None:
     """A repeated create after a crash must ask for the same pod."""
     job = make_job(plugins={"svc": (), "env": ()})
-    member = next(tasks.members(job))
+    member = next(iter(tasks.Members(job)))
     assert pods.create(job, member) == pods.create(job, member)
     assert pods.create(job, member).kind is kinds.PODS
 

@@ -132,7 +132,7 @@ def _create_objects(
     """The PodGroup and the pods as the controller makes them and the API server completes them."""
     group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
     made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
-    for member in tasks.members(job):
+    for member in tasks.Members(job):
         pod = _stored(kinds.PODS.decode(pods.create(job, member).body), now)
         spec = msgspec.structs.replace(pod.spec, priority=_priority(pod, classes))
         status = core.PodStatus(phase="Pending")

@@ -92,7 +92,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         *_array_lines(job),
         ("queue", spec.queue),
         ("gang", f"{spec.min_available} of {total} pods start together"),
-        ("retries", _retries(job)),
+        ("attempts", _attempts(job)),
         ("created", f"{_time(job.metadata.creation_timestamp)}"),
     ]
     if not spec.scheduler_name:
@@ -143,10 +143,11 @@ def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
     return [("array", text)]
 
 
-def _retries(job: batch.Job) -> str:
-    asked = job.status.asked_retries
-    beside = f", and {asked} that somebody asked for" if asked else ""
-    return f"{job.status.retry_count - asked} of {job.spec.max_retry}{beside}"
+def _attempts(job: batch.Job) -> str:
+    """How many attempts failed, of those that ``maxRetry`` allows; the first one counts."""
+    free = job.status.asked_retries
+    beside = f", and {free} restarts cost none" if free else ""
+    return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
 
 
 def task_rows(job: batch.Job) -> list[tuple[str, ...]]:

@@ -174,7 +174,8 @@ class ArrayStatus(Part, frozen=True, kw_only=True):
 class JobStatus(Part, frozen=True, kw_only=True):
     """What became of the job.
 
-    ``asked_retries``: how many of ``retry_count`` a person asked for; they cost no try.
+    ``asked_retries``: how many of ``retry_count`` cost no try: a person asked for the restart, or a
+    node rejected the pod.
     ``deadline_at``: when its time is up. ``retry_at``: no pod is made again before.
     ``policy_retries``: policy -> how often it acted.
     """

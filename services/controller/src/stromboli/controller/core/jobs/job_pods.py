@@ -158,12 +158,8 @@ class JobPods:
 
     def missing(self, task: str, most: int) -> list[tasks.Member]:
         """The first pods of a task that the job wants and that are not there. O(most)."""
-        spec = self._members.spec(task)
-        name = f"{self._job.metadata.name}-{task}-"
-        return [
-            tasks.Member(spec, index, f"{name}{index}")
-            for (index,) in self._missing[task].first(most)
-        ]
+        first = self._missing[task].first(most)
+        return [self._members.member(task, index) for (index,) in first]
 
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
         """What stands against pods of the present try, by name; pending ones only if asked for,
@@ -219,7 +215,7 @@ class JobPods:
         self._retained = arrays.kept(job, [it for it in pods if not cache.is_going(it)])
         known = {pod.metadata.key: self._derive(pod) for pod in pods}
         there = {pod.metadata.name for pod in pods}
-        self._missing = self._members.missing(job.metadata.name, there)
+        self._missing = self._members.missing(there)
         self._known = {}
         for key, found in known.items():
             self._put(key, found)

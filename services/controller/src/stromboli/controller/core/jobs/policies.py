@@ -36,19 +36,26 @@ EVENTS = termination_causes.CAUSES | {
 """Events that happen. The others that a policy may name ask for a look at most."""
 MOST_DELAYED = 100
 """Policies that wait for their time at once; further ones are noted when there is room."""
+FIRST_BACKOFF = timedelta(seconds=10)
+"""The default back-off between the creation of a second attempt, which is immediate, and that of a
+third; it doubles from there, as between the retries of a Kubernetes Job."""
 LONGEST_BACKOFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 30
 
 
 class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
     """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
-    ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off."""
+    ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off.
+    ``not_before``: the end of the default back-off. ``is_free``: every pod that it is for was
+    rejected by its node, so the action costs no retry."""
 
     action: lifecycle.Action
     part: partial_restarts.Part
     used: tuple[str, ...]
     why: str
     pause: timedelta
+    not_before: datetime | None = None
+    is_free: bool = False
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
@@ -254,6 +261,8 @@ def _order(
     parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
     why: dict[str, None] = {}
+    is_free = True
+    not_before: list[datetime] = []
     for name, policy_event in due:
         wanted = action_of(listed[name])
         if wanted is None or (action is not None and wanted != action):
@@ -265,6 +274,9 @@ def _order(
         action = wanted
         used[name] = None
         why[policy_event.said()] = None
+        is_free = is_free and policy_event.is_node_rejection
+        if listed[name].backoff is None:
+            not_before += default_backoff(job, policy_event)
     if action is None:
         return None
     pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
@@ -274,6 +286,8 @@ def _order(
         used=tuple(used),
         why=_listed_shortly(list(why)),
         pause=max(pauses),
+        not_before=max(not_before, default=None),
+        is_free=is_free,
     )
 
 
@@ -310,6 +324,22 @@ def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
     # In seconds: a thousand years doubled often are more than a timedelta holds.
     wait_s = first.total_seconds() * 2 ** min(tried, _MOST_DOUBLINGS)
     return timedelta(seconds=min(wait_s, longest.total_seconds()))
+
+
+def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
+    """When the next attempt of a failed pod may begin, where its policy has no ``backoff``.
+
+    The time counts from the pod's creation, so a pod that ran for longer is restarted immediately.
+    It grows with the pod's attempts, but not beyond the retries that the job has spent, since
+    people and evictions cause attempts, too. A rejection by the node spends none.
+    """
+    attempts = policy_event.attempt - 1
+    if not policy_event.is_node_rejection:
+        attempts = min(attempts, tasks.spent_tries(job))
+    if attempts > 0 and policy_event.created_at is not None:
+        wait_s = FIRST_BACKOFF.total_seconds() * 2 ** min(attempts - 1, _MOST_DOUBLINGS)
+        wait = timedelta(seconds=min(wait_s, LONGEST_BACKOFF.total_seconds()))
+        yield policy_event.created_at + wait
 
 
 def _problem(policy: LifecyclePolicy) -> str:

@@ -14,11 +14,14 @@ import msgspec
 from stromboli.controller.core import manifests, partial_restarts, termination_causes
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job
 
 DEFAULT_TASK_RETRY = 3
 POD_PENDING = "PodPending"
+_DISRUPTED = frozenset({termination_causes.PREEMPTED, termination_causes.NODE_LOST})
+"""Causes that are not the pod's own: its next attempt does not wait."""
 
 
 class PolicyEvent(msgspec.Struct, frozen=True):
@@ -26,6 +29,9 @@ class PolicyEvent(msgspec.Struct, frozen=True):
 
     ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
     it began, where its object says so. ``by_any``: whether ``*`` means it, too.
+
+    Of a pod that failed by itself or was rejected by its node: ``attempt`` and ``created_at``, from
+    which its default back-off follows. ``attempt`` is 0 for a pod that was disrupted.
     """
 
     events: tuple[str, ...]
@@ -35,6 +41,9 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     since: datetime | None = None
     by_any: bool = True
+    is_node_rejection: bool = False
+    attempt: int = 0
+    created_at: datetime | None = None
 
     def said(self) -> str:
         """In words: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
@@ -128,8 +137,17 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
         events, since = (POD_PENDING,), pod.metadata.creation_timestamp
     else:
         return None
-    name = pod.metadata.name
-    return PolicyEvent(events, member.task.name, name, member.index, code, since, by_any)
+    found = PolicyEvent(
+        events, member.task.name, pod.metadata.name, member.index, code, since, by_any
+    )
+    if events[0] != "PodFailed" or _DISRUPTED & set(cause):
+        return found
+    return msgspec.structs.replace(
+        found,
+        is_node_rejection=termination_causes.is_node_rejection(pod),
+        attempt=manifests.number(pod.metadata.annotation(keys.ATTEMPT)),
+        created_at=pod.metadata.creation_timestamp,
+    )
 
 
 def _named(cause: str) -> tuple[str, ...]:

@@ -1,115 +1,106 @@
-"""A job's next step: from what is to what has to be done.
+"""Reconciles one job: compares the job and its pods with what the job asks for.
 
-Everything is derived from objects, in this order:
+Theory
+------
+*Level-triggered.* A plan is derived from objects as they are now, never from the change that put
+the job into the work queue. The cache holds the newest known version of each object: from the
+snapshot topics, or from the responses to our own writes, which are ahead of the topics. So
+repeated, late and reordered changes lead to the same plan, and the next reconcile finds a lost one.
 
-1. A job that is unreadable, going or not ours is left alone. One of which more was told than the
-   cache has is read anew first.
-2. If its phase has to change, the *status is written and nothing else*: the intent comes first.
-3. Otherwise everything that the phase asks for is done at once, since all of it may be repeated:
-   pods, PodGroup, what plugins add, counts, and events about what has not been told yet.
+*Status is the write-ahead log.* Memory that cannot be derived from pods (phase, version, retries,
+restarted parts, delayed actions, results of an array) is in the job's status. A decision is a
+status write on the resourceVersion that it was derived from, and nothing else in the same stage
+follows from it; its effects are planned by a later reconcile, once the write is in the cache. A
+crash before the write loses a decision that is made again. A crash after it loses nothing.
 
-So a crash between any two commands, and a repetition of any of them, lead to the same end.
+*Effects are idempotent.* Names of pods and objects follow from the job, deletions name a uid, and
+patches test what they replace. A crash between any two commands, and a repetition of any command,
+lead to the same end (``tests/test_crash_recovery.py``, ``tests/test_any_order.py``).
+
+*Events come last and at least once.* An event for ``batch.events`` is due while the cluster differs
+from what was published (``store.event_history``). It is published after the commands of its stage,
+so that an event is never ahead of a fact. The exception is the end of a pod that a policy reacts
+to: the policy's status write comes first, because the policy finds the end by the same difference.
+
+*Never behind the previous leader.* A new leader reads objects that are missing or older in its
+cache than in published events before it decides anything about the job (``catch_up``).
+
+*Liveness.* Everything that a plan waits for puts the job into the work queue again: a change of an
+object of the job or of a job that it names, an error by back-off, and time by ``due``.
+
+Invariants
+----------
+1. At most one pod exists for a task and index; one of an earlier job version goes first.
+2. Phase and version change only by a transition of ``lifecycle.TABLE``.
+3. The retry count never exceeds ``maxRetry``, apart from retries that cost none.
+4. A pod is created only after the PodGroup of this version was admitted to its queue.
+5. An unreadable object is unknown: it is never taken for absent, and never deleted.
+
+Cost: O(changes since the last reconcile); O(pods) where the job itself changed (``job_pods``).
 """
 
-from collections.abc import Iterator
 from datetime import datetime
-from typing import Literal
 
-import msgspec
-
-from stromboli.controller.core import (
-    commands,
-    lifecycle,
-    manifests,
-    partial_restarts,
-    pending_reason,
-)
+from stromboli.controller.core import commands, lifecycle
 from stromboli.controller.core.jobs import (
     catch_up,
-    event_messages,
     job_commands,
     job_dependencies,
+    job_events,
     job_pods,
-    lifecycle_inputs,
+    phase_changes,
+    phase_effects,
     policies,
-    policy_events,
-    status_transitions,
 )
-from stromboli.controller.core.pod_groups import pod_groups
-from stromboli.controller.core.pods import debug_tool_pods, plugin_objects, pods, volumes
 from stromboli.controller.core.store import controller_cache, event_history
-from stromboli.controller.core.tasks import tasks
-from stromboli.controller.core.workloads import child_jobs, cron_history
-from stromboli.shared import keys, snapshot
-from stromboli.shared.api import batch, core, kinds
+from stromboli.controller.core.workloads import child_jobs
+from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
 from stromboli.shared.formats import durations
 
-MOST_PODS = 200
-"""Pods created or deleted in one step: building one takes about 50 µs, so a step stalls nothing; a
-larger job takes its next step immediately."""
-_RULED = ("Pending", "Running", "Restarting")
-"""Phases in which policies and the job's time are looked at."""
-_NO_PODS = "its tasks ask for no pods: it stays as it is until it is scaled or deleted"
-_CLEARED = lifecycle.FINISHED | {"Aborted"}
-"""Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
-
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """The job's next step. Empty when nothing is to do until something changes or is ``due``.
+    """The next commands for a job, in stages. Empty: nothing to do until a change or ``due``.
 
-    Raises IllegalMoveError for a phase that no controller of this kind writes. Costs what changed
-    since the last step; one walk over all pods where the job itself changed (``job_pods``).
+    Raises IllegalTransitionError for a phase that is not in the life-cycle table.
     """
     job = cache.job(key)
+    # 1. An unreadable job is frozen until its next version.
     if job is None and cache.state(kinds.JOBS, key) is not None:
-        return ()  # frozen: it cannot be read
-    behind = catch_up.reads_needed(cache, key)
-    if behind:
-        return (behind,)
-    departed = event_history.due_departure(
-        cache.published, key, job.metadata.uid if job else "", now
-    )
+        return ()
+    # 2. Catch up with the previous leader.
+    reads = catch_up.reads_needed(cache, key)
+    if reads:
+        return (reads,)
+    # 3. Publish the deletion of the job that had this name before.
+    uid = job.metadata.uid if job else ""
+    deleted = event_history.due_departure(cache.published, key, uid, now)
     if job is None:
-        return (departed,)
+        return (deleted,)
+    # 4. Leave jobs of other schedulers alone.
     if not cache.is_ours(job):
-        return (departed, tuple(_left_alone(cache, job, now)))
-    return (departed, *_step_of(cache, job, now))
-
-
-def _left_alone(
-    cache: controller_cache.ControllerCache, job: Job, now: datetime
-) -> Iterator[commands.RecordEvent]:
-    """What a job is told that names no scheduler: it was written while another system acted, and
-    admission let it pass. As long as that acts it may be the other's, and is never ours: how far
-    the other got with it is not known here."""
-    is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
-    if job.spec.scheduler_name or cache.sync.claimed or is_over:
-        return
-    why = (
-        "it names no scheduler, and no other system acts that could be meant, so nobody runs it: "
-        f"delete it and submit it again; without a name it gets {cache.usual_scheduler!r} now"
-    )
-    yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)
-
-
-def _step_of(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> commands.Plan:
+        return (deleted, tuple(job_events.no_scheduler(cache, job, now)))
+    # 5. Publish what changed. The garbage collector removes what a deleted job owns.
     observed = job_pods.refresh(cache, job)
-    told = _tell(cache, job, observed, now)
+    events = job_events.due(cache, job, observed, now)
     if cache.is_going(job):
-        return (told,)
+        return (deleted, events)
+    # 6. Delete a finished job whose time to live is over.
     if _has_expired(cache, job, now):
-        return (told, (_remove(job),))
-    wishes = cache.user_commands_for(controller_cache.ReconcileKey("job", job.metadata.key))
-    if wishes and job.status.state.phase:
-        return (told, *job_commands.carry_out(cache, job, wishes[0], observed.counts, now))
-    advance = _advance(cache, job, observed, now)
-    if not advance:
-        return _effects(cache, job, observed, told, now)
-    # A phase that passes at once is told all the same, before the next one. That a pod is gone is
-    # told once a policy has taken it up: a kill in between must not lose it. One that this phase
-    # has ended concerns no policy, and what ended it is not known any more in the next phase.
-    return (tuple(it for it in told if not event_history.concerns_policies(job, it)), *advance)
+        return (deleted, events, (_delete(job),))
+    # 7. Carry out the oldest command of a user, or refuse it.
+    user_commands = cache.user_commands_for(controller_cache.ReconcileKey("job", key))
+    if user_commands and job.status.state.phase:
+        asked = job_commands.carry_out(cache, job, user_commands[0], observed.counts, now)
+        return (deleted, events, *asked)
+    # 8. Write the status of a phase that has to change, and nothing else. The end of a pod that no
+    #    restart caused is published later: the policy that reacts to it comes first.
+    changes = phase_changes.advance(cache, job, observed, now)
+    if changes:
+        first = tuple(it for it in events if not event_history.concerns_policies(job, it))
+        return (deleted, first, *changes)
+    # 9. Carry out what the phase asks for.
+    return (deleted, *phase_effects.effects(cache, job, observed, events, now))
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
@@ -120,7 +111,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
         return None
     # What waits for its maker, or for another job, is looked at when that changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
-    if job.status.state.phase in _RULED:
+    if job.status.state.phase in phase_changes.RULED:
         times += [job.status.deadline_at, job.status.retry_at]
         pods = cache.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
         times.append(policies.due(job, pods))
@@ -135,293 +126,6 @@ def expires_at(job: Job) -> datetime | None:
     return durations.later(state.last_transition_time, ttl)
 
 
-# Step 2: the phase
-
-
-def _advance(
-    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
-) -> commands.Plan:
-    """The status write for a phase that has to change; for a new job, what comes with it."""
-    phase = tasks.phase_of(job)
-    if phase == "":
-        return _accept(cache, job, observed.counts, now)
-    group = cache.pod_group(_group_key(job))
-    ruling = policies.PolicyDecision(None, ())
-    if phase in _RULED:
-        ruling = policies.evaluate(cache, job, observed, group, now)
-        if ruling.policy_action is not None:
-            asked = ruling.policy_action.action
-            status = status_transitions.after(
-                job, asked, observed.counts, now, policy_action=ruling.policy_action
-            )
-            why = f"Start to execute action {asked}: {ruling.policy_action.why}"
-            acted = _about(job, "Normal", "ExecuteAction", why, now, recurs=True)
-            # Said with the write, so that a kill in between loses neither.
-            *first, write = _change(cache, job, status, now)
-            return (*first, (acted, *write))
-        if policy_events.is_overdue(job, now):
-            why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
-            status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
-            return _change(cache, job, status, now)
-    is_possible = phase != "Pending" or not any(_obstacles(cache, job))
-    found = lifecycle_inputs.collect(cache, job, observed, now)
-    event = lifecycle.next_event(found) if is_possible else None
-    if event is not None and not (event == "Failed" and ruling.delayed):
-        why = event_messages.of_event(job, event, found, observed.pods)
-        return _change(
-            cache, job, status_transitions.after(job, event, observed.counts, now, why), now
-        )
-    if phase in _RULED and ruling.delayed != job.status.delayed:
-        counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
-        return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
-    return ()
-
-
-def _change(
-    cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus, now: datetime
-) -> commands.Plan:
-    """The status write of a transition. Pods that it ends count as terminating in it, and what a
-    CronJob keeps no longer goes first."""
-    first = tuple(cron_history.displaced(cache, job, status.state.phase, now))
-    write: commands.Stage = (_write(job, job_pods.status_ending_pods(cache, job, status)),)
-    return (first, write) if first else (write,)
-
-
-def _accept(
-    cache: controller_cache.ControllerCache, job: Job, counts: tasks.Tally, now: datetime
-) -> commands.Plan:
-    """A new job: its PodGroup and its plugins' objects, then its status.
-
-    Phase Pending at version 0 is what a job without status is anyway, so nothing is lost by
-    letting the PodGroup go first, and the scheduler sees it one write sooner.
-    """
-    status = status_transitions.after(job, "Accepted", counts, now)
-    if any(_obstacles(cache, job)):
-        return ((_write(job, status),),)
-    made = (*_group_commands(cache, job), *_owned_objects(cache, job))
-    status = msgspec.structs.replace(status, controlled_resources=_controlled(cache, job))
-    write: commands.Stage = (_write(job, status),)
-    return (made, write) if made else (write,)
-
-
-def _obstacles(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
-    """What keeps the job Pending."""
-    yield from pods.blockers(job, cache.plugins)
-    yield from job_dependencies.unmet_conditions(cache, job)
-
-
-def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
-    return commands.PatchJobStatus(job=job, status=status)
-
-
-# Step 3: what the phase asks for
-
-
-def _effects(
-    cache: controller_cache.ControllerCache,
-    job: Job,
-    observed: job_pods.JobPods,
-    told: commands.Stage,
-    now: datetime,
-) -> commands.Plan:
-    stage: list[commands.Command] = []
-    phase, controlled = job.status.state.phase, job.status.controlled_resources
-    why = ""
-    if phase in lifecycle.STOPPING:
-        stage += _delete_pods(observed)
-        if not partial_restarts.is_partial(job):
-            stage += _delete_group(cache, job)
-            stage += debug_tool_pods.stopped(cache, job)
-        if phase in _CLEARED:
-            stage += plugin_objects.removals(job, cache.plugins)
-            stage += debug_tool_pods.removals(job, ())
-            controlled = debug_tool_pods.without(plugin_objects.others_controlled(job))
-    else:
-        obstacles = list(_obstacles(cache, job))
-        stage += [_about(job, it.type, it.reason, it.message, now) for it in obstacles]
-        why = pending_reason.reasons((it.reason, it.message) for it in obstacles)
-        stage += [
-            _about(job, "Warning", it.reason, it.message, now)
-            for it in pods.warnings(job, cache.plugins)
-        ]
-        stage += [
-            _about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
-            for line in policies.unsupported(job)
-        ]
-        if not obstacles:
-            stage += _group_commands(cache, job)
-            stage += volumes.written_back(job)
-            controlled = _controlled(cache, job)
-            if controlled != job.status.controlled_resources:
-                stage += _owned_objects(cache, job)
-            of_pods = list(_pod_commands(cache, job, observed, now))
-            stage += of_pods
-            said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
-            why = pending_reason.reasons((it.reason, it.message) for it in said)
-            stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods)
-    if why:
-        stage += pending_reason.noted(kinds.JOBS, job, why)
-    stage += told
-    if phase not in lifecycle.STOPPING and not any(task.replicas for task in job.spec.tasks):
-        stage.append(_about(job, "Normal", "NoPods", _NO_PODS, now))
-    # That nothing holds it up is known once all of this was done, as nobody may refuse it.
-    cleared = () if why else pending_reason.noted(kinds.JOBS, job, "")
-    counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
-    final = msgspec.structs.replace(counted, controlled_resources=controlled)
-    stages: commands.Plan = (tuple(stage),)
-    if final.controlled_resources != job.status.controlled_resources:
-        # What the status says is there or gone has to be so first.
-        stages = (*stages, (_write(job, final),))
-    elif final != job.status:
-        stages = ((*stage, _write(job, final)),)
-    return tuple(it for it in (*stages, cleared) if it)
-
-
-def _pod_commands(
-    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
-) -> Iterator[commands.Command]:
-    """Make what is missing, remove what is too much: once the PodGroup has entered its queue."""
-    group = cache.pod_group(_group_key(job))
-    if group is None or cache.is_going(group) or not cache.is_enqueued(group):
-        return
-    if manifests.version_of(group) < job.status.version:
-        return
-    most = min(MOST_PODS, tasks.room(cache, job, lambda: observed.pods))
-    started = pod_groups.started(cache, job, group)
-    for task in (it for it in tasks.specs(job) if it.name in started):
-        for member, found in _missing(cache, job, observed, task.name, most):
-            if found is None and most > 0:
-                most -= 1
-                attempt = cache.published.attempts(job, task.name, member.index) + 1
-                try:
-                    yield pods.create(job, member, cache.plugins, attempt)
-                except plugin_objects.PluginFailedError as error:
-                    yield _about(job, "Warning", "PluginError", str(error), now)
-            elif isinstance(found, core.Pod) and not cache.is_going(found):
-                name = member.name
-                why = f"pod {name} cannot be made: a pod of this name belongs to somebody else"
-                yield _about(job, "Warning", "FailedCreate", why, now)
-    yield from _delete_pods(observed)
-
-
-def _missing(
-    cache: controller_cache.ControllerCache,
-    job: Job,
-    observed: job_pods.JobPods,
-    task: str,
-    most: int,
-) -> list[tuple[tasks.Member, snapshot.State]]:
-    """The first missing pods of a task with what stands under their names: as many as have so many
-    free names among them, if there are."""
-    looked_at = max(most, 1)
-    while True:
-        found = [
-            (member, tasks.name_state(cache, job, member.name))
-            for member in observed.missing(task, looked_at)
-        ]
-        free = sum(state is None for _, state in found)
-        if free >= most or len(found) < looked_at:
-            return found
-        looked_at *= 2
-
-
-def _delete_pods(observed: job_pods.JobPods) -> Iterator[commands.Delete]:
-    for pod in observed.first_doomed(MOST_PODS):
-        yield commands.Delete(
-            kind=kinds.PODS,
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            uid=pod.metadata.uid,
-        )
-
-
-def _group_key(job: Job) -> str:
-    return f"{job.metadata.namespace}/{pods.group_name(job)}"
-
-
-def _group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    """Make the PodGroup, let it follow the spec, or remove one of an earlier version."""
-    state = cache.state(kinds.POD_GROUPS, _group_key(job))
-    group = cache.pod_group(_group_key(job))
-    if state is None:
-        return (pod_groups.create(cache, job),)
-    if group is None or cache.is_going(group):
-        return ()
-    if manifests.version_of(group) < job.status.version:
-        return _delete_group(cache, job)
-    return pod_groups.adjust(cache, job, group)
-
-
-def _delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
-    group = cache.pod_group(_group_key(job))
-    if group is None or cache.is_going(group):
-        return ()
-    return (
-        commands.Delete(
-            kind=kinds.POD_GROUPS,
-            namespace=group.metadata.namespace,
-            name=group.metadata.name,
-            uid=group.metadata.uid,
-        ),
-    )
-
-
-def _controlled(cache: controller_cache.ControllerCache, job: Job) -> dict[str, str]:
-    """What the status says once the claims and the plugins' objects are there."""
-    others = debug_tool_pods.without(plugin_objects.controlled(job, cache.plugins))
-    return others | volumes.controlled(job) | debug_tool_pods.controlled(job)
-
-
-def _owned_objects(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    yield from volumes.resources(job)
-    yield from plugin_objects.creations(job, cache.plugins)
-    yield from debug_tool_pods.creations(cache, job)
-
-
-# What is told
-
-
-def _tell(
-    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
-) -> commands.Stage:
-    told: list[commands.Command] = list(
-        event_history.due_tasks(
-            cache.published,
-            job,
-            observed.unsettled(),
-            cache.is_going,
-            cache.unknown_pods(),
-            observed.settle,
-            now,
-        )
-    )
-    message = event_history.due_phase(cache.published, job)
-    if message is not None:
-        trace = job.metadata.annotation(keys.TRACEPARENT) or ""
-        # What is published last says that the rest was said: a kill in between loses nothing.
-        type_: Literal["Normal", "Warning"] = "Warning" if message.after == "Failed" else "Normal"
-        text = event_messages.of_phase(message)
-        told.append(_about(job, type_, message.after, text, message.at, recurs=True))
-        told.append(
-            commands.Publish(
-                job=job.metadata.key, message=message, at=message.at, traceparent=trace
-            )
-        )
-    return tuple(told)
-
-
-def _about(
-    job: Job,
-    type_: Literal["Normal", "Warning"],
-    reason: str,
-    message: str,
-    at: datetime,
-    *,
-    recurs: bool = False,
-) -> commands.RecordEvent:
-    return commands.event_about(kinds.JOBS, job, type_, reason, message, at, recurs=recurs)
-
-
 def _has_expired(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> bool:
     """Its time is over, and whoever made it knows its end: else it would be made again."""
     at = expires_at(job)
@@ -434,7 +138,7 @@ def _is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
     return child_jobs.is_awaited(cache, job) or job_dependencies.is_awaited(cache, job)
 
 
-def _remove(job: Job) -> commands.Delete:
+def _delete(job: Job) -> commands.Delete:
     return commands.Delete(
         kind=kinds.JOBS,
         namespace=job.metadata.namespace,

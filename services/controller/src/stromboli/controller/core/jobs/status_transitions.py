@@ -31,7 +31,8 @@ def after(
     IllegalMoveError."""
     move = lifecycle.transition(tasks.phase_of(job), event)
     retries = job.status.retry_count + move.retry
-    asked = job.status.asked_retries + (move.retry and policy_action is None)
+    is_free = policy_action is None or policy_action.is_free
+    asked = job.status.asked_retries + (move.retry and is_free)
     version = job.status.version + move.new_version
     has_tries = retries - asked < tasks.max_retry(job)
     if job.spec.array is not None and event == "RestartJob" and has_tries:
@@ -100,6 +101,8 @@ def _retry_at(
     if policy_action is None or event not in _RESTARTS:
         return None
     paused = [now + policy_action.pause] if policy_action.pause else []
+    if policy_action.not_before is not None and policy_action.not_before > now:
+        paused.append(policy_action.not_before)
     return max((at for at in (*paused, before.retry_at) if at is not None), default=None)
 
 
@@ -117,7 +120,7 @@ def _policy_retries(
     before: JobStatus, policy_action: policies.PolicyAction | None
 ) -> dict[str, int]:
     """Counted for every policy that acts, since a maximum may be set on any."""
-    if policy_action is None:
+    if policy_action is None or policy_action.is_free:
         return before.policy_retries
     counted = {name: before.policy_retries.get(name, 0) + 1 for name in policy_action.used}
     return before.policy_retries | counted

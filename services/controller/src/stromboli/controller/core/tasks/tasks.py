@@ -68,15 +68,6 @@ def spent_tries(job: Job) -> int:
     return job.status.retry_count - job.status.asked_retries
 
 
-def members(job: Job) -> Iterator[Member]:
-    """Every pod that the spec asks for, by task and index."""
-    for task in specs(job):
-        prefix = f"{job.metadata.name}-{task.name}-"
-        most = min(task.replicas, batch.MOST_PODS)
-        for index in range(most) if job.spec.array is None else arrays.window(job):
-            yield Member(task, index, f"{prefix}{index}")
-
-
 def requires(job: Job, name: str, index: int) -> bool:
     """Whether the task is to have a pod of this index; one with a result is to have none."""
     if job.spec.array is not None:
@@ -85,16 +76,26 @@ def requires(job: Job, name: str, index: int) -> bool:
 
 
 class Members:
-    """The pods that a spec asks for, by name. O(tasks) to make."""
+    """The pods that a spec asks for, by task and index. O(tasks) to make."""
 
     def __init__(self, job: Job) -> None:
         self._specs = {task.name: task for task in specs(job)}
-        self._tasks = {f"{job.metadata.name}-{name}": task for name, task in self._specs.items()}
+        self._job = job.metadata.name
+        self._tasks = {f"{self._job}-{name}": task for name, task in self._specs.items()}
         self._window = None if job.spec.array is None else arrays.window(job)
 
-    def spec(self, task: str) -> TaskSpec:
-        """The task of this name. Raises KeyError."""
-        return self._specs[task]
+    def __iter__(self) -> Iterator[Member]:
+        """Every pod, by task and index."""
+        for task in self._specs.values():
+            for index in self._indexes(task):
+                yield self.member(task.name, index)
+
+    def member(self, task: str, index: int) -> Member:
+        """The pod of a task's index. Raises KeyError for an unknown task."""
+        return Member(self._specs[task], index, f"{self._job}-{task}-{index}")
+
+    def _indexes(self, task: TaskSpec) -> Iterable[int]:
+        return range(min(task.replicas, batch.MOST_PODS)) if self._window is None else self._window
 
     def of(self, name: str) -> Member | None:
         """What the spec asks for under this name. O(1), of an array O(runs)."""
@@ -108,15 +109,16 @@ class Members:
             is_wanted = index in self._window
         return Member(task, index, name) if is_wanted else None
 
-    def missing(self, prefix: str, there: Container[str]) -> dict[str, LeastFirst[tuple[int]]]:
-        """Task -> indexes of its pods that are not there. O(replicas). ``prefix``: the job's."""
-        found = {}
-        for name, task in self._specs.items():
-            most = min(task.replicas, batch.MOST_PODS)
-            wanted = range(most) if self._window is None else self._window
-            begin = f"{prefix}-{name}-"
-            found[name] = LeastFirst((at,) for at in wanted if f"{begin}{at}" not in there)
-        return found
+    def missing(self, existing: Container[str]) -> dict[str, LeastFirst[tuple[int]]]:
+        """Task -> indexes of its pods whose names are not in ``existing``. O(replicas)."""
+        return {
+            name: LeastFirst(
+                (index,)
+                for index in self._indexes(task)
+                if self.member(name, index).name not in existing
+            )
+            for name, task in self._specs.items()
+        }
 
 
 def room(

@@ -1,0 +1,71 @@
+"""Events of a job: those that are due for ``batch.events``, and Kubernetes Events about it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
+
+from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core.jobs import event_messages, job_pods
+from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job
+
+
+def due(
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
+) -> commands.Stage:
+    """Events that are not published yet: of pods, then of the phase. O(pods that may differ)."""
+    events: list[commands.Command] = list(
+        event_history.due_tasks(
+            cache.published,
+            job,
+            observed.unsettled(),
+            cache.is_going,
+            cache.unknown_pods(),
+            observed.settle,
+            now,
+        )
+    )
+    message = event_history.due_phase(cache.published, job)
+    if message is not None:
+        trace = job.metadata.annotation(keys.TRACEPARENT) or ""
+        # What is published last says that the rest was said: a kill in between loses nothing.
+        type_: Literal["Normal", "Warning"] = "Warning" if message.after == "Failed" else "Normal"
+        text = event_messages.of_phase(message)
+        events.append(about(job, type_, message.after, text, message.at, recurs=True))
+        events.append(
+            commands.Publish(
+                job=job.metadata.key, message=message, at=message.at, traceparent=trace
+            )
+        )
+    return tuple(events)
+
+
+def about(
+    job: Job,
+    type_: Literal["Normal", "Warning"],
+    reason: str,
+    message: str,
+    at: datetime,
+    *,
+    recurs: bool = False,
+) -> commands.RecordEvent:
+    """A Kubernetes Event about the job."""
+    return commands.event_about(kinds.JOBS, job, type_, reason, message, at, recurs=recurs)
+
+
+def no_scheduler(
+    cache: controller_cache.ControllerCache, job: Job, now: datetime
+) -> Iterator[commands.RecordEvent]:
+    """A Warning for a job without a scheduler's name that was created while another batch system
+    was active. The job may be the other system's while that is active, and it is never ours: its
+    progress there is unknown."""
+    is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
+    if job.spec.scheduler_name or cache.sync.claimed or is_over:
+        return
+    why = (
+        "it names no scheduler, and no other system acts that could be meant, so nobody runs it: "
+        f"delete it and submit it again; without a name it gets {cache.usual_scheduler!r} now"
+    )
+    yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)

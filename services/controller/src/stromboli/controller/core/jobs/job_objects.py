@@ -1,0 +1,63 @@
+"""The objects of a job beside its pods: the PodGroup, claims, and objects of plugins and tools."""
+
+from collections.abc import Iterator
+
+from stromboli.controller.core import commands, manifests
+from stromboli.controller.core.jobs import job_dependencies
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.pods import debug_tool_pods, plugin_objects, pods, volumes
+from stromboli.controller.core.store import controller_cache
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job
+
+
+def blockers(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
+    """What keeps the job Pending: its spec and plugins, and the jobs that it waits for."""
+    yield from pods.blockers(job, cache.plugins)
+    yield from job_dependencies.unmet_conditions(cache, job)
+
+
+def group_key(job: Job) -> str:
+    """Key of the job's PodGroup."""
+    return f"{job.metadata.namespace}/{pods.group_name(job)}"
+
+
+def group_commands(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
+    """Create the PodGroup, update it to the spec, or delete one of an earlier job version."""
+    state = cache.state(kinds.POD_GROUPS, group_key(job))
+    group = cache.pod_group(group_key(job))
+    if state is None:
+        return (pod_groups.create(cache, job),)
+    if group is None or cache.is_going(group):
+        return ()
+    if manifests.version_of(group) < job.status.version:
+        return delete_group(cache, job)
+    return pod_groups.adjust(cache, job, group)
+
+
+def delete_group(cache: controller_cache.ControllerCache, job: Job) -> commands.Stage:
+    """Delete the PodGroup, unless it is gone or being deleted."""
+    group = cache.pod_group(group_key(job))
+    if group is None or cache.is_going(group):
+        return ()
+    return (
+        commands.Delete(
+            kind=kinds.POD_GROUPS,
+            namespace=group.metadata.namespace,
+            name=group.metadata.name,
+            uid=group.metadata.uid,
+        ),
+    )
+
+
+def controlled(cache: controller_cache.ControllerCache, job: Job) -> dict[str, str]:
+    """The ``controlledResources`` of the status once all of ``creations`` exist."""
+    others = debug_tool_pods.without(plugin_objects.controlled(job, cache.plugins))
+    return others | volumes.controlled(job) | debug_tool_pods.controlled(job)
+
+
+def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
+    """Create the claims, the plugins' objects and those of debug tools."""
+    yield from volumes.resources(job)
+    yield from plugin_objects.creations(job, cache.plugins)
+    yield from debug_tool_pods.creations(cache, job)

@@ -1,0 +1,102 @@
+"""The status write for a phase that has to change: by a policy, by time, or by the job's pods.
+
+The write is the only command of its stage that changes the job, and what follows from the new phase
+is done once the write is seen. So a crash behind it loses nothing, and nothing happens for a phase
+that was not written.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core.jobs import (
+    event_messages,
+    job_events,
+    job_objects,
+    job_pods,
+    lifecycle_inputs,
+    policies,
+    policy_events,
+    status_transitions,
+)
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.controller.core.workloads import cron_history
+from stromboli.shared.api import batch
+from stromboli.shared.api.batch import Job
+
+RULED = ("Pending", "Running", "Restarting")
+"""Phases in which policies and the job's deadline apply."""
+
+
+def advance(
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
+) -> commands.Plan:
+    """The status write for a phase that has to change; for a new job, what comes with it."""
+    phase = tasks.phase_of(job)
+    if phase == "":
+        return _accept(cache, job, observed.counts, now)
+    group = cache.pod_group(job_objects.group_key(job))
+    ruling = policies.PolicyDecision(None, ())
+    if phase in RULED:
+        ruling = policies.evaluate(cache, job, observed, group, now)
+        if ruling.policy_action is not None:
+            asked = ruling.policy_action.action
+            status = status_transitions.after(
+                job, asked, observed.counts, now, policy_action=ruling.policy_action
+            )
+            why = f"Start to execute action {asked}: {ruling.policy_action.why}"
+            acted = job_events.about(job, "Normal", "ExecuteAction", why, now, recurs=True)
+            # Said with the write, so that a kill in between loses neither.
+            *first, write = _change(cache, job, status, now)
+            return (*first, (acted, *write))
+        if policy_events.is_overdue(job, now):
+            why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
+            status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
+            return _change(cache, job, status, now)
+    is_possible = phase != "Pending" or not any(job_objects.blockers(cache, job))
+    found = lifecycle_inputs.collect(cache, job, observed, now)
+    event = lifecycle.next_event(found) if is_possible else None
+    if event is not None and not (event == "Failed" and ruling.delayed):
+        why = event_messages.of_event(job, event, found, observed.pods)
+        return _change(
+            cache, job, status_transitions.after(job, event, observed.counts, now, why), now
+        )
+    if phase in RULED and ruling.delayed != job.status.delayed:
+        counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
+        return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
+    return ()
+
+
+def _change(
+    cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus, now: datetime
+) -> commands.Plan:
+    """The status write of a transition. Pods that it ends count as terminating in it, and what a
+    CronJob keeps no longer goes first."""
+    first = tuple(cron_history.displaced(cache, job, status.state.phase, now))
+    write: commands.Stage = (_write(job, job_pods.status_ending_pods(cache, job, status)),)
+    return (first, write) if first else (write,)
+
+
+def _accept(
+    cache: controller_cache.ControllerCache, job: Job, counts: tasks.Tally, now: datetime
+) -> commands.Plan:
+    """A new job: its PodGroup and its plugins' objects, then its status.
+
+    Phase Pending at version 0 is what a job without status is anyway, so nothing is lost by
+    letting the PodGroup go first, and the scheduler sees it one write sooner.
+    """
+    status = status_transitions.after(job, "Accepted", counts, now)
+    if any(job_objects.blockers(cache, job)):
+        return ((_write(job, status),),)
+    made = (*job_objects.group_commands(cache, job), *job_objects.creations(cache, job))
+    status = msgspec.structs.replace(
+        status, controlled_resources=job_objects.controlled(cache, job)
+    )
+    write: commands.Stage = (_write(job, status),)
+    return (made, write) if made else (write,)
+
+
+def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
+    return commands.PatchJobStatus(job=job, status=status)

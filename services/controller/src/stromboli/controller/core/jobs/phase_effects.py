@@ -1,0 +1,152 @@
+"""What the phase of a job asks for: pods, PodGroup, other objects, counts and conditions.
+
+All of it may be repeated: names follow from the job, and a command whose effect is there does
+nothing. Therefore one stage carries everything out, except what must be known first.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import (
+    commands,
+    lifecycle,
+    manifests,
+    partial_restarts,
+    pending_reason,
+)
+from stromboli.controller.core.jobs import job_events, job_objects, job_pods, policies
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.pods import debug_tool_pods, plugin_objects, pods, volumes
+from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import snapshot
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.batch import Job
+
+MOST_PODS = 200
+"""Pods created or deleted in one step: building one takes about 50 µs, so a step stalls nothing; a
+larger job takes its next step immediately."""
+_NO_PODS = "its tasks ask for no pods: it stays as it is until it is scaled or deleted"
+_CLEARED = lifecycle.FINISHED | {"Aborted"}
+"""Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
+
+
+def effects(
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    observed: job_pods.JobPods,
+    events: commands.Stage,
+    now: datetime,
+) -> commands.Plan:
+    """The commands of the job's phase, with ``events``, then the status that they lead to."""
+    stage: list[commands.Command] = []
+    phase, controlled = job.status.state.phase, job.status.controlled_resources
+    why = ""
+    if phase in lifecycle.STOPPING:
+        stage += _delete_pods(observed)
+        if not partial_restarts.is_partial(job):
+            stage += job_objects.delete_group(cache, job)
+            stage += debug_tool_pods.stopped(cache, job)
+        if phase in _CLEARED:
+            stage += plugin_objects.removals(job, cache.plugins)
+            stage += debug_tool_pods.removals(job, ())
+            controlled = debug_tool_pods.without(plugin_objects.others_controlled(job))
+    else:
+        blockers = list(job_objects.blockers(cache, job))
+        stage += [job_events.about(job, it.type, it.reason, it.message, now) for it in blockers]
+        why = pending_reason.reasons((it.reason, it.message) for it in blockers)
+        stage += [
+            job_events.about(job, "Warning", it.reason, it.message, now)
+            for it in pods.warnings(job, cache.plugins)
+        ]
+        stage += [
+            job_events.about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
+            for line in policies.unsupported(job)
+        ]
+        if not blockers:
+            stage += job_objects.group_commands(cache, job)
+            stage += volumes.written_back(job)
+            controlled = job_objects.controlled(cache, job)
+            if controlled != job.status.controlled_resources:
+                stage += job_objects.creations(cache, job)
+            of_pods = list(_pod_commands(cache, job, observed, now))
+            stage += of_pods
+            said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
+            why = pending_reason.reasons((it.reason, it.message) for it in said)
+            stage += debug_tool_pods.carried_out(cache, job, lambda: observed.pods)
+    if why:
+        stage += pending_reason.noted(kinds.JOBS, job, why)
+    stage += events
+    if phase not in lifecycle.STOPPING and not any(task.replicas for task in job.spec.tasks):
+        stage.append(job_events.about(job, "Normal", "NoPods", _NO_PODS, now))
+    # That nothing holds it up is known once all of this was done, as nobody may refuse it.
+    cleared = () if why else pending_reason.noted(kinds.JOBS, job, "")
+    counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
+    final = msgspec.structs.replace(counted, controlled_resources=controlled)
+    stages: commands.Plan = (tuple(stage),)
+    if final.controlled_resources != job.status.controlled_resources:
+        # What the status says is there or gone has to be so first.
+        stages = (*stages, (commands.PatchJobStatus(job=job, status=final),))
+    elif final != job.status:
+        stages = ((*stage, commands.PatchJobStatus(job=job, status=final)),)
+    return tuple(it for it in (*stages, cleared) if it)
+
+
+def _pod_commands(
+    cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
+) -> Iterator[commands.Command]:
+    """Make what is missing, remove what is too much: once the PodGroup has entered its queue."""
+    group = cache.pod_group(job_objects.group_key(job))
+    if group is None or cache.is_going(group) or not cache.is_enqueued(group):
+        return
+    if manifests.version_of(group) < job.status.version:
+        return
+    most = min(MOST_PODS, tasks.room(cache, job, lambda: observed.pods))
+    started = pod_groups.started(cache, job, group)
+    for task in (it for it in tasks.specs(job) if it.name in started):
+        for member, found in _missing(cache, job, observed, task.name, most):
+            if found is None and most > 0:
+                most -= 1
+                attempt = cache.published.attempts(job, task.name, member.index) + 1
+                try:
+                    yield pods.create(job, member, cache.plugins, attempt)
+                except plugin_objects.PluginFailedError as error:
+                    yield job_events.about(job, "Warning", "PluginError", str(error), now)
+            elif isinstance(found, core.Pod) and not cache.is_going(found):
+                name = member.name
+                why = f"pod {name} cannot be made: a pod of this name belongs to somebody else"
+                yield job_events.about(job, "Warning", "FailedCreate", why, now)
+    yield from _delete_pods(observed)
+
+
+def _missing(
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    observed: job_pods.JobPods,
+    task: str,
+    most: int,
+) -> list[tuple[tasks.Member, snapshot.State]]:
+    """The first missing pods of a task with what stands under their names: as many as have so many
+    free names among them, if there are."""
+    looked_at = max(most, 1)
+    while True:
+        found = [
+            (member, tasks.name_state(cache, job, member.name))
+            for member in observed.missing(task, looked_at)
+        ]
+        free = sum(state is None for _, state in found)
+        if free >= most or len(found) < looked_at:
+            return found
+        looked_at *= 2
+
+
+def _delete_pods(observed: job_pods.JobPods) -> Iterator[commands.Delete]:
+    for pod in observed.first_doomed(MOST_PODS):
+        yield commands.Delete(
+            kind=kinds.PODS,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            uid=pod.metadata.uid,
+        )

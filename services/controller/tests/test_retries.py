@@ -1,0 +1,118 @@
+"""Retries: which cost one, and how long the next attempt waits by default."""
+
+from typing import Any
+
+import pytest
+
+from services.controller.tests.support.core_harness import CoreHarness
+from services.controller.tests.support.scenarios import evict, fail, go_on, reap_all, running
+from stromboli.shared.api import batch
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+POD = "default/j1-worker-0"
+BACKOFFS_S = (0, 10, 20, 40, 80, 160, 300, 300)
+"""Between the creation of a pod that fails immediately and its next attempt."""
+
+
+def one_pod(action: str = "RestartJob", retries: int = 20, **policy: Any) -> CoreHarness:
+    restart = batch.LifecyclePolicy(event="PodFailed", action=action, **policy)
+    tasks = [make_task(replicas=1)]
+    return running(make_job(tasks=tasks, policies=[restart], max_retry=retries))
+
+
+def reject(harness: CoreHarness, reason: str) -> None:
+    """The kubelet rejects the pod before it starts a container."""
+    harness.change_pod(POD, "Failed", reason=reason)
+    harness.settle()
+    reap_all(harness)
+
+
+def waited_s(harness: CoreHarness) -> float:
+    """How long the job waits now; it goes on behind that."""
+    at = harness.job().status.retry_at
+    wait_s = 0.0 if at is None else (at - harness.now).total_seconds()
+    harness.wait(int(wait_s))
+    harness.settle()
+    go_on(harness)
+    return wait_s
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartPod", "RestartTask"])
+@pytest.mark.parametrize("reason", ["SysctlForbidden", "OutOfcpu"])
+def test_a_pod_that_is_rejected_immediately_backs_off_between_its_attempts(
+    action: str, reason: str
+) -> None:
+    harness = one_pod(action)
+    waits = []
+    for _ in BACKOFFS_S:
+        reject(harness, reason)
+        waits.append(waited_s(harness))
+    assert waits == list(BACKOFFS_S)
+
+
+def test_a_pod_that_ran_for_longer_than_its_backoff_is_restarted_immediately() -> None:
+    harness = one_pod()
+    for _ in range(5):
+        harness.wait(600)
+        fail(harness, "j1-worker-0")
+        reap_all(harness)
+        assert waited_s(harness) == 0
+
+
+def test_a_policy_with_a_backoff_of_its_own_has_no_default() -> None:
+    harness = one_pod(backoff="0s")
+    for _ in range(5):
+        reject(harness, "SysctlForbidden")
+        assert waited_s(harness) == 0
+
+
+def test_an_evicted_pod_does_not_wait() -> None:
+    restart = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob")
+    job = make_job(tasks=[make_task(replicas=1)], policies=[restart], max_retry=20)
+    harness = running(job)
+    for _ in range(5):
+        evict(harness, "j1-worker-0")
+        assert waited_s(harness) == 0
+
+
+def test_restarts_that_people_ask_for_do_not_lengthen_the_backoff() -> None:
+    harness = one_pod()
+    for number in range(6):
+        harness.submit(make_command(f"c{number}", "RestartJob", harness.job()))
+        harness.settle()
+        reap_all(harness)
+        go_on(harness)
+    reject(harness, "SysctlForbidden")
+    assert waited_s(harness) == 0
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["OutOfcpu", "OutOfmemory", "OutOfnvidia.com/gpu", "NodeAffinity", "UnexpectedAdmissionError"],
+)
+@pytest.mark.parametrize("action", ["RestartJob", "RestartPod"])
+def test_a_rejection_of_the_placement_costs_no_retry(action: str, reason: str) -> None:
+    harness = one_pod(action, retries=2, max_retries=1)
+    for _ in range(4):
+        reject(harness, reason)
+        waited_s(harness)
+    status = harness.job().status
+    assert (status.state.phase, status.retry_count, status.asked_retries) == ("Running", 4, 4)
+    assert status.policy_retries == {}
+
+
+@pytest.mark.parametrize("reason", ["SysctlForbidden", "OutOfMind"])
+def test_a_failure_of_the_pod_itself_costs_a_retry(reason: str) -> None:
+    """Also under a reason that looks like a rejection, once a container has run."""
+    harness = one_pod(retries=2)
+    for phase in ("Running", "Failed"):
+        if reason == "SysctlForbidden":
+            reject(harness, reason)
+        else:
+            harness.change_pod(POD, "Failed", exit_code=1, reason=reason)
+            harness.settle()
+            reap_all(harness)
+        if phase == "Running":
+            waited_s(harness)
+        assert harness.phase() == phase
+    assert harness.job().status.asked_retries == 0
