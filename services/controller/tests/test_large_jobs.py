@@ -92,7 +92,7 @@ def test_a_jobs_whole_life_costs_the_same_for_each_pod() -> None:
 def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
     """A job that lives for months restarts pods again and again."""
     here = CoreHarness()
-    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod", backoff="0s")
     here.submit(make_job(tasks=[make_task(replicas=2)], policies=[policy], max_retry=100))
     here.settle()
     for attempt in range(1, 6):

@@ -123,7 +123,7 @@ def test_a_node_that_is_not_heard_is_lost_to_who_names_it_and_to_nobody_else() -
 
 def test_a_policy_acts_so_often_at_most_then_the_next_one_does() -> None:
     harness = two_pods(
-        Policy(event="OOMKilled", action="RestartPod", max_retries=2),
+        Policy(event="OOMKilled", action="RestartPod", max_retries=2, backoff="0s"),
         Policy(event="PodFailed", action="TerminateJob"),
     )
     for _ in range(2):

@@ -1,6 +1,6 @@
-"""What the core wants done, as values. The shell carries them out.
+"""Commands of the core, as values. The shell executes them.
 
-Every command may be repeated: after a crash the same plan, or the rest of it, is made again.
+Every command is idempotent: after a crash, the same plan or the rest of it is executed again.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ COUNTS = (
     "terminating",
     "unknown",
 )
-"""Fields of a job's status that follow its pods, and from which nothing follows. An array's
-progress is none of them: the result of an index makes room for the next one."""
+"""Status fields that are derived from pods and decide nothing. The progress of an array is not
+among them: the result of an index makes room for the next one."""
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
-    """Make an object under a name that follows from its owner.
+    """Create an object under a name that is derived from its owner.
 
-    A name that is taken counts as created only by an object of this owner (and this job version,
-    if one is named) that is not going away. ``update``: a merge patch for that object then.
-    ``secret``: what is made up in this moment and added to a Secret's data; see ``Addition``.
+    An existing object counts as created if it belongs to this owner (and this job version, if one
+    is given) and is not being deleted. ``update``: a merge patch for that object. ``secret``: data
+    that is generated on creation and added to a Secret; see ``Addition``.
     """
 
     kind: Kind[Any]
@@ -53,9 +53,9 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Change an object; the patch itself says by ``test`` or version what must still hold.
+    """Patch an object. The patch tests its preconditions itself, by ``test`` or resourceVersion.
 
-    ``can_wait``: it changes nothing but counts; a little later it says as much, in fewer writes.
+    ``can_wait``: it changes only counts, so it may be delayed to save writes.
     """
 
     kind: Kind[Any]
@@ -74,14 +74,14 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Write a job's status, if its uid, phase and version are still those of ``job``."""
+    """Replace a job's status, if the job is still at the resourceVersion of ``job``."""
 
     job: batch.Job
     status: batch.JobStatus
 
     @property
     def can_wait(self) -> bool:
-        """As a patch's."""
+        """See ``Patch.can_wait``."""
         before, after = self.job.status, self.status
         return (
             msgspec.structs.replace(after, **{name: getattr(before, name) for name in COUNTS})
@@ -90,8 +90,8 @@ class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove exactly the object of this uid or, where we do not watch the kind, the object of
-    this name if ``owner_uid`` manages it."""
+    """Delete the object of this uid or, for a kind that is not watched, the object of this name if
+    ``owner_uid`` manages it."""
 
     kind: Kind[Any]
     namespace: str
@@ -107,15 +107,15 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 REPEATED_AFTER = timedelta(minutes=10)
-"""How often what still holds is said again, so that it does not expire (after an hour) unseen."""
+"""How often an Event is repeated while it holds: Events expire after an hour."""
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A Kubernetes Event about an object. Its name follows from its content, so that the same one
-    is one object, whose count grows with each occurrence.
+    """A Kubernetes Event about an object. Its name is derived from its content, so that a repeated
+    Event is one object whose count grows.
 
-    ``recurs``: each ``at`` is an occurrence. Otherwise it states what holds, as often as it is
-    looked at: it counts again only after ``REPEATED_AFTER``.
+    ``recurs``: each ``at`` is an occurrence. Otherwise the Event states a condition, and counts
+    again only after ``REPEATED_AFTER``.
     """
 
     kind: Kind[Any]
@@ -130,13 +130,13 @@ class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def event_name(self) -> str:
-        """The Event's own name."""
+        """The name of the Event object."""
         said = "\0".join((self.kind.plural, self.uid, self.reason, self.message))
         return f"{self.name}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """Append a fact about a job to ``batch.events``."""
+    """Append an event of a job to ``batch.events``."""
 
     job: str
     message: msgspec.Struct
@@ -145,7 +145,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """What to ask a pod: whether a port takes a connection or, with a path, answers a GET."""
+    """A probe: whether a port accepts a connection or, with a path, answers an HTTP GET."""
 
     port: int
     path: str = ""
@@ -153,7 +153,7 @@ class ProbeRequest(msgspec.Struct, frozen=True):
 
 
 class RunProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a pod over the network for a flow, and take the answer into the cache."""
+    """Probe a pod for a flow, and put the result into the cache."""
 
     flow: str
     pod: str
@@ -163,7 +163,7 @@ class RunProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the owner of pods, and take what it says into the cache."""
+    """Read the owner of pods, and put its metadata into the cache."""
 
     kind: Kind[Any]
     namespace: str
@@ -172,7 +172,7 @@ class ReadOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Read an object of a job of which more was told than the cache has; it may be gone."""
+    """Read an object of which a published event is ahead of the cache; it may be gone."""
 
     kind: Kind[Any]
     namespace: str
@@ -198,13 +198,13 @@ Command = (
     | RunProbe
 )
 Stage = tuple[Command, ...]
-"""Commands that may be carried out at once, in any order."""
+"""Commands that may be executed concurrently, in any order."""
 Plan = tuple[Stage, ...]
-"""Stages, each after the one before it has succeeded."""
+"""Stages in order: each begins after the previous one has succeeded."""
 
 
 def without_counts(plan: Plan) -> Plan:
-    """What of a plan cannot wait."""
+    """The plan without commands that can wait."""
     stages = (tuple(it for it in stage if not _can_wait(it)) for stage in plan)
     return tuple(stage for stage in stages if stage)
 

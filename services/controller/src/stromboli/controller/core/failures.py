@@ -1,5 +1,6 @@
-"""What is recorded on an object when the cluster refuses a command for it, or when reconciling it
-fails by a bug. Event reasons are Volcano's."""
+"""Events and conditions for commands that the API server rejected, and for failed reconciles.
+
+Event reasons are Volcano's."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +15,7 @@ MAKERS: Mapping[str, kinds.Kind[Any]] = {
     "template": kinds.JOB_TEMPLATES,
     "cron": kinds.CRON_JOBS,
 }
-"""Items about objects from which jobs are made -> their kind."""
+"""Kinds of keys of objects that create jobs -> their kind."""
 
 
 _ABOUT: Mapping[str, kinds.Kind[Any]] = {
@@ -27,7 +28,7 @@ _ABOUT: Mapping[str, kinds.Kind[Any]] = {
     "command": kinds.COMMANDS,
     "numatopology": kinds.NUMA_TOPOLOGIES,
 }
-"""Items that are one object -> its kind."""
+"""Kinds of keys that name a single object -> its kind."""
 
 
 def reconcile_failed(
@@ -36,8 +37,8 @@ def reconcile_failed(
     error: Exception,
     now: datetime,
 ) -> commands.Stage:
-    """What to record on an object whose reconciliation failed by a bug: it is retried with
-    backoff. Empty if the item is no single object, or is gone."""
+    """The Event for an object whose reconcile failed by a bug and is retried. Empty if the key
+    names no single object, or the object is gone."""
     kind = _ABOUT.get(item.kind)
     state = None if kind is None else cache.state(kind, item.key)
     if kind is None or not isinstance(state, meta.Object):
@@ -61,7 +62,7 @@ def event(
     why: str,
     now: datetime,
 ) -> commands.RecordEvent | None:
-    """The Warning for a refused command; None if there is nothing to say it on."""
+    """The Warning for a rejected command; None if the object is gone."""
     if item.kind == "job":
         job = cache.job(item.key)
         if job is None:
@@ -95,7 +96,7 @@ def note(
     command: commands.Command,
     said: commands.RecordEvent,
 ) -> commands.Stage:
-    """The same on the job, where it lasts. That a note is refused is not noted."""
+    """The same as a lasting pending reason on the job. A rejected note is not noted."""
     job = cache.job(item.key) if item.kind == "job" else None
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:

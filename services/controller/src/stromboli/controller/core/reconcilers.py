@@ -1,4 +1,4 @@
-"""Which module takes an item's next step, and which says when it is due."""
+"""The reconciler of each kind of key."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -23,11 +23,11 @@ Due = Callable[[controller_cache.ControllerCache, str, datetime], datetime | Non
 
 
 def _never(cache: controller_cache.ControllerCache, key: str, now: datetime) -> None:
-    """Nothing is due without a change."""
+    """For kinds that need no timer."""
 
 
 class Reconciler(msgspec.Struct, frozen=True):
-    """What is to do for a key now, and when it needs a look although nothing changed."""
+    """``plan``: the commands for a key. ``due``: when to reconcile it again without a change."""
 
     plan: Plan
     due: Due = _never
@@ -48,14 +48,14 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "discovery": Reconciler(hyper_node_discovery.reconcile, hyper_node_discovery.due),
     "numatopology": Reconciler(numa_topologies.reconcile),
 }
-"""Kind of item -> its steps."""
+"""Kind of key -> its reconciler."""
 
 
 def plan(
     cache: controller_cache.ControllerCache, item: controller_cache.ReconcileKey, now: datetime
 ) -> commands.Plan:
-    """The item's next step, without what was said already. Raises IllegalMoveError for a job in
-    a phase that is none; any other error is a bug that this item triggers."""
+    """The next commands for a key, without Events that were recorded already. Raises
+    IllegalTransitionError for a job in an unknown phase; any other error is a bug."""
     found = RECONCILERS[item.kind].plan(cache, item.key, now)
     news = (tuple(it for it in stage if not cache.is_recorded(it)) for stage in found)
     return tuple(stage for stage in news if stage)
@@ -64,5 +64,5 @@ def plan(
 def due(
     cache: controller_cache.ControllerCache, item: controller_cache.ReconcileKey, now: datetime
 ) -> datetime | None:
-    """When the item needs a look although nothing changed."""
+    """When to reconcile the key again although nothing changed; None: not without a change."""
     return RECONCILERS[item.kind].due(cache, item.key, now)

@@ -1,8 +1,9 @@
-"""Carries out what comes before the binds of a decision (see ``core.preparations``).
+"""Prepares volume claims and devices before the pods of a decision are bound.
 
-A gang is prepared as a whole before any of it is bound: one claim that cannot be had would else
-leave a part of it running. What is waited for is Kubernetes' volume controller, a provisioner, or
-another pod of the same claim; who waits holds up nobody.
+A gang is prepared as a whole before any pod of it is bound: otherwise one claim that cannot be
+bound would leave a part of the gang running. The preparation waits for Kubernetes' volume
+controller, a provisioner, or another pod of the same claim. Other decisions proceed meanwhile. The
+rules are in ``core.decisions.preparations``.
 """
 
 import asyncio
@@ -26,12 +27,12 @@ from stromboli.shared.runtime import runtime
 
 M = TypeVar("M", bound=meta.Object)
 LOOK_S = 2.0
-"""The longest pause between two looks at a claim: a volume takes seconds to be made."""
+"""Interval between reads of a claim: provisioning a volume takes seconds."""
 _log = structlog.get_logger(__name__)
 
 
 class ClaimPreparation:
-    """Prepares binds, and undoes it. ``within_s``: how long a claim may take."""
+    """Prepares binds, and rolls back. ``within_s``: the deadline of a claim, in seconds."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class ClaimPreparation:
     async def prepare(
         self, binds: Sequence[messages.Bind], group: str, permit: InFlightPermit
     ) -> dict[str, decisions.ExecutionResult]:
-        """Pod's uid -> why it is not to be bound; empty if all are prepared."""
+        """Uid of a pod -> why it cannot be bound; empty if all are prepared."""
         async with asyncio.TaskGroup() as tasks:
             found = {
                 bind.uid: tasks.create_task(self._prepare_isolated(bind, group, permit))
@@ -63,7 +64,7 @@ class ClaimPreparation:
         return {bind.uid: failed.get(bind.uid, others) for bind in binds}
 
     async def release(self, bind: messages.Bind, group: str) -> None:
-        """Give back devices of a pod that is not bound."""
+        """Release the devices of a pod that is not bound."""
         for step in bind.devices:
             backoff = runtime.Backoff()
             while True:
@@ -127,7 +128,7 @@ class ClaimPreparation:
             return found
 
         def written() -> None:
-            # A provisioner may have given up before the claim is looked at again.
+            # A provisioner may have given up before the claim is read again.
             nonlocal is_asked
             is_asked = True
 
@@ -149,7 +150,7 @@ class ClaimPreparation:
         permit: InFlightPermit,
         written: Callable[[], None] = lambda: None,
     ) -> decisions.ExecutionResult:
-        """Look and write until there is an answer; ``written`` is told of each write."""
+        """Read and write until there is a result; ``written`` is called after each write."""
         backoff = runtime.Backoff()
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Carries out the core's commands on cluster and log, and takes the responses into the cache.
+"""Executes the core's commands against the API server and the log, and caches the responses.
 
-Every write is safe to repeat. A write that comes too late (the object has changed) is answered by
-reading the object anew; the next step starts from there.
+Every write is idempotent. After a conflict the object is read again, and the next reconcile starts
+from the result.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _requests = telemetry.meter.create_counter(
 )
 
 STAGE_WORKERS = 128
-"""Commands of one stage tried at once: twice what may be under way, so that whoever comes first
-always has one waiting. The first that is refused ends the stage."""
+"""Concurrent commands of one stage: twice the default number of requests in flight, so that a stage
+always has a request waiting. The first rejected command ends the stage."""
 
 AddKey = Callable[[controller_cache.ReconcileKey, str], None]
 
 
 class RefusedError(errors.PermanentError):
-    """A command that the cluster will not take as it is; said on the object it is for."""
+    """The API server rejected a command permanently. It is recorded on the command's object."""
 
     def __init__(self, command: commands.Command, error: errors.PermanentError) -> None:
         super().__init__(error.what, error.reason)
@@ -67,13 +67,12 @@ class CommandExecutor:
         self._events = events
 
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
-        """Do all of a stage; ``group`` takes its turns among all writers.
+        """Execute all commands of a stage. ``group``: the key by which the request limiter is fair.
 
-        Facts are told last, also when something failed: what is told is not done again.
-        Kubernetes Events are only handed to the recorder: nobody waits for them.
-        Raises the error of the first command that failed, a bug before RefusedError before
-        TransientError; what was begun beside it is finished first, what was not is left for the
-        next try.
+        Events of jobs are published last, also after a failure: they are due already. Kubernetes
+        Events are handed to the recorder without waiting. Raises the error of the first command
+        that failed: a bug before RefusedError before TransientError. Commands in flight are
+        finished first; the others are left for the next reconcile.
         """
         told = [it for it in stage if isinstance(it, commands.Publish)]
         for said in stage:
@@ -89,7 +88,7 @@ class CommandExecutor:
                     return
                 try:
                     await self._do(command, group, cause)
-                except Exception as error:  # what was begun beside it is finished
+                except Exception as error:  # commands in flight are finished first
                     failed.append(error)
 
         async with asyncio.TaskGroup() as tasks:
@@ -101,7 +100,7 @@ class CommandExecutor:
             raise min(failed, key=_precedence)
 
     async def read(self, kind: kinds.Kind[Any], namespace: str, name: str) -> meta.Object | None:
-        """Read an object anew into the cache; None if it is not there. Raises OutsideError."""
+        """Read an object into the cache; None if it is absent. Raises ExternalError."""
         key = f"{namespace}/{name}" if namespace else name
         _requests.add(1, {"verb": "get", "kind": kind.kind})
         try:
@@ -117,8 +116,8 @@ class CommandExecutor:
         return found
 
     async def patch(self, command: commands.Patch, group: str) -> int:
-        """Patch, and take in the result; its version, 0 if that is not readable. Raises
-        ConflictError, NotFoundError and the others."""
+        """Patch an object and cache the result. Returns its resourceVersion, 0 if it is unreadable.
+        Raises ExternalError."""
         is_flow = command.kind is kinds.JOB_FLOWS
         known = self._cache.state(kinds.JOB_FLOWS, command.key) if is_flow else None
         async with self._limiter.hold(group):
@@ -137,7 +136,7 @@ class CommandExecutor:
         return 0 if written is None else written.metadata.version
 
     async def delete(self, command: commands.Delete, group: str) -> None:
-        """Delete; an object that is gone, or another one by now, is a success."""
+        """Delete an object. One that is gone, or has another uid, is a success."""
         uid = command.uid
         if command.owner_uid:
             found = await self.read(command.kind, command.namespace, command.name)
@@ -261,7 +260,8 @@ class CommandExecutor:
             found = await self.read(kinds.JOBS, patch.namespace, patch.name)
             if not isinstance(found, batch.Job) or not _has_status_of(found, before):
                 raise errors.TransientError(error.what, error.reason) from error
-            # Somebody changed the rest of it. What was just made for it must not go unrecorded.
+            # Another client changed the rest of the job. Objects that were just created must be
+            # recorded.
             again = commands.PatchJobStatus(job=found, status=command.status)
             tested = manifests.job_status_patch(again)
             await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
@@ -271,7 +271,7 @@ class CommandExecutor:
         self._events.record(event)
 
     async def _publish(self, told: list[commands.Publish], cause: str) -> None:
-        """Append in order; one call, so that a pod's and its job's events keep their order."""
+        """Append in one call, so that the events of a pod and its job keep their order."""
         drafts = [
             envelope.Draft(
                 topic=topics.BATCH_EVENTS,
@@ -303,7 +303,7 @@ class CommandExecutor:
         try:
             written: meta.Object = kind.decode(raw)
         except msgspec.DecodeError as error:
-            # The write is done; the snapshot will say that the object cannot be read.
+            # The write is done; the snapshot topic will show that the object is unreadable.
             _log.warning("response not readable", kind=kind.kind, reason=str(error))
             return None
         self._take_in(self._cache.observe(kind, written))
@@ -315,7 +315,7 @@ class CommandExecutor:
 
 
 def _precedence(error: Exception) -> int:
-    """Of several failures, the one that must not go unseen is raised."""
+    """The order in which one of several failures is raised: bugs first."""
     if not isinstance(error, errors.ExternalError):
         return 0
     return 1 if isinstance(error, RefusedError) else 2

@@ -1,9 +1,9 @@
 """Executes the scheduler's decisions and answers each in ``scheduling.outcomes``.
 
-A decision is in hand from the moment it is read until its answer is acknowledged; a restart begins
-at the lowest one that is not. Trouble outside is waited out; a refusal is an outcome. A decision
-may come again under its id, in a later publication: each publication is answered, and the decision
-is executed once at a time (see ``publications``).
+A decision is in flight from when it is read until its outcome is acknowledged; a restart begins at
+the lowest one in flight. Transient errors are retried; a rejection is an outcome. The scheduler may
+publish a decision again under the same id: each publication gets an outcome, and the decision is
+executed by one task at a time (see ``publications``).
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 GROUP = "controller"
-"""Group of the decisions' reader."""
+"""Consumer group of the decisions."""
 NOTICE_LOOK_S = 5.0
-"""How often a pod under notice is looked at: one that ended needs no more waiting."""
+"""Interval between reads of a pod under eviction notice: the wait ends when the pod ends."""
 _ENDING = (errors.ExternalError, errors.InvariantError)
-"""Errors that end the term: none of them belongs to one decision."""
+"""Errors that end the term: they concern no single decision."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions by what became of them"
@@ -46,7 +46,7 @@ _binds = telemetry.meter.create_counter(
 
 
 class DecisionExecutor:
-    """The reader of ``scheduling.decisions`` that acts."""
+    """Consumes ``scheduling.decisions`` and executes them."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class DecisionExecutor:
         self._preparing = ClaimPreparation(cluster, limiter, self._retrier, preparation_s)
 
     def stop(self) -> None:
-        """Take no more decisions; ``run`` returns when those in hand are answered."""
+        """Take no more decisions; ``run`` returns when those in flight have outcomes."""
         self._stopping.set()
         self._retrier.give_up()
 
     async def run(self) -> None:
-        """Execute decisions until stopped, without those that were answered in an earlier term: the
-        second outcome could differ from the first, which the scheduler has acted on."""
+        """Execute decisions until stopped, except those with an outcome of an earlier term: a
+        second outcome could differ from the first, to which the scheduler has reacted."""
         self._answered = await runtime.retry_until_available(
             lambda: publications.answered(self._bus), "decisions", self._health
         )
@@ -103,9 +103,9 @@ class DecisionExecutor:
                 await self._retrier.pause(self._backoff.next_s(trouble.retry_after_s))
 
     async def _work(self) -> errors.TransientError | None:
-        """One connection to the topic, until stopped (None) or until the log fails. Then decisions
-        in hand wait for nothing any more: they come again by the next connection, which may not
-        have to wait for the longest notice."""
+        """Consume by one connection, until stopped (returns None) or until the log fails. Then the
+        decisions in flight stop waiting: the next connection delivers them again, and must not
+        wait for the longest eviction notice."""
         failed: list[errors.TransientError] = []
         self._publications = Publications()
         try:
@@ -136,7 +136,8 @@ class DecisionExecutor:
     async def _handle(
         self, consumer: bus_port.GroupConsumer, record: envelope.Record, permit: InFlightPermit
     ) -> None:
-        """Execute and answer a publication, and all of the same decision that come meanwhile."""
+        """Execute a publication, and append the outcome of it and of those that join it
+        meanwhile."""
         decision = ""
         try:
             message = await self._decoded(consumer, record)
@@ -167,7 +168,7 @@ class DecisionExecutor:
         except _ENDING:
             raise
         except Exception as error:  # one decision must not stop all others
-            # It is unanswered, so that it comes again, by the scheduler or after a restart.
+            # It has no outcome, so the scheduler publishes it again, or a restart reads it again.
             isolation.report(error, "decision", decision=record.id)
         finally:
             self._publications.end(decision, record)
@@ -176,7 +177,7 @@ class DecisionExecutor:
     async def _decoded(
         self, consumer: bus_port.GroupConsumer, record: envelope.Record
     ) -> messages.StatementDecided | None:
-        """The decision that is to be executed; None if there is none in the record."""
+        """The decision to execute; None if the record contains none."""
         if record.offset in self._answered:
             self._answered.discard(record.offset)
             return None
@@ -186,7 +187,7 @@ class DecisionExecutor:
             now = self._clock()
             parked = runtime.dead_letter(record, "controller", error.reason, now)
             await self._retrier.until_done(lambda: self._writer.append(parked))
-            # Nothing of it was done; the outcome ends the scheduler's waiting.
+            # Nothing was executed; the outcome tells the scheduler so.
             answer = messages.DecisionAnswered(
                 decision=record.id, decision_offset=record.offset, pod_group=record.key
             )
@@ -210,7 +211,7 @@ class DecisionExecutor:
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
-            decision_offset=-1,  # of the publication that it is given to
+            decision_offset=-1,  # of the publication that the outcome answers
             pod_group=decided.pod_group,
             enqueue=enqueue,
             enqueued_version=entered_version,
@@ -257,12 +258,12 @@ class DecisionExecutor:
     async def _enqueue(
         self, decided: messages.StatementDecided, decision: str
     ) -> tuple[messages.Result, int]:
-        """Write the phase and let the job's lane make its pods at the same time; with a version of
-        the PodGroup in which it is past the door."""
+        """Write the phase, and reconcile the job at the same time so that its pods are created.
+        Returns the PodGroup in a version that was admitted to the queue."""
         backoff = runtime.Backoff()
         group = self._cache.pod_group(decided.pod_group)
         if group is None or group.status.phase not in ("", "Pending"):
-            # The scheduler may have seen more than we: that the gang was sent back outside.
+            # The scheduler may have a newer PodGroup, which was removed from the queue.
             group = await self._read_group(decided.pod_group)
         while True:
             if group is None or group.metadata.uid != decided.pod_group_uid:
@@ -302,14 +303,15 @@ class DecisionExecutor:
     # Binds and evictions
 
     def _turns_of(self, pod_group: str) -> str:
-        """The job's own turns, where there is one: what is made for it first is bound first."""
+        """The request group: that of the job, if there is one, so that its pods are bound in
+        order."""
         group = self._cache.pod_group(pod_group)
         return (group and controller_cache.job_of(group)) or pod_group
 
     async def _bind_all(
         self, decided: messages.StatementDecided, decision: str, permit: InFlightPermit
     ) -> tuple[messages.TaskOutcome, ...]:
-        """All binds, or none of those that are left if one of them cannot be prepared."""
+        """Execute all binds, or none of the remaining ones if one of them cannot be prepared."""
         known = {
             bind.uid: decisions.before_bind(self._cache, bind, decision) for bind in decided.binds
         }
@@ -340,7 +342,7 @@ class DecisionExecutor:
         group: str,
         decision: str,
     ) -> messages.TaskOutcome:
-        """``answer``: what is known without asking for it."""
+        """``answer``: the result, where the cache shows it already."""
         if answer is None:
             call = functools.partial(self._bind_now, bind, group, decision)
             answer = await isolation.run(call, decisions.failure, "bind", pod=bind.pod)
@@ -391,7 +393,7 @@ class DecisionExecutor:
     async def _evict_now(
         self, eviction: messages.Eviction, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
-        """Tell the pod that it ends, let it have its notice, and delete it."""
+        """Mark the pod as evicted, wait for its notice period, and delete it."""
         due = await self._give_notice(eviction, group)
         if isinstance(due, decisions.ExecutionResult):
             return due
@@ -412,17 +414,16 @@ class DecisionExecutor:
     async def _give_notice(
         self, eviction: messages.Eviction, group: str
     ) -> datetime | decisions.ExecutionResult:
-        """Tell the pod that it ends, and if it has notice, when: as it is told now or was told
-        before; or the answer if there is nothing to end.
+        """Write the eviction on the pod: its condition and, with a notice period, its end. Returns
+        the end, of this or an earlier notice, or the result if there is nothing to evict.
 
-        All stands on the pod: after a restart the decision comes again and finds it there, and
-        whoever looks at the pod on its way out knows why.
+        After a restart, the repeated decision finds the notice on the pod.
         """
         backoff = runtime.Backoff()
         while True:
             found = await self._look(eviction)
             if isinstance(found, decisions.ExecutionResult):
-                return found  # it must not look evicted that ended by itself
+                return found  # a pod that ended by itself must not appear evicted
             now = self._clock()
             due = decisions.due(found, eviction, now)
             try:
@@ -434,14 +435,14 @@ class DecisionExecutor:
                 await self._retrier.pause(backoff.next_s())
                 continue
             except errors.PermanentError as error:
-                # It loses a courtesy, not its end.
+                # The pod loses its notice, and is deleted all the same.
                 _log.warning("notice not given", pod=eviction.pod, reason=error.reason)
             return decisions.before_eviction(self._cache, eviction) or due
 
     async def _wait_until(
         self, due: datetime, eviction: messages.Eviction, permit: InFlightPermit
     ) -> None:
-        """Until the pod's time is up, or it has ended by itself."""
+        """Wait until the notice period is over, or the pod has ended by itself."""
         async with permit.given_up():
             while (left := (due - self._clock()).total_seconds()) > 0:
                 if decisions.has_ended(self._cache, eviction):
@@ -449,8 +450,8 @@ class DecisionExecutor:
                 await self._retrier.pause(min(left, NOTICE_LOOK_S))
 
     async def _look(self, eviction: messages.Eviction) -> core.Pod | decisions.ExecutionResult:
-        """The pod as it is now, or the answer if it is gone or over. The cache may be behind: a
-        pod that finished in the meantime must not be deleted."""
+        """Read the pod. Returns the result if it is gone or has ended: the cache may be behind, and
+        a pod that has finished must not be deleted."""
         found = await self._retrier.until_done(
             lambda: self._executor.read(kinds.PODS, eviction.namespace, eviction.pod)
         )

@@ -1,8 +1,8 @@
-"""Writes Kubernetes Events, one after another and behind everything else.
+"""Writes Kubernetes Events one at a time, with lower priority than all other requests.
 
-An Event that occurs again is one object whose ``count`` grows, as client-go writes it. Events that
-pods were scheduled come last and at a limited rate: a gang of thousands must not flood the API
-server for what its pods show anyway.
+A repeated Event is one object whose ``count`` grows, as client-go writes it. ``Scheduled`` Events
+of pods have the lowest priority and a rate limit: a gang of thousands must not flood the API server
+with information that its pods show anyway.
 """
 
 import asyncio
@@ -26,18 +26,17 @@ _written = telemetry.meter.create_counter(
     "stromboli.controller.events", description="Kubernetes Events, by what became of them"
 )
 GROUP = "$background"
-"""Requests that nothing waits for. The group has had more requests than any job, so under load one
-turn in four is all it gets."""
+"""Request group of Events. It has had more requests than any job, so under load it gets at most one
+request in four."""
 MOST_EVENTS = 1000
-"""Events waiting to be written; older ones are dropped: they are news, not state."""
+"""Events waiting to be written; the oldest are dropped, since Events are not state."""
 MOST_SCHEDULED = 5000
 MOST_COUNTED = 4096
-"""Events whose count is remembered, so that an occurrence costs one request: what client-go
-remembers."""
+"""Events whose count is cached, so that a repetition costs one request; as many as in client-go."""
 
 
 class _Series(msgspec.Struct, rename="camel"):
-    """What an Event says of its occurrences."""
+    """The count and last time of an Event object."""
 
     count: int | None = None
     last_timestamp: datetime | None = None
@@ -63,7 +62,7 @@ class EventRecorder:
         self._stopping = False
 
     def record(self, event: commands.RecordEvent) -> None:
-        """Have an Event written soon."""
+        """Queue an Event."""
         if len(self._events) == MOST_EVENTS:
             dropped = self._events[0]
             _log.warning("event dropped", about=dropped.name, message=dropped.message)
@@ -72,7 +71,7 @@ class EventRecorder:
         self._news.set()
 
     def record_scheduled(self, event: commands.RecordEvent) -> None:
-        """Have it written that a pod was scheduled, once nothing else is to be written."""
+        """Queue a ``Scheduled`` Event of a pod, behind all other Events."""
         if self._scheduled_per_s > 0:
             if len(self._scheduled) == MOST_SCHEDULED:
                 _written.add(1, {"result": "dropped"})
@@ -80,7 +79,7 @@ class EventRecorder:
             self._news.set()
 
     def stop(self) -> None:
-        """``run`` ends when all is written but that pods were scheduled."""
+        """End ``run`` once the queued Events are written, except ``Scheduled`` Events."""
         self._stopping = True
         self._news.set()
 
@@ -115,7 +114,7 @@ class EventRecorder:
         try:
             is_new = await self._count(event)
         except errors.ExternalError as error:
-            # Nobody's work depends on an Event, and a namespace that is going takes none.
+            # Nothing depends on an Event, and a namespace that is being deleted accepts none.
             _log.warning("event not recorded", about=event.name, reason=error.reason)
             _written.add(1, {"result": "refused"})
         else:
@@ -143,8 +142,8 @@ class EventRecorder:
         return False
 
     async def _count_found(self, event: commands.RecordEvent) -> None:
-        """Count an Event that a controller before this one wrote, unless it is this very one."""
-        # An empty patch reads it, and takes no right beside that to count.
+        """Count an Event of a previous leader, unless it is the same occurrence."""
+        # An empty patch reads it without a further permission.
         found = _SERIES.decode(await self._send(event, b"{}"))
         count = found.count or 1
         self._remember(event, count)
@@ -177,4 +176,4 @@ def _key(event: commands.RecordEvent) -> tuple[str, str]:
 
 
 def _ignored(_: Exception) -> None:
-    """It is reported; an Event is news."""
+    """Drop an Event whose write failed by a bug, which was reported."""

@@ -1,5 +1,7 @@
-"""How decisions wait: for trouble outside to pass, for a time, for others; never past the end
-of the process or of the connection that they came by."""
+"""How decisions in flight wait: for a permit, for a time, and between retries.
+
+No wait outlasts the process or the connection that delivered the decision.
+"""
 
 import asyncio
 import contextlib
@@ -13,14 +15,15 @@ T = TypeVar("T")
 
 
 class StoppingError(Exception):
-    """The process ends, or the log of decisions was away: the decision comes again."""
+    """The process ends, or the connection was lost: the decision is delivered again."""
 
 
 class InFlightPermit:
-    """One decision's place among those in hand, given up while all it does is wait for a time."""
+    """A decision's permit among those in flight, released while the decision only waits for a
+    time."""
 
     def __init__(self, in_hand: asyncio.Semaphore) -> None:
-        """Made by ``begun``."""
+        """Use ``begun``."""
         self._in_hand = in_hand
         self._waiting = 0
         self._has_place = True
@@ -28,13 +31,13 @@ class InFlightPermit:
 
     @classmethod
     async def begun(cls, in_hand: asyncio.Semaphore) -> Self:
-        """A turn, once there is a place for it."""
+        """Acquire a permit."""
         await in_hand.acquire()
         return cls(in_hand)
 
     @contextlib.asynccontextmanager
     async def given_up(self) -> AsyncIterator[None]:
-        """Others may have its place while inside. Who is cancelled on the way out has none."""
+        """Release the permit while inside. After a cancellation on exit there is none."""
         self._waiting += 1
         if self._waiting == 1:
             self.end()
@@ -46,33 +49,33 @@ class InFlightPermit:
                 if not (self._waiting or self._has_place):
                     await self._in_hand.acquire()
                     self._has_place = True
-                if self._waiting:  # another part of the decision has begun to
+                if self._waiting:  # another part of the decision released it
                     self.end()
 
     def end(self) -> None:
-        """Give the place back, if there is one."""
+        """Release the permit, if it is held."""
         if self._has_place:
             self._has_place = False
             self._in_hand.release()
 
 
 class Retrier:
-    """Waits until it is told to give up."""
+    """Retries calls and sleeps, until ``give_up``."""
 
     def __init__(self) -> None:
         self._given_up = asyncio.Event()
 
     def give_up(self) -> None:
-        """Nobody waits any longer."""
+        """End all current waits with StoppingError."""
         self._given_up.set()
 
     def begin_anew(self) -> None:
-        """Those who come now wait again."""
+        """Allow waits again."""
         self._given_up.clear()
 
     async def until_done(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result, waiting out trouble outside. Raises PermanentError, or
-        StoppingError if the trouble lasts when it is time to give up."""
+        """Call with retries after transient errors. Raises PermanentError, or StoppingError if
+        ``give_up`` is called before a call succeeds."""
         backoff = runtime.Backoff()
         while True:
             try:
@@ -81,7 +84,7 @@ class Retrier:
                 await self.pause(backoff.next_s(error.retry_after_s))
 
     async def pause(self, seconds: float) -> None:
-        """Return after so long. Raises StoppingError once it is time to give up."""
+        """Sleep. Raises StoppingError on ``give_up``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._given_up.wait()

@@ -1,4 +1,4 @@
-"""Asks a pod over the network: does a port take a connection, does a path answer."""
+"""Probes a pod over the network, by TCP connection or HTTP GET."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ import aiohttp
 from stromboli.controller.core import commands
 
 WITHIN_S = 1.0
-"""A pod that is slower has not passed, and is asked again."""
+"""Timeout of a probe, after which it has failed and is repeated."""
 
 
 async def ask(asked: commands.RunProbe) -> bool:
-    """Whether the pod passes: a GET is answered with 200 to 399, or the port is open."""
+    """Whether the pod passes: an HTTP GET returns 200 to 399, or the port accepts a connection."""
     question = asked.question
     try:
         async with asyncio.timeout(WITHIN_S):

@@ -1,12 +1,11 @@
-"""Publications of decisions: which are in hand, and which an earlier term has answered.
+"""Publications of decisions: those in flight, and those with an outcome of an earlier term.
 
-The scheduler publishes a decision again under its id if it has no end after a while: because the
-outcome was lost, or only because the execution takes long. Rules:
+The scheduler publishes a decision again under its id if it has no outcome after a while: because
+the outcome was lost, or because the execution takes long. Rules:
 
-1. A decision is executed once at a time. A publication that comes during the execution joins it.
-2. Every publication that is not replaced by a later one is answered, with its own offset. What a
-   later one replaces is finished for the log at once: it no longer keeps a restart from beginning
-   behind it.
+1. A decision is executed by one task at a time. A publication during the execution joins it.
+2. Every publication that is not replaced by a later one gets an outcome, with its own offset. A
+   replaced one is marked done immediately, so that a restart may begin behind it.
 3. A publication that has an outcome in the log is not executed again after a restart, even if the
    position behind it was not committed.
 """
@@ -22,7 +21,7 @@ _FARTHER = 16
 
 
 class Publications:
-    """The newest publication of each decision in hand, on one connection to the log."""
+    """The newest publication of each decision in flight, on one connection to the log."""
 
     def __init__(self) -> None:
         self._newest: dict[str, envelope.Record] = {}
@@ -31,7 +30,7 @@ class Publications:
     def begin(
         self, consumer: bus_port.GroupConsumer, decision: str, record: envelope.Record
     ) -> bool:
-        """Note a publication; False if the decision is being executed already."""
+        """Note a publication. Returns False if the decision is being executed already."""
         known = self._newest.get(decision)
         if known is not None and known.offset > record.offset:
             consumer.done(record)
@@ -45,20 +44,20 @@ class Publications:
         return True
 
     def newest(self, decision: str) -> envelope.Record | None:
-        """The publication that is to be answered next; None once all are."""
+        """The publication that needs an outcome; None if there is none."""
         return self._newest.get(decision)
 
     def answered(
         self, consumer: bus_port.GroupConsumer, decision: str, record: envelope.Record
     ) -> None:
-        """This publication has its outcome in the log."""
+        """Note that the outcome of this publication is in the log."""
         if self._newest.get(decision) is record:
             del self._newest[decision]
             consumer.done(record)
 
     def end(self, decision: str, record: envelope.Record) -> None:
-        """The execution that this publication began has ended, answered or not. Without an answer
-        the publication stays unfinished until the next one replaces it."""
+        """Note the end of the execution that this publication began. Without an outcome the
+        publication stays unfinished until the next one replaces it."""
         if self._executing.get(decision) is record:
             del self._executing[decision]
 
@@ -82,7 +81,7 @@ async def answered(bus: bus_port.Bus) -> set[int]:
 
 
 async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
-    """The outcomes from this offset on that count."""
+    """The outcomes from this offset on, without those of fenced writers."""
     found = []
     batches = bus.materialize((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
     async with contextlib.aclosing(batches) as batches:

@@ -1,10 +1,10 @@
-"""A limit on requests in flight: what is nearly done goes first, and nobody waits for a large job.
+"""Limits the requests in flight, and orders those that wait.
 
 *Least attained service* (Nuyens and Wierman, 2008: the foreground-background discipline), in
-levels: whoever has had fewer requests goes first, and of equals whoever came first. So gangs that
-are handed in together become whole one after another, not all at the end, and a job of one pod
-does not wait for one of 5,000. Every fourth turn goes to the request that has waited longest: a job
-of 5,000 pods goes on while small ones keep coming.
+levels: the group with fewer requests so far goes first, and of equals the older one. So gangs that
+are submitted together are completed one after another, and a job of one pod does not wait for one
+of 5,000. Every fourth permit goes to the request that has waited longest, so that a job of 5,000
+pods makes progress under a load of small ones.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 LEVEL = 256
-"""Requests until a group stands behind those that had none: a gang of 100 pods, made and bound."""
+"""Requests until a group ranks behind new ones: a gang of 100 pods, created and bound."""
 FAIR_TURN = 4
 MOST_REMEMBERED = 1000
-"""Groups whose requests are remembered between two of them."""
+"""Idle groups whose number of requests is kept."""
 
 
 class _Group:
-    """When it came first, how many requests it has had, and those that wait."""
+    """A group: its arrival number, its requests so far, and those that wait."""
 
     __slots__ = ("came", "is_ranked", "served", "turns")
 
@@ -33,20 +33,20 @@ class _Group:
 
 
 class RequestLimiter:
-    """At most ``limit`` holders at once. O(log groups) a turn."""
+    """At most ``limit`` holders. O(log groups) for each permit."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._came = 0
         self._turns = 0
         self._known: dict[str, _Group] = {}
-        # A request stands in both lines; what one has served, the other passes over.
+        # A request is in both queues; each skips what the other has served.
         self._ranks: list[tuple[int, int, _Group]] = []
         self._all: deque[tuple[_Group, asyncio.Future[None]]] = deque()
 
     @contextlib.asynccontextmanager
     async def hold(self, group: str) -> AsyncIterator[None]:
-        """A slot while inside."""
+        """Hold a permit while inside."""
         known = self._group(group)
         if self._free > 0:
             self._free -= 1
@@ -77,7 +77,7 @@ class RequestLimiter:
             await permit
         except asyncio.CancelledError:
             if permit.done() and not permit.cancelled():
-                self._pass_on()  # it was ours already
+                self._pass_on()  # the permit was granted already
             raise
 
     def _update_priorities(self, group: _Group) -> None:

@@ -1,7 +1,7 @@
-"""Keys and tokens, made up in the moment their Secret is made.
+"""Generates keys and tokens when their Secret is created.
 
-Only the API server ever holds them: no plan, log line, message or topic does. A Secret that stands
-already keeps what it has.
+Only the API server holds them: they are in no plan, log line, message or topic. An existing Secret
+keeps its data.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from stromboli.controller.core import commands, manifests
 
 KEY_BITS = 2048
-"""Size of an RSA key: what Volcano's users have."""
+"""Size of an RSA key, as in Volcano."""
 TOKEN_BYTES = 32
 
 
 async def completed(command: commands.Create) -> bytes:
-    """The body of the Secret with what ``command.secret`` asks for."""
+    """The body of the Secret with the generated data of ``command.secret``."""
     if command.secret == "ssh-keys":
         # Some hundred milliseconds of arithmetic: not on the event loop.
         made = await asyncio.to_thread(ssh_keys)

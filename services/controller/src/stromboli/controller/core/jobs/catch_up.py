@@ -1,10 +1,10 @@
-"""Whether the cache of a job is as new as what was told of it.
+"""Detects whether the cached objects of a job lag behind published events, and reads them.
 
-The controller before this one took in its own writes ahead of the topics, and the monitor may lag
-behind them. A pod that was told of and is not in the cache is then not gone, and a phase in it
-not the job's: both would lead to facts that are none, and to policies that act on them. So whatever
-the cache has not, or has older, is read from the API server before the job's first step. A
-cache only grows newer, so each job is looked at once in a term.
+The previous leader cached its own writes ahead of the topics, and the monitor may lag behind them.
+A pod with a published event that is missing in the cache is then not deleted, and a cached phase
+may be outdated. Both would lead to false events, and to policies that react to them. So every
+object that is missing or older in the cache is read from the API server before the job's first
+reconcile. Cached objects only become newer, so each job is checked once in a term.
 """
 
 from collections.abc import Container, Iterator
@@ -17,7 +17,7 @@ from stromboli.shared.api import kinds
 
 
 def reads_needed(cache: controller_cache.ControllerCache, key: str) -> commands.Stage:
-    """What has to be read before anything is decided about a job. O(its pods) in its first step."""
+    """The reads that precede any decision about a job. O(its pods) in its first reconcile."""
     read = cache.published.loaded.get(key)
     if read is None:
         return ()

@@ -42,21 +42,21 @@ target_of = job_relations.target_of
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
-    """What a record amounts to: items to look at, and why it could not be read (empty: it was)."""
+    """The keys to reconcile after a record, and why it could not be decoded (empty if it could)."""
 
     items: tuple[ReconcileKey, ...] = ()
     undecodable: str = ""
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """What a pod answered to a question, and when."""
+    """The last result of a probe, and its time."""
 
     passed: bool
     at: datetime
 
 
 class ControllerCache:
-    """Jobs, PodGroups, pods, queues, commands and explanations, with what we know ahead of them."""
+    """The objects of the snapshot topics and of our own write responses, with their indexes."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ControllerCache:
         self.topology_index = topology_index.TopologyIndex()
         self.hardware = hardware_index.HardwareIndex()
         self.discovery: Mapping[str, topology_sources.Source] = {}
-        """Where HyperNodes are made from, as the operator says."""
+        """The sources of HyperNodes that the operator configured, by name."""
         self.strays = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[str, Any] = {}  # uid of a job -> what ``job_pods`` keeps of its pods
         self._changed: dict[str, set[str]] = {}
@@ -93,7 +93,7 @@ class ControllerCache:
         self._enqueuing: set[str] = set()
         self._recorded = recorded_events.RecordedEvents()
 
-    # What is
+    # Reads
 
     def job(self, key: str) -> batch.Job | None:
         """The job, if it is there and readable."""
@@ -132,7 +132,7 @@ class ControllerCache:
         return self._jobs(self._job_relations.of("template", template))
 
     def answer(self, pod_uid: str, question: commands.ProbeRequest) -> ProbeResult | None:
-        """What the pod answered last."""
+        """The last result of a probe of the pod."""
         return self._answers.get(pod_uid, {}).get(question)
 
     def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
@@ -144,7 +144,7 @@ class ControllerCache:
         return self._objects.objects(kind)
 
     def unknown_reason(self, job: str) -> str:
-        """Why the job cannot be read, empty if it can or is not there."""
+        """Why the job cannot be decoded; empty if it can or is absent."""
         state = self.state(kinds.JOBS, job)
         return state.reason if isinstance(state, snapshot.Unknown) else ""
 
@@ -165,44 +165,44 @@ class ControllerCache:
         return self._pods(self.group_members.of(pod_group))
 
     def take_changed(self, job_uid: str) -> set[str]:
-        """Keys of the pods of a job in ``derived`` that changed since this was asked last."""
+        """Keys of the pods of a job in ``derived`` that changed since the previous call."""
         return self._changed.pop(job_uid, set())
 
     def user_commands_for(self, item: ReconcileKey) -> list[batch.Command]:
-        """Commands of users for a job or queue that are still to be dealt with, oldest first."""
+        """Pending user commands for a job or queue, oldest first."""
         found = (self.command(key) for key in self._user_commands.get(item, ()))
         waiting = [it for it in found if it is not None and not self.is_going(it)]
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explanation | None:
-        """Why this very PodGroup waits, None if it does not."""
+        """Why the PodGroup (of this uid) is pending; None if it is not."""
         return self._explanations.of(pod_group)
 
     def is_ours(self, job: batch.Job) -> bool:
-        """Whether we act on the job: it names one of our schedulers."""
+        """Whether the job names one of our schedulers, so that this controller manages it."""
         return job.spec.scheduler_name in self.scheduler_names
 
     def is_going(self, found: meta.Object) -> bool:
-        """Whether the object is being deleted, also when only we know yet."""
+        """Whether the object is being deleted, also where no topic shows the deletion yet."""
         return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
 
     def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
-        """Whether its pods may be made: past Pending, or decided to be."""
+        """Whether its pods may be created: its phase is past Pending, or a decision makes it so."""
         return (
             pod_group.status.phase not in ("", "Pending")
             or pod_group.metadata.uid in self._enqueuing
         )
 
     def is_enqueuing(self, pod_group: scheduling.PodGroup) -> bool:
-        """Whether its phase is being written by the execution of a decision."""
+        """Whether the execution of a decision is writing its phase."""
         return pod_group.metadata.uid in self._enqueuing
 
     def is_recorded(self, command: commands.Command) -> bool:
-        """Whether this is a Kubernetes Event that stands there already."""
+        """Whether the command is a Kubernetes Event that was recorded already."""
         return isinstance(command, commands.RecordEvent) and self._recorded.has(command)
 
     def items(self) -> Iterator[ReconcileKey]:
-        """Everything there is to look at after a start."""
+        """All keys to reconcile after a start."""
         yield from (ReconcileKey("queue", key) for key in ("root", "default"))
         for queue in self.objects(kinds.QUEUES):
             yield ReconcileKey("queue", queue.metadata.name)
@@ -227,7 +227,7 @@ class ControllerCache:
         yield topology_index.STATUS
         yield from (ReconcileKey("discovery", source) for source in job_relations.SOURCES)
 
-    # What becomes known
+    # Updates
 
     def apply(self, record: envelope.Record, after_s: float = -math.inf) -> ApplyResult:
         """Apply a record of a topic in ``FOLDED``. ``after_s``: see ``snapshot.Sync``."""
@@ -257,14 +257,14 @@ class ControllerCache:
             return self._isolate(change, error)
 
     def _isolate(self, change: snapshot.Change, error: Exception) -> ApplyResult:
-        """Take an object that cannot be indexed for unreadable: what it is counts as unknown."""
+        """Mark an object that cannot be indexed as unreadable: its state is unknown."""
         why = f"not understood: {type(error).__name__}: {error}"
         unknown = self._objects.mark_unknown(change.kind, change.key, why)
         return ApplyResult(self._follow(unknown), why)
 
     def load(self, message: msgspec.Struct) -> None:
-        """What a controller before this one told, at any time before this one acts: what it told to
-        be gone is gone, whatever the topics still show."""
+        """Apply an event of a previous leader, before this controller acts. An object whose
+        deletion was published is gone, also where a snapshot topic still shows it."""
         self.published.load(message)
         match message:
             case batch_messages.JobDeleted():
@@ -274,14 +274,14 @@ class ControllerCache:
                 self.forget(kinds.PODS, f"{namespace}/{message.pod}", message.pod_uid)
 
     def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[ReconcileKey, ...]:
-        """Take in the response to a write, or an object just read, ahead of the topics."""
+        """Apply a write response, or an object just read, ahead of the topics."""
         if kind not in topics.SNAPSHOTS:
             return ()
         change = self._objects.observe(kind, written)
         return () if change is None else self._follow(change)
 
     def forget(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
-        """We learned ourselves that this object is gone."""
+        """Remove an object: a request to the API server showed that it is gone."""
         self._deleting.discard(uid)
         if kind not in topics.SNAPSHOTS:
             return ()
@@ -289,7 +289,7 @@ class ControllerCache:
         return () if change is None else self._follow(change)
 
     def mark_deleting(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
-        """Our deletion of this object is acknowledged; the topics will show it later."""
+        """Note that the API server acknowledged our deletion of the object."""
         found = self.state(kind, key) if kind in topics.SNAPSHOTS else None
         if not isinstance(found, meta.Object) or found.metadata.uid != uid:
             return ()
@@ -299,46 +299,46 @@ class ControllerCache:
         return self._touched(kind, key, found)
 
     def mark_recorded(self, event: commands.RecordEvent) -> None:
-        """The Event is recorded."""
+        """Note that the Event was handed to the recorder."""
         self._recorded.mark(event)
 
     def note_answer(
         self, asked: commands.RunProbe, answer: ProbeResult
     ) -> tuple[ReconcileKey, ...]:
-        """A pod was asked."""
+        """Note the result of a probe."""
         pod = self.pod(asked.pod)
         if pod is None or pod.metadata.uid != asked.pod_uid:
-            return ()  # it went away meanwhile, and so did what it said
+            return ()  # The pod is gone, so its result means nothing.
         self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
         return (ReconcileKey("flow", asked.flow),) if answer.passed else ()
 
     def note_caught_up(self, read: commands.CatchUp, *, is_there: bool) -> tuple[ReconcileKey, ...]:
-        """What a controller before this one told of was looked for."""
+        """Note that an object of a previous leader's event was read, or found absent."""
         gone = () if is_there else self.forget(read.kind, read.key, read.uid)
         self.published.mark_looked_for(read.job, read.uid)
         return (*gone, ReconcileKey("job", read.job))
 
     def waiting_for(self, key: str) -> list[batch.Job]:
-        """Jobs that name this one as coming first."""
+        """Jobs that depend on this one."""
         return self._jobs(self._job_relations.of("before", key))
 
     def mark_enqueuing(self, pod_group_uid: str) -> None:
-        """A decision lets the PodGroup's pods be made while its phase is being written."""
+        """Note that a decision admits the PodGroup, while its phase is being written."""
         self._enqueuing.add(pod_group_uid)
 
     def unmark_enqueuing(self, pod_group_uid: str) -> None:
-        """The phase is written, or was refused."""
+        """Note that the phase was written or rejected."""
         self._enqueuing.discard(pod_group_uid)
 
     def note_owner(
         self, namespace: str, uid: str, read: meta.ObjectMeta | None
     ) -> tuple[ReconcileKey, ...]:
-        """An owner of pods was read; None: there is none any more."""
+        """Note the metadata of an owner of pods, or None if it is gone."""
         return tuple(
             ReconcileKey("stray pods", it) for it in self.strays.note_owner(namespace, uid, read)
         )
 
-    # How the indexes follow
+    # Indexes
 
     def _follow(self, change: snapshot.Change) -> tuple[ReconcileKey, ...]:
         before, after = change.before, change.after
@@ -413,7 +413,8 @@ class ControllerCache:
         elif state is None:
             items = []
         else:
-            # A stranger's pod, or one we cannot read, may hold a name that a job of ours needs.
+            # A pod of another owner, or an unreadable one, may have a name that one of our jobs
+            # needs.
             parts = key.split("-")
             names = ("-".join(parts[:end]) for end in range(1, len(parts)))
             items = [ReconcileKey("job", name) for name in names if self.job(name) is not None]
@@ -421,7 +422,7 @@ class ControllerCache:
         return (*items, ReconcileKey("podgroup", group)) if group else tuple(items)
 
     def _flows_of(self, kind: kinds.Kind[Any], key: str) -> Iterator[ReconcileKey]:
-        """Flows that a template may let go on."""
+        """Flows that wait for the template."""
         if kind is not kinds.JOB_TEMPLATES:
             return
         namespace, _, name = key.partition("/")
@@ -432,7 +433,8 @@ class ControllerCache:
                 yield ReconcileKey("flow", found.metadata.key)
 
     def _waiting_for(self, maker: snapshot.State) -> Iterator[ReconcileKey]:
-        """Jobs whose time to live may be over once their maker has written down their end."""
+        """Finished jobs that may be deleted once the status of their flow or cron records their
+        end."""
         if isinstance(maker, meta.Object):
             for job in self.children(maker.metadata.uid):
                 if job.spec.ttl_seconds_after_finished is not None:

@@ -1,8 +1,8 @@
-"""What we have told ``batch.events`` already, folded from that topic.
+"""The history of published events: the last event of each job and pod on ``batch.events``.
 
 Phases and pods are facts in the cluster, so an event is due exactly when the cluster differs from
-what was published last. Hence a crash between a write and its event loses none, and a restart
-repeats none. Jobs that are gone are forgotten once that is published: memory follows the living.
+the last published state. Hence a crash between a write and its event loses no event, and a restart
+repeats none. A job is removed once its deletion is published, so memory is bounded by live jobs.
 """
 
 from array import array
@@ -25,7 +25,7 @@ from stromboli.shared.messages import batch
 
 TERMINATING, GONE = "Terminating", "Gone"
 OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
-"""States of a task that nothing follows."""
+"""Final states of a pod: no further event follows."""
 
 
 _MOST_ATTEMPTS = 2**31
@@ -57,21 +57,21 @@ class JobHistory(msgspec.Struct):
     retry_count: int = 0
     tasks: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
     attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
-    """Task -> the highest attempt of each index so far, 0 for none: pods that are gone count, too.
-    Four bytes an index, and none once the job is over."""
+    """Task -> the highest attempt of each index so far, 0 for none. It includes deleted pods. Four
+    bytes for each index; empty once the job has finished."""
     has_had_pods: bool = False
     object_version: int = 0
-    """The job's, of the last phase."""
+    """The resourceVersion of the job at the last published phase."""
     unsure: dict[str, TaskRecord] = msgspec.field(default_factory=dict)
-    """Pods of which something may have been told: nobody answered."""
+    """Pods with an event whose append was not acknowledged: it may be on the topic."""
 
     def forget(self, uid: str) -> None:
-        """A pod that ended is gone: nothing follows, and a job that lives long has many."""
+        """Remove a pod that ended and is gone, so that long-lived jobs do not grow."""
         self.tasks.pop(uid, None)
         self.unsure.pop(uid, None)
 
     def count(self, task: str, index: int, attempt: int) -> None:
-        """A pod of this attempt was published."""
+        """Note that an event of this attempt was published."""
         self.has_had_pods = True
         if self.phase in lifecycle.FINISHED or not 0 <= index < batch_api.MOST_PODS:
             return
@@ -87,11 +87,11 @@ class EventHistory:
     def __init__(self) -> None:
         self.jobs: dict[str, JobHistory] = {}
         self.loaded: dict[str, set[str]] = {}
-        """Jobs of which controllers before this one published events, until the cache is known to
-        be as new, with the uids of the objects that were read for that."""
+        """Jobs with events of previous leaders, until the cache is known to be as new as those. The
+        values are the uids of the objects that were read to find out."""
 
     def load(self, message: msgspec.Struct) -> None:
-        """Apply an event of a controller before this one."""
+        """Apply an event of a previous leader."""
         self.observe(message)
         job = getattr(message, "job", "")
         if job in self.jobs:
@@ -100,22 +100,22 @@ class EventHistory:
             self.loaded.pop(job, None)
 
     def restore(self, key: str, job: JobHistory) -> None:
-        """Set what controllers before this one published about a job."""
+        """Set the history of a job that previous leaders published."""
         self.jobs[key] = job
         self.loaded[key] = set()
 
     def clear(self) -> None:
-        """Forget everything: it has to be read again."""
+        """Remove all jobs, before the events are read again."""
         self.jobs.clear()
         self.loaded.clear()
 
     def mark_looked_for(self, job: str, uid: str) -> None:
-        """The object (the job, or a pod of it) was read: its event is not ahead of the cache."""
+        """Note that the object (the job, or a pod of it) was read, so the cache is not behind."""
         if job in self.loaded:
             self.loaded[job].add(uid)
 
     def observe(self, message: msgspec.Struct) -> None:
-        """Take in a message of our own once it is acknowledged."""
+        """Apply one of our own events once its append is acknowledged."""
         match message:
             case batch.JobDeleted():
                 told = self.jobs.get(message.job)
@@ -134,8 +134,8 @@ class EventHistory:
                 pass
 
     def expect(self, message: msgspec.Struct) -> None:
-        """A message of our own may stand there or not. It is still due; but where what it is about
-        is gone by then, that is told of all that may have been told of."""
+        """Note one of our own events whose append was not acknowledged. It remains due. If its
+        object is gone before it is published, the deletion is published all the same."""
         match message:
             case batch.JobPhaseChanged():
                 self._of(message.job, message.uid)
@@ -146,7 +146,7 @@ class EventHistory:
                 pass
 
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
-        """How many pods of this task and index we have told of."""
+        """How many attempts of this task and index were published."""
         told = self.jobs.get(job.metadata.key)
         if told is None or told.uid != job.metadata.uid:
             return 0
@@ -154,15 +154,16 @@ class EventHistory:
         return attempts[index] if index < len(attempts) else 0
 
     def pods_of_job(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
-        """Uid and name of each pod of the job that something was, or may have been, told of."""
+        """Uid and name of each pod of the job with an event that was, or may have been,
+        published."""
         told = self.jobs.get(job.metadata.key)
         if told is not None and told.uid == job.metadata.uid:
             for uid, task in (told.unsure | told.tasks).items():
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
-        """What a pod said last of why it ends is why it is gone, though no state of it was told
-        with that: its deletion may be seen before, or instead of, its being deleted."""
+        """Record the termination cause of a deleted pod for its ``Gone`` event. The deletion may be
+        observed without the ``Terminating`` state that would have published the cause."""
         told = self.jobs.get(job or "")
         task = None if told is None else told.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
@@ -185,7 +186,7 @@ class EventHistory:
 
 
 def _count(told: JobHistory, message: batch.TaskChanged) -> TaskRecord:
-    """The pod as told; its attempt was one, whatever becomes of it."""
+    """The pod as published; its attempt counts."""
     told.count(message.task, message.index, message.attempt)
     return TaskRecord(
         message.task,
@@ -202,7 +203,8 @@ def _count(told: JobHistory, message: batch.TaskChanged) -> TaskRecord:
 
 
 def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
-    """A pod's state as the events name it: new, bound, running, terminating or over."""
+    """The state of a pod in events: ``Pending``, ``Bound``, ``Running``, ``Terminating`` or
+    final."""
     if is_going and pod.status.phase not in OVER:
         return TERMINATING
     if pod.status.phase in ("", "Pending"):
@@ -211,7 +213,7 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
-    """The event for a job that is gone (``uid`` is whose key it is now, empty for nobody's)."""
+    """The event for a deleted job. ``uid``: of the job that has the key now, empty for none."""
     told = published.jobs.get(key)
     if told is None or told.uid == uid:
         return ()
@@ -229,10 +231,10 @@ def due_tasks(
     settle: Callable[[str], None],
     now: datetime,
 ) -> commands.Stage:
-    """Events for pods of a job that are not as published. O(unsettled).
+    """Events for pods of a job whose state differs from the published one. O(unsettled).
 
-    ``unsettled``: uids of pods that may differ, None: it is gone. ``settle``: is called for those
-    that do not. ``unreadable``: keys of pods.
+    ``unsettled``: uids of pods that may differ, with None for a pod that is gone. ``settle`` is
+    called for each that does not differ. ``unreadable``: keys of unreadable pods.
     """
     key = job.metadata.key
     told = published.jobs.get(key)
@@ -262,7 +264,7 @@ def due_tasks(
 
 
 def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
-    """Whether this tells that a pod is gone that no restart had ended."""
+    """Whether the command publishes the end of a pod that no restart of its job had ended."""
     told = command.message if isinstance(command, commands.Publish) else None
     return isinstance(told, batch.TaskChanged) and told.after == GONE and not _is_past(job, told)
 
@@ -270,7 +272,7 @@ def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
 def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChanged | None:
     """The event for a phase that was not published yet.
 
-    Its content follows from the job alone, so that a repetition says the same.
+    It is a function of the job alone, so a repetition has the same content.
     """
     key, status = job.metadata.key, job.status
     told = published.jobs.get(key)
@@ -281,7 +283,7 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
         return None
     at = status.state.last_transition_time or job.metadata.creation_timestamp
     if at is None:
-        return None  # an API server stamps every object: this is a made up one
+        return None  # an API server sets the time of every object: this one is from a test
     return batch.JobPhaseChanged(
         job=key,
         uid=job.metadata.uid,
@@ -369,7 +371,7 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
 
 
 def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
-    """What made a pod go that no cause of its own ended: what its job did, or somebody else."""
+    """Why a pod without a cause of its own is gone: an action of its job, or a deletion."""
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
         return (
@@ -386,6 +388,6 @@ def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
 
 
 def _is_past(job: batch_api.Job, pod: TaskRecord | batch.TaskChanged) -> bool:
-    """Whether a restart ends the pod."""
+    """Whether a restart of its job or part ends the pod."""
     is_old = pod.version < job.status.version
     return is_old or partial_restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)
