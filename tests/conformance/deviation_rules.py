@@ -1,9 +1,8 @@
-"""Why an outcome on a random cluster differs from Volcano's: an executable rule for each reason.
+"""Reasons for which an outcome on a random cluster differs from Volcano's, as executable rules.
 
-A rule tells which differences of a case it explains, by what both outcomes do to pods, nodes and
-queues. It can hold for a difference only, so it tells nothing of outcomes that agree, and it shows
-the reason in the numbers: none says just that two outcomes differ. Each rule has its row in
-docs/deviations.md.
+A rule returns the differences of a case that it explains, from what both outcomes do to pods, nodes
+and queues. It explains differences only, never facts on which both agree, and shows its reason in
+numbers. Each rule has a row in docs/deviations.md.
 """
 
 from collections import Counter
@@ -41,8 +40,10 @@ class Rule(NamedTuple):
 
 
 def load(case: Case, outcome: Outcome, kept: Iterable[str] = ()) -> Load:
-    """What nodes hold once what terminates is gone and what was bound is there; pods of ``kept``
-    are not evicted."""
+    """The load of nodes after terminating and evicted pods are gone and bound pods are there.
+
+    Pods of ``kept`` are not evicted.
+    """
     gone = outcome.evicted - frozenset(kept)
     held: Load = {node: Counter() for node in case.nodes}
     for pod in case.pods.values():
@@ -52,7 +53,7 @@ def load(case: Case, outcome: Outcome, kept: Iterable[str] = ()) -> Load:
 
 
 def with_places(case: Case, held: Load, places: Mapping[str, str]) -> Load:
-    """The same with these pods."""
+    """The load with these pods in addition."""
     held = {node: Counter(load) for node, load in held.items()}
     for key, node in places.items():
         held[node].update(case.pods[key].request)
@@ -69,7 +70,7 @@ def fits(case: Case, held: Load) -> bool:
 
 
 def gang_starts(case: Case, outcome: Outcome, gang: str) -> bool:
-    """The gang has its minimum once all is done."""
+    """The gang has its minimum after the outcome is carried out."""
     placed = {*outcome.bound, *outcome.nominated}
     pods = [
         pod.key
@@ -93,7 +94,7 @@ def nominated(case: Case, outcome: Outcome, gang: str) -> dict[str, str]:
 
 
 def other_victims(case: Case, ours: Outcome, theirs: Outcome) -> list[str]:
-    """Pods of gangs of which Volcano evicts others than we do, not just other pods of a role."""
+    """Victims of Volcano in gangs that lose other numbers of pods per role than with us."""
     gangs = {case.pods[key].gang for key in theirs.evicted}
     others = {
         gang for gang in gangs if case.roles(ours.evicted, gang) != case.roles(theirs.evicted, gang)

@@ -1,9 +1,9 @@
 """On random small clusters the scheduler decides as Volcano does, except for named reasons.
 
-The cases lie outside the repository, beside the recorded sessions (``test_scheduler``). Volcano
-chooses at random among equal nodes, so each case has the outcomes of some runs: one of them is to
-be met. Where none is, every difference to the nearest one is explained by an executable rule of
-``deviation_rules``.
+The cases are outside the repository, beside the recorded sessions (``test_scheduler``). Volcano
+chooses at random among equal nodes, so each case has the outcomes of several runs, and one of them
+must be met. If none is met, an executable rule of ``deviation_rules`` explains every difference to
+the nearest one.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ AGREEING = 683
 
 
 class Compared(NamedTuple):
-    """A case, our outcome, the nearest of Volcano's, and what rules say of their differences."""
+    """A case, our outcome, the nearest one of Volcano, and the differences that rules explain."""
 
     case: Case
     ours: Outcome
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """All but nominations is alike."""
+        """Only nominations differ."""
         return all(each.field == random_clusters.NOMINATIONS for each in self.found)
 
     @property
@@ -43,7 +43,7 @@ class Compared(NamedTuple):
 
     @property
     def distance(self) -> tuple[bool, int, int]:
-        """Least for the run that is nearest."""
+        """A sort key: the nearest run has the least."""
         return (not self.agrees, len(self.unexplained), len(self.found))
 
 
@@ -60,7 +60,7 @@ def compare(case: Case, ours: Outcome, theirs: Outcome) -> Compared:
 
 @pytest.fixture(scope="module")
 def compared() -> list[Compared]:
-    """All cases with the run that is nearest to our outcome."""
+    """All cases, each with the run that is nearest to our outcome."""
     if not FOLDER.is_dir():
         pytest.skip(f"no random clusters in {FOLDER}; STROM_SHARED names their folder")
     nearest = []
@@ -92,13 +92,13 @@ def test_a_rule_explains_all_that_is_decided_otherwise_in_the_cases_it_names(
 
 
 def test_every_difference_is_explained_by_a_rule(compared: list[Compared]) -> None:
-    """Nominations included: what no rule explains is a defect, or a rule is missing."""
+    """Nominations included. A difference without a rule is a defect, or a rule is missing."""
     left = {each.case.name: sorted(each.unexplained) for each in compared if each.unexplained}
     assert left == {}
 
 
 def test_each_rule_explains_as_many_cases_as_it_says(compared: list[Compared]) -> None:
-    """A rule that explains more than before may hide a defect; one that explains none goes."""
+    """A rule that explains more than before may hide a defect; one without cases is removed."""
     counts = Counter(name for each in compared for name, found in each.explained.items() if found)
     assert counts == {rule.name: rule.cases for rule in deviation_rules.RULES}
 
@@ -118,8 +118,8 @@ def test_the_documentation_lists_each_rule_with_its_cases() -> None:
 def test_no_rule_holds_where_outcomes_agree(
     compared: list[Compared], rule: deviation_rules.Rule
 ) -> None:
-    """Asked about every fact of every case in which all is alike, a rule explains nothing: it is
-    the numbers that it holds for, not the case."""
+    """In cases without differences no rule explains any fact: rules depend on numbers, not on case
+    names."""
     for each in compared:
         if not each.found:
             facts = {

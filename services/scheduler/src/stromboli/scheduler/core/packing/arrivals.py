@@ -1,4 +1,4 @@
-"""Which pods arrive, and in which order: the published protocol's step 2, one sequence per seed."""
+"""Pod arrivals: step 2 of the published protocol, one sequence per seed."""
 
 from typing import Protocol
 
@@ -7,11 +7,11 @@ import numpy as np
 from stromboli.scheduler.core.packing import trace
 
 ARRIVED_PERCENT = 130
-"""GPU that arrives, of the capacity: enough for the cluster to be full at the end."""
+"""GPU demand that arrives, in percent of the capacity: enough to fill the cluster."""
 
 
 class RandomSource(Protocol):
-    """A seeded source of chance, as NumPy's ``Generator``."""
+    """A seeded random generator with the interface of NumPy's ``Generator``."""
 
     def permutation(self, x: trace.Integers, /) -> trace.Integers: ...
 
@@ -19,11 +19,11 @@ class RandomSource(Protocol):
 
 
 def arrival_sequence(pods: trace.Pods, total_milli: int, chance: RandomSource) -> trace.Integers:
-    """The shapes of the pods in the order of their arrival.
+    """Return the shapes of the pods in the order of arrival.
 
-    The list is shuffled. If it asks for less GPU than ``ARRIVED_PERCENT`` of ``total_milli``, pods
-    drawn from it with replacement follow, up to the first that would go over. If it asks for more,
-    pods drawn from it are left out until it does not.
+    The list is shuffled. If it requests less GPU than ``ARRIVED_PERCENT`` of ``total_milli``, pods
+    drawn from it with replacement follow, up to the first one that would exceed it. If it requests
+    more, random pods are left out until it does not.
     """
     takes = pods.gpu_milli
     limit = total_milli * ARRIVED_PERCENT // 100

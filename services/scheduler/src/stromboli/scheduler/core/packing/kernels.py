@@ -1,10 +1,10 @@
-"""The loops: place arrivals one by one, each on the node with the best score.
+"""Compiled loops: place arrivals one by one, each on the node with the best score.
 
-All is integers, so the same input gives the same placements on every machine. A score is a key: the
-higher wins, equal ones are one tie. A node's scores are kept per shape until the node changes: most
-shapes come again when few nodes have changed.
+All arithmetic is on integers, so that the same input gives the same placements on every machine. A
+score is a sort key: the highest wins, equal ones are ties. The scores of a node are cached per
+shape until the node changes: most shapes arrive again before many nodes have changed.
 
-State of a node: free cpu (milli), free memory (MiB), milli left of each GPU (below 0: no such GPU).
+State of a node: free cpu (milli), free memory (MiB), free milli of each GPU (below 0: no such GPU).
 Shapes are rows as ``trace.Shape``.
 """
 
@@ -18,17 +18,18 @@ NO_FIT = -(2**62)
 """The score of a node that cannot take the pod."""
 LARGEST_CPU_MILLI = 128_000
 LARGEST_GPU_MILLI = 8_000
-"""The largest node of the published cluster: the units of cpu and GPU that scores weigh equally."""
+"""The largest node of the published cluster: the units with which scores weigh cpu and GPU
+equally."""
 CPU_PER_GPU_MILLI = LARGEST_CPU_MILLI // LARGEST_GPU_MILLI
 SCALE = 2560
-"""Parts of one milli in the scores of ``STRANDED_SUM``: best fit's 128,000 milli of cpu are 50."""
+"""Parts of one milli in the scores of ``STRANDED_SUM``: 128,000 milli of cpu in best fit are 50."""
 STEPS_MILLI = np.ceil(1000 * np.log(np.arange(1, 100) / np.arange(99, 0, -1))).astype(np.int64)
-"""The least gains of GPU milli, in whole milli, that FGD's score calls 1, 2, ... 99."""
+"""The least gains of GPU milli for which FGD's score is 1, 2, ... 99."""
 
 
 @compiled
 def free_gpu_milli(gpus: trace.Integers) -> int:
-    """GPU milli that a node has left, over all its GPUs."""
+    """Return the free GPU milli of a node, over all its GPUs."""
     total = 0
     for left in gpus:
         total += max(left, 0)
@@ -37,7 +38,7 @@ def free_gpu_milli(gpus: trace.Integers) -> int:
 
 @compiled
 def idle_gpus(gpus: trace.Integers) -> int:
-    """Idle GPUs of a node."""
+    """Return the number of idle GPUs of a node."""
     count = 0
     for left in gpus:
         if left == 1000:
@@ -49,10 +50,10 @@ def idle_gpus(gpus: trace.Integers) -> int:
 def fragmented(
     cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix
 ) -> int:
-    """Sum over pods of the mix of the GPU milli that each cannot use. The measure of FGD.
+    """Return the sum over the pods of the mix of the GPU milli that each cannot use: FGD's measure.
 
-    It cannot use GPUs that have less left than it asks for; if it asks for none or cannot run on
-    the node at all, it can use nothing.
+    A pod cannot use GPUs with less left than it requests. A pod without a GPU request, or one that
+    does not fit on the node, cannot use any.
     """
     left = free_gpu_milli(gpus)
     if left == 0:
@@ -77,10 +78,8 @@ def fragmented(
 
 @compiled
 def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.PodMix) -> int:
-    """Sum over pods of the mix of the GPU milli that stays free when the node takes only its kind.
-
-    As many of the kind as fit by GPUs, cpu and memory are thought to come.
-    """
+    """Return the sum over the pods of the mix of the GPU milli that stay free when the node is
+    filled with pods of that kind alone, as many as GPUs, cpu and memory allow."""
     left = free_gpu_milli(gpus)
     if left == 0:
         return 0
@@ -108,7 +107,7 @@ def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: polic
 
 @compiled
 def sigmoid_score(gain: int) -> int:
-    """FGD's score of a gain in milli: 100 / (1 + exp(-gain / 1000)), cut to an integer."""
+    """Return FGD's score of a gain in milli: 100 / (1 + exp(-gain / 1000)), as an integer."""
     low, high = 0, len(STEPS_MILLI)
     while low < high:
         middle = (low + high) // 2
@@ -121,7 +120,7 @@ def sigmoid_score(gain: int) -> int:
 
 @compiled
 def best_fit_gpu(gpus: trace.Integers, milli: int) -> int:
-    """The first of the GPUs with the least left that is enough, or -1."""
+    """Return the first of the GPUs with the least sufficient rest, or -1."""
     best, found = 1001, -1
     for place in range(len(gpus)):
         if milli <= gpus[place] < best:
@@ -131,7 +130,7 @@ def best_fit_gpu(gpus: trace.Integers, milli: int) -> int:
 
 @compiled
 def fits(cpu: int, memory: int, gpus: trace.Integers, model: int, shape: trace.Integers) -> bool:
-    """Whether a node can take a pod of a shape."""
+    """Return whether a node can take a pod of a shape."""
     if cpu < shape[0] or memory < shape[1] or not shape[4] >> model & 1:
         return False
     if shape[2] == 1:
@@ -141,7 +140,7 @@ def fits(cpu: int, memory: int, gpus: trace.Integers, model: int, shape: trace.I
 
 @compiled
 def allocate_gpus(gpus: trace.Integers, shape: trace.Integers, place: int) -> int:
-    """Take a shape's GPUs from a node: that at ``place`` for one, else the first idle ones.
+    """Take a shape's GPUs from a node: the one at ``place`` for one GPU, else the first idle ones.
 
     Returns them as bits.
     """
@@ -221,9 +220,9 @@ def rate(
     tasks: trace.Integers,
     shape: trace.Integers,
 ) -> tuple[int, int]:
-    """Score and GPU of a node by the rules that look at the node alone.
+    """Return score and GPU of a node by the rules that depend on the node alone.
 
-    ``tasks``: pods on the node by kind: place 0 for a part of a GPU, n for n whole ones.
+    ``tasks``: pods on the node by kind: index 0 for a part of a GPU, n for n whole ones.
     """
     place = best_fit_gpu(gpus, shape[3]) if shape[2] == 1 else -1
     left = free_gpu_milli(gpus)
@@ -261,7 +260,7 @@ def rate(
 
 @compiled
 def random_fitting_gpu(gpus: trace.Integers, milli: int, draw: float) -> int:
-    """One of the GPUs that have enough left, as ``draw`` within [0, 1) says."""
+    """Return one of the GPUs with enough left, selected by ``draw`` within [0, 1)."""
     fitting = 0
     for left in gpus:
         if left >= milli:
@@ -289,10 +288,10 @@ def place_all(
     mix: policies.PodMix,
     opening: int,
 ) -> tuple[trace.Integers, trace.Integers]:
-    """Node (-1: dropped) and GPUs (bits) of each arrival; the state ends as what is left.
+    """Return node (-1: dropped) and GPUs (bits) of each arrival. The state is changed in place.
 
-    ``order``: all rows of nodes; of equal ones the first in it wins. ``draws``: arrivals x 2 within
-    [0, 1), which of the nodes and which of its GPUs ``RANDOM`` takes.
+    ``order``: all rows of nodes; ties go to the first one. ``draws``: arrivals x 2 within [0, 1),
+    which select node and GPU for ``RANDOM``.
     """
     count = len(cpu_milli)
     node_of = np.full(len(arrivals), -1, np.int64)

@@ -1,8 +1,8 @@
-"""Compilation of loops over GPUs, which columns cannot express.
+"""Compilation of loops over GPUs, which array operations cannot express.
 
-Compiled code is kept on disk beside its source or in the user's cache. Where neither can be
-written, as in an image with a read-only root, each process compiles for itself;
-``NUMBA_CACHE_DIR`` names a place that can.
+Compiled code is cached beside its source or in the user's cache. If neither is writable, as in an
+image with a read-only root, each process compiles for itself; ``NUMBA_CACHE_DIR`` names another
+directory.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """``function`` over integers, floats and arrays, as machine code after its first call."""
+    """Return ``function`` over integers, floats and arrays, compiled to machine code at its first
+    call."""
     try:
         made = numba.njit(cache=True)(function)
     except RuntimeError:  # no place for a cache

@@ -1,4 +1,4 @@
-"""The rules by which a node and a GPU are chosen, by name."""
+"""The placement rules for nodes and GPUs, by name."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -10,14 +10,15 @@ from stromboli.scheduler.core.packing import arrivals, trace
 
 RANDOM, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, BEST_FIT, FGD = range(6)
 STRANDED_TIES, STRANDED_SUM = 6, 7
-"""The rules as ``kernels`` knows them."""
+"""The codes of rules in ``kernels``."""
 SCARCE_PERCENT = 110
-"""Of the cpu there is. Lists with less lose up to 0.2 points of GPU by the sum of both measures,
-lists with more lose up to 1.3 by FGD's alone."""
+"""Percent of the nodes' cpu. Below it the sum of both measures loses up to 0.2 points of GPU; above
+it FGD's measure alone loses up to 1.3."""
 
 
 class Policy(NamedTuple):
-    """A rule. ``popular_percent``: the most popular shapes it looks at, by pods; 0 for none."""
+    """A rule. ``popular_percent``: the most popular shapes that it considers, by pods; 0 for
+    none."""
 
     code: int
     description: str
@@ -50,11 +51,11 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 
 
 class PodMix(NamedTuple):
-    """What usually comes, by the model of the node it might come to.
+    """Typical pods, per model of node.
 
     ``kinds``: models x kinds x (cpu, memory, GPUs, milli per GPU), as many as have a weight.
-    ``weights``: models x kinds, pods. ``others``: models, pods that can use no GPU of it: they ask
-    for none or for another model. ``total``: pods in all, the same for each model.
+    ``weights``: models x kinds, pods. ``others``: models, pods that can use none of its GPUs: they
+    request none or another model. ``total``: all pods, the same for each model.
     """
 
     kinds: trace.Integers
@@ -64,10 +65,11 @@ class PodMix(NamedTuple):
 
 
 def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMix:
-    """The most popular shapes, until they are ``popular_percent`` of the pods.
+    """Return the most popular shapes that together are ``popular_percent`` of the pods.
 
     Equally popular shapes come in the order of the list. Shapes that differ only in their models
-    are one kind where both will do: a list with hundreds of them costs what any other costs.
+    are one kind on models that both accept, so that lists with hundreds of such shapes cost no more
+    than others.
     """
     counts = pods.counts
     order = np.argsort(-counts, kind="stable")
@@ -83,7 +85,7 @@ def pod_mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> PodMi
 
 
 def scale_mix(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> PodMix:
-    """A mix of ``total`` pods from kinds with their pods, by model."""
+    """Return a mix of ``total`` pods from kinds with their numbers of pods, by model."""
     width = max(1, *map(len, found))
     table = np.zeros((len(found), width, 4), np.int64)
     weights = np.zeros((len(found), width), np.int64)
@@ -95,12 +97,12 @@ def scale_mix(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> Pod
 
 
 def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
-    """The kernel that serves a policy on a list, and what opening an idle GPU is worth in milli.
+    """Return the kernel of a policy for a list, and the value in milli of opening an idle GPU.
 
-    ``least-stranded`` lets stranded GPU decide between what FGD calls equal while cpu is plenty,
-    and weighs both alike once cpu is scarce: then idle GPUs next to no cpu are what is lost. Small
-    pods are worth a GPU of their own as far as the list is made of them (the square of their share
-    of the GPU asked for).
+    ``least-stranded`` uses stranded GPU to decide between equal scores of FGD while cpu is
+    plentiful, and weighs both alike once cpu is scarce: then idle GPUs without cpu are what is
+    lost. Small pods are worth an idle GPU in proportion to their part of the list (the square of
+    their share of the requested GPU).
     """
     if policy.code != STRANDED_TIES or not is_cpu_scarce(nodes, pods):
         return policy.code, 0
@@ -108,7 +110,7 @@ def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[in
 
 
 def is_cpu_scarce(nodes: trace.Nodes, pods: trace.Pods) -> bool:
-    """Whether all pods that arrive ask for ``SCARCE_PERCENT`` of the nodes' cpu or more."""
+    """Return whether all arriving pods request at least ``SCARCE_PERCENT`` of the nodes' cpu."""
     cpu = int((pods.counts * pods.shapes[:, 0]).sum())
     gpu = int((pods.counts * pods.gpu_milli).sum())
     arrived = nodes.total_milli * arrivals.ARRIVED_PERCENT
@@ -116,6 +118,6 @@ def is_cpu_scarce(nodes: trace.Nodes, pods: trace.Pods) -> bool:
 
 
 def partial_milli(pods: trace.Pods) -> int:
-    """The part of the GPU asked for that is asked for in parts of a GPU, in milli."""
+    """Return the requested GPU that is requested in parts of a GPU, in milli."""
     asked = pods.counts * pods.gpu_milli
     return int(asked[pods.shapes[:, 3] < trace.WHOLE_MILLI].sum() * 1000 // asked.sum())

@@ -1,4 +1,4 @@
-"""One arrival sequence placed by one policy, and what is left."""
+"""Places one arrival sequence by one policy, and measures the result."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ CAPACITY_PERCENT = 100
 class ClusterUsage(NamedTuple):
     """A cluster at a point of the sequence, in percent of its GPU capacity.
 
-    ``fragmented_percent`` is what the pods of the list cannot use of the GPUs, on average (FGD's
-    measure), whichever policy placed them.
+    ``fragmented_percent`` is what the pods of the list cannot use of the GPUs on average (FGD's
+    measure), for every policy.
     """
 
     gpu_allocation_ratio_percent: float
@@ -22,12 +22,12 @@ class ClusterUsage(NamedTuple):
 
 
 class RandomDraws(NamedTuple):
-    """What is left to chance.
+    """The random inputs.
 
-    ``order``: the rows of the nodes in a random order; of equally good nodes the first in it is
-    taken. One order for a whole sequence comes closest to the published numbers of all policies: a
-    fresh choice for each pod costs those whose rules say nothing about most pods, such as GPU
-    packing, up to 8 points. ``draws``: arrivals x 2 within [0, 1), for the policy ``random``.
+    ``order``: the rows of the nodes in a random order; ties go to the first node in it. One order
+    for a whole sequence comes closest to the published numbers of all policies: a new one per pod
+    costs policies with many ties, such as GPU packing, up to 8 points. ``draws``: arrivals x 2
+    within [0, 1), for the policy ``random``.
     """
 
     order: trace.Integers
@@ -48,7 +48,7 @@ def place(
     arrivals: trace.Integers,
     luck: RandomDraws,
 ) -> PlacementResult:
-    """Place ``arrivals`` (shapes) one after another; a pod that does not fit is dropped."""
+    """Place ``arrivals`` (shapes) one after another. A pod that does not fit is dropped."""
     mix = policies.pod_mix(nodes, pods, policy.popular_percent)
     kernel, opening = policies.kernel_for(policy, nodes, pods)
     node_of, gpus_of = kernels.place_all(
@@ -74,7 +74,8 @@ def measure(
     run: PlacementResult,
     arrived_percent: int | None = None,
 ) -> ClusterUsage:
-    """The cluster once GPU of ``arrived_percent`` of its capacity has arrived, or at the end."""
+    """Return the state at ``arrived_percent`` of the GPU capacity, or at the end of the
+    sequence."""
     asked = np.cumsum(pods.gpu_milli[arrivals])
     total = nodes.total_milli
     end = len(arrivals)
@@ -104,9 +105,9 @@ def measure(
 
 
 def compile_kernels(nodes: trace.Nodes, pods: trace.Pods) -> None:
-    """Compile what ``place`` and ``measure`` need, so that the first sequence is no slower.
+    """Compile what ``place`` and ``measure`` need, so that the first sequence is as fast as others.
 
-    Some 10 s, unless an earlier process has left the code in the cache.
+    This takes about 10 s, unless the code is in the cache.
     """
     nothing = np.zeros(0, np.int64)
     luck = RandomDraws(np.arange(len(nodes.cpu_milli)), np.zeros((0, 2)))

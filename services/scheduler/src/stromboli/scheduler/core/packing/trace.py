@@ -1,8 +1,8 @@
 """The lists of nodes and pods, as columns.
 
-A node has GPUs of one model, each of 1000 milli. A pod asks for a part of one GPU or for whole
-ones. Pods that ask for the same are one *shape*: rules look at shapes, never at single pods.
-Format: ``openb_node_list_*`` and ``openb_pod_list_*`` of Alibaba's cluster-trace-gpu-v2023.
+A node has GPUs of one model, each of 1000 milli. A pod requests a part of one GPU or whole ones.
+Pods with equal requests have the same *shape*; rules depend on shapes alone. Format:
+``openb_node_list_*`` and ``openb_pod_list_*`` of Alibaba's cluster-trace-gpu-v2023.
 """
 
 import csv
@@ -18,7 +18,7 @@ WHOLE_MILLI = 1000
 MOST_MODELS = MOST_GPUS = 62
 """Sets of models, and of a node's GPUs, are bits of one integer."""
 ABSENT = -1
-"""What a node with fewer GPUs than the columns shows for the others."""
+"""The value of columns beyond the node's number of GPUs."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -27,14 +27,15 @@ Integers = npt.NDArray[np.int64]
 
 
 class TraceError(ValueError):
-    """A list that cannot be used: the text names file, line, reason and what would be right."""
+    """A list that cannot be used. The message names file, line, reason, and what is expected."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """What the nodes have, one row each, in the order of the list.
+    """The nodes, one row each, in the order of the list.
 
-    ``gpu_milli``: nodes x GPUs, ``ABSENT`` where a node has fewer. ``model``: place in ``models``.
+    ``gpu_milli``: nodes x GPUs, ``ABSENT`` beyond the node's number. ``model``: index in
+    ``models``.
     """
 
     cpu_milli: Integers
@@ -45,14 +46,14 @@ class Nodes:
 
     @property
     def total_milli(self) -> int:
-        """GPU capacity of all nodes."""
+        """Return the GPU capacity of all nodes."""
         return int(self.gpu_milli[self.gpu_milli > 0].sum())
 
 
 class Shape(NamedTuple):
-    """What a pod asks for; the row of a shape in ``Pods.shapes``, in this order.
+    """The request of a pod: a row of ``Pods.shapes``, in this order.
 
-    ``gpu_milli`` is per GPU. Bit i of ``models`` says whether model i will do.
+    ``gpu_milli`` is per GPU. Bit i of ``models`` says whether model i is accepted.
     """
 
     cpu_milli: int
@@ -71,17 +72,17 @@ class Pods:
 
     @property
     def gpu_milli(self) -> Integers:
-        """GPU that one pod of each shape takes, over all its GPUs."""
+        """Return the GPU milli that one pod of each shape takes, over all its GPUs."""
         return self.shapes[:, 2] * self.shapes[:, 3]
 
     @property
     def counts(self) -> Integers:
-        """Pods of each shape in the list."""
+        """Return the number of pods of each shape in the list."""
         return np.bincount(self.shape_of, minlength=len(self.shapes)).astype(np.int64)
 
 
 def read_nodes(lines: Iterable[str], path: str) -> Nodes:
-    """The nodes of a list with the columns ``NODE_COLUMNS``; raises TraceError."""
+    """Return the nodes of a list with the columns ``NODE_COLUMNS``. Raises TraceError."""
     cpus, memories, gpus, names = [], [], [], []
     for row in _rows(lines, path, NODE_COLUMNS):
         cpus.append(row.number("cpu_milli"))
@@ -111,10 +112,10 @@ def read_nodes(lines: Iterable[str], path: str) -> Nodes:
 
 
 def read_pods(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Pods:
-    """The pods of a list with the columns ``POD_COLUMNS``; raises TraceError.
+    """Return the pods of a list with the columns ``POD_COLUMNS``. Raises TraceError.
 
-    The optional column ``gpu_spec`` holds allowed models joined by ``|``; without it, or where it
-    is empty, all models are allowed. A model that no node has allows nothing.
+    The optional column ``gpu_spec`` holds allowed models separated by ``|``; if it is absent or
+    empty, all models are allowed. A model that no node has allows nothing.
     """
     places: dict[Shape, int] = {}
     shape_of = [places.setdefault(shape, len(places)) for shape in _shapes(lines, path, models)]

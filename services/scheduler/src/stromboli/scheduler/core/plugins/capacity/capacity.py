@@ -162,7 +162,7 @@ class Plugin:
         for quota in chain:
             most = shares.count_fitting(quota.allocated, demand, quota.real_capability, most)
         if self._devices is not None:
-            # Equal tasks may share their claims: each is asked about by itself.
+            # Equal tasks may share their claims: check each one by itself.
             most = min(most, int(self._devices.fits(task, queue.name)))
         return most if chain else 0
 

@@ -259,5 +259,5 @@ def _put(
     by_id = {gpu.uuid: gpu for gpu in some}
     for shares in allocation:
         for share in shares:
-            if share.uuid in by_id:  # one that is gone cannot be given to others either
+            if share.uuid in by_id:  # a GPU that no longer exists needs no accounting
                 by_id[share.uuid].put(owner, share)

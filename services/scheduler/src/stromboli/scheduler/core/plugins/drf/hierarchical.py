@@ -44,7 +44,7 @@ class Tree:
         self._root = Branch(None, 1.0, len(self._total))
         self._leaves: dict[str, Branch] = {}
         self._taken = [0] * len(self._total)
-        # In the order of keys: shares of branches are sums of fractions, which depend on it.
+        # In the order of keys: sums of floating-point shares depend on the order.
         for _, job in sorted(ssn.jobs.items()):
             leaf = self._leaf(job, ssn.queue_of(job))
             allocated: shares.Row = job.allocated.tolist()

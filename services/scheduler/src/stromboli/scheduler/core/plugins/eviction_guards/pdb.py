@@ -29,7 +29,7 @@ class Plugin:
         )
         for budget in sorted(ssn.cluster.disruption_budgets, key=lambda each: each.metadata.key):
             selector = pod_terms.selector(budget.spec.selector, {})
-            # An empty selector would mean every pod; the field reads it as none.
+            # An empty selector matches no pod here, as in Volcano.
             if selector is not None and selector.requirements:
                 found = self._budgets.setdefault(budget.metadata.namespace, [])
                 found.append((budget, selector))

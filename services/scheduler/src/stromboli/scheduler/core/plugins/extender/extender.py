@@ -1,11 +1,11 @@
-"""Extender: others judge over HTTP, verb by verb (spec/plugins 18).
+"""The plugin ``extender``: an external service decides over HTTP, verb by verb.
 
-The session asks (``framework.outside``), the shell sends, and the record keeps what was answered.
-After the first question that finds no answer none is asked any more in this session: what holds
-without one holds for all, and a dead extender costs one timeout.
+The plugin makes requests (``framework.external_calls``), the shell sends them, and the session's
+record keeps the responses. After the first request without a response no other is sent in this
+session, so that an extender that does not answer costs one timeout; defaults apply instead.
 
-Tasks of one role of a job are asked about once. A node is asked about again once tasks on it have
-changed, and one that could never take the task is not asked about.
+Tasks of one role of a job share a request. A node is sent again after its tasks have changed; a
+node that can never take the task is not sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ from stromboli.shared import decoding
 
 DEFAULT_TIMEOUT = timedelta(seconds=1)
 RETRY = timedelta(seconds=10)
-"""After so long an extender that refused or did not answer is asked again: what its answers depend
-on changes without a record on any topic."""
+"""The time after which an extender that refused or did not answer is called again: its answer may
+change without a record on any topic."""
 MAX_SCORE = 10**6
-"""Scores beyond are cut, so that sums stay exact."""
+"""Higher scores are cut, so that sums stay exact."""
 
 _Given = TypeVar("_Given", bound=msgspec.Struct)
 
@@ -65,15 +65,15 @@ class Plugin:
             self._verbs = dict.fromkeys(_VERBS, "")
         self._complaints = given.complaints
         self._trouble = ""
-        """Why nothing is asked any more."""
+        """Why no further request is sent."""
         self._is_over = False
         self._refused: dict[str, str] = {}
-        """Job -> why a placement of it was not taken in."""
+        """Job -> why one of its placements was refused."""
         self._verdicts: dict[Any, _FilterCache] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Register what a verb is named for, unless the extender must hear of the opening and does
-        not."""
+        """Register the configured verbs, unless the opening event fails and the extender is not
+        ignorable."""
         ssn.complaints.extend(self._complaints)
         self._within = ssn
         if self._has("onSessionOpen"):
@@ -83,7 +83,7 @@ class Plugin:
         self._register()
 
     def close(self, ssn: session.Session) -> None:
-        """Tell of the end. What is asked later, for explanations, is not sent."""
+        """Send the closing event. Later requests, for explanations, are not sent."""
         if self._has("onSessionClose"):
             self._call("onSessionClose", {}, wire.EmptyReply)
         self._is_over = True
@@ -128,7 +128,7 @@ class Plugin:
         return bool(self._verbs[verb])
 
     def _call(self, verb: str, body: Any, form: type[_Given]) -> _Given | None:
-        """The answer to one question, None if there is none."""
+        """Return the response to one request, None if there is none."""
         (answer,) = self._call_all(verb, [body], form)
         return answer
 
@@ -167,7 +167,7 @@ class Plugin:
         return None
 
     def _request_retry(self) -> None:
-        """Something was refused: another session asks again later."""
+        """Request a later session, since something was refused."""
         self._within.request_session_at(self._within.now + RETRY)
 
     def _is_managed(self, task: entities.Task) -> bool:
@@ -205,7 +205,7 @@ class Plugin:
     def _filter_results(
         self, task: entities.Task, rows: Sequence[int]
     ) -> list[tuple[str, extension_points.Code] | None]:
-        """Of each node why it does not take the task, None if it does."""
+        """Return, per node, why it is not feasible; None if it is."""
         asked = wire.task(self._within, task)
         bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
         answers = self._call_all("predicate", bodies, wire.Predicate)
@@ -319,8 +319,8 @@ class Plugin:
 
 
 class _FilterCache:
-    """What was said of nodes for one kind of tasks: ``said`` has a number per row, of ``reasons``
-    or -1 for nothing against it."""
+    """Filter results for one kind of tasks: ``said`` has an index of ``reasons`` per row, -1 for
+    feasible nodes."""
 
     def __init__(self, size: int) -> None:
         self.said: npt.NDArray[np.int64] = np.full(size, -1, np.int64)
@@ -335,7 +335,7 @@ class _FilterCache:
             [entities.Task, Sequence[int]], list[tuple[str, extension_points.Code] | None]
         ],
     ) -> None:
-        """Ask about nodes that changed since, of those that could ever take the task."""
+        """Request results for changed nodes, of those that could ever take the task."""
         nodes = ssn.nodes
         is_due = np.ones(len(nodes), np.bool_)
         if self._position >= 0:
@@ -380,7 +380,7 @@ def _timeout(given: configuration.Arguments) -> timedelta:
 
 
 def _managed(given: configuration.Arguments) -> frozenset[str] | None:
-    """The resources whose askers it is for, None for all tasks."""
+    """Return the resources that the extender manages, None for all tasks."""
     listed = given.values.get("extender.managedResources")
     if listed is None:
         return None

@@ -1,7 +1,7 @@
-"""What extenders are sent: the field's JSON, with the names that its types have in Go.
+"""The JSON that extenders receive and return: Volcano's types with their Go field names.
 
-Of pods and nodes it holds what the scheduler sees of them: no environments, no foreign
-annotations. Tasks that lie on a node come without their pods.
+Pods and nodes have the fields that the scheduler reads: no environment variables, no unrelated
+annotations. Tasks in a node come without their pods.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ STATUSES: Mapping[entities.Status, int] = {
         )
     )
 }
-"""The field's numbers."""
+"""Volcano's numbers of task statuses."""
 
 
 def resource(
     ssn: session.Session, values: resource_vectors.Vector | resource_vectors.Sum
 ) -> dict[str, Any]:
-    """Amounts; our units are the field's."""
+    """Return amounts; the units are Volcano's."""
     named = resource_vectors.named(ssn.resources, resource_vectors.bounded(values))
     cpu, memory = named.pop("cpu", 0), named.pop("memory", 0)
     return {
@@ -48,7 +48,7 @@ def resource(
 
 
 def task(ssn: session.Session, told: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
-    """A task."""
+    """Return a task."""
     request = resource(ssn, told.request)
     found: dict[str, Any] = {
         "UID": told.uid,
@@ -70,7 +70,7 @@ def task(ssn: session.Session, told: entities.Task, *, with_pod: bool = True) ->
 
 
 def node(ssn: session.Session, row: int) -> dict[str, Any]:
-    """A node as it is now in the session."""
+    """Return a node with its current state in the session."""
     table = ssn.nodes
     return {
         "Name": table.names[row],
@@ -87,7 +87,7 @@ def node(ssn: session.Session, row: int) -> dict[str, Any]:
 
 
 def job(ssn: session.Session, told: entities.Job) -> dict[str, Any]:
-    """A job with its tasks."""
+    """Return a job with its tasks."""
     return {
         "UID": told.key,
         "PgUID": told.uid,
@@ -111,7 +111,7 @@ def job(ssn: session.Session, told: entities.Job) -> dict[str, Any]:
 
 
 def queue(told: entities.Queue) -> dict[str, Any]:
-    """A queue."""
+    """Return a queue."""
     return {
         "UID": told.uid,
         "Name": told.name,
@@ -123,7 +123,7 @@ def queue(told: entities.Queue) -> dict[str, Any]:
 
 
 def opened(ssn: session.Session) -> dict[str, Any]:
-    """All that a session opens on."""
+    """Return the whole state at the start of a session."""
     rows = {name: node(ssn, row) for row, name in enumerate(ssn.nodes.names)}
     return {
         "Jobs": {key: job(ssn, ssn.jobs[key]) for key in sorted(ssn.jobs)},
@@ -143,7 +143,7 @@ def opened(ssn: session.Session) -> dict[str, Any]:
 
 
 class Predicate(msgspec.Struct):
-    """``status``: why the node does not take the task, empty if it does."""
+    """``status``: why the node is not feasible, empty if it is."""
 
     status: str = ""
     code: int = 0
@@ -157,13 +157,13 @@ class Scores(msgspec.Struct, rename="camel"):
 
 
 class Victim(msgspec.Struct):
-    """A task that may go."""
+    """A task that may be evicted."""
 
     uid: str = msgspec.field(default="", name="UID")
 
 
 class VictimSelection(msgspec.Struct):
-    """A vote, and who may go."""
+    """A vote, and the victims."""
 
     status: int = 0
     victims: list[Victim] | None = None
@@ -182,16 +182,16 @@ class Ready(msgspec.Struct):
 
 
 class Overused(msgspec.Struct):
-    """Whether the queue has its share."""
+    """Whether the queue uses its share."""
 
     overused: bool = False
 
 
 class EventStatus(msgspec.Struct, rename="camel"):
-    """Why a placement is not taken in, empty if it is."""
+    """Why a placement is refused, empty if it is accepted."""
 
     error_message: str = ""
 
 
 class EmptyReply(msgspec.Struct):
-    """An answer of which nothing is read."""
+    """A response whose content is ignored."""

@@ -1,8 +1,8 @@
-"""What is free of nodes' hardware in a session, task by task.
+"""Free CPUs, devices and memory of nodes in a session.
 
-A node's report says what its pods hold. What was meant for pods that it does not show yet stands on
-them with their bind, so that nothing is given twice, also after a restart. A pod of which neither
-tells which devices it has makes that resource of its node uncertain: then nothing of it is chosen.
+A node's report states what its pods use. What a bind decided for pods that the report lacks is
+written on these pods, so that nothing is allocated twice, also after a restart. If neither states
+which devices a pod has, that resource of its node is uncertain and is not allocated.
 """
 
 import operator
@@ -32,7 +32,7 @@ _NEWLY_PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
 
 
 class _NodeHardware(msgspec.Struct, frozen=True, eq=False):
-    """What is free on a node as these say, and of which resources that is not known."""
+    """What is free on a node according to its report and pods, and the uncertain resources."""
 
     report: nodes.NodeHardware
     pods: list[core.Pod]
@@ -41,12 +41,12 @@ class _NodeHardware(msgspec.Struct, frozen=True, eq=False):
 
 
 CachedHardware = dict[str, _NodeHardware]
-"""Node -> what was read of it; it holds as long as the report and the pods there are the same."""
+"""Node -> what was read of it; valid while report and pods are the same objects."""
 
 
 class FreeHardware:
-    """``reports``: row -> what its node tells. Nothing is read of a node's pods before the first
-    question about it, nor again in later sessions while they are the same (``kept``)."""
+    """``reports``: row -> the node's report. A node's pods are read on demand, and again in later
+    sessions only after a change (``kept``)."""
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class FreeHardware:
         self._chosen: dict[str, tuple[int, alignment.PodShares]] = {}
         """Task -> where this session placed it, and its shares."""
         self._freed: dict[str, tuple[int, Share]] = {}
-        """Task that was there and is to go -> what it has."""
+        """Task to be evicted -> what it has."""
         self.changed: list[int] = []
-        """Rows, in the order in which what is free there changed."""
+        """Rows, in the order of changes."""
 
     def room(self, row: int) -> AvailableHardware:
-        """What is free on a node, reserved CPUs included."""
+        """Return what is free on a node, reserved CPUs included."""
         if row not in self._rooms:
             self._read(row)
         return self._rooms[row]
 
     def asked(self, row: int, wanted: requests.HardwareRequest) -> alignment.PodRequest:
-        """What of the wants the node keeps books of."""
+        """Return the part of the request that the node accounts for."""
         report, unknown = self.reports[row], self.uncertain(row)
 
         def kept(need: alignment.ContainerRequest) -> alignment.ContainerRequest:
@@ -90,7 +90,7 @@ class FreeHardware:
         )
 
     def put(self, task: entities.Task, row: int, found: alignment.PodShares | None) -> None:
-        """The task was placed or promised this; or, being there already, it stays after all."""
+        """Allocate hardware to a task that was placed, nominated or restored."""
         freed = self._freed.pop(task.uid, None)
         if freed is not None:
             self._put(row, self.room(row).less(freed[1], self.reports[row].hardware))
@@ -102,7 +102,7 @@ class FreeHardware:
             self._put(row, room)
 
     def take(self, task: entities.Task) -> None:
-        """The task goes: what this session chose for it, or what it has, is free again."""
+        """Release what this session chose for the task, or what it has."""
         kept = self._chosen.pop(task.uid, None)
         if kept is not None:
             row, found = kept
@@ -120,11 +120,11 @@ class FreeHardware:
             self._put(at, room.plus(share, self.reports[at].hardware))
 
     def chosen(self, task: entities.Task) -> tuple[int, alignment.PodShares] | None:
-        """What this session chose for the task, and on which row."""
+        """Return what this session chose for the task, and the row."""
         return self._chosen.get(task.uid)
 
     def is_new(self, task: entities.Task) -> bool:
-        """It is placed now; else it was to be evicted and stays."""
+        """Return whether the session placed the task; else its eviction was undone."""
         return task.status in _NEWLY_PLACED and task.uid not in self._freed
 
     def _put(self, row: int, room: AvailableHardware) -> None:
@@ -132,7 +132,7 @@ class FreeHardware:
         self.changed.append(row)
 
     def uncertain(self, row: int) -> frozenset[str]:
-        """Resources of which some pod there has devices that nobody can name."""
+        """Return the resources of which a pod on the node has unknown devices."""
         self.room(row)
         return self._uncertain[row]
 
@@ -181,7 +181,7 @@ class FreeHardware:
 
 
 def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
-    """What a bind of ours meant for a pod; of what cannot be read, nothing."""
+    """Return what a bind decided for a pod; nothing if that cannot be read."""
     note = pod.metadata.annotation
     own: cpus.Cpus = cpus.NOTHING
     devices: dict[str, set[int]] = {}
@@ -210,8 +210,8 @@ def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
 def annotations(
     names: Sequence[str], found: alignment.PodShares, report: nodes.NodeHardware
 ) -> dict[str, str]:
-    """What is to stand on a pod of these containers: their CPUs, their devices, and how much of all
-    that on which NUMA node."""
+    """Return the annotations of a pod: the CPUs and devices of its containers, and the amounts per
+    NUMA node."""
     named = list(zip(names, found.of_containers, strict=True))
     own = {name: cpu_lists.written(share.cpus) for name, share in named if share.cpus}
     devices = {

@@ -1,10 +1,10 @@
-"""The plugin ``numa-aware``: CPUs, devices and memory of a node, near each other.
+"""The plugin ``numa-aware``: aligns CPUs, devices and memory of a pod on NUMA nodes.
 
-A node is asked as its kubelet will be: what is free, its policy, the containers in order. GPUs are
-chosen by their links, network cards by the way to them. What was meant for a task stands on its pod
-with the bind, so that it counts until the node's own report shows it held. A misfit is not helped
-by evicting: what is freed need not be what is lacking. Too few devices are. Source: spec/topology
-2 and 7.
+A node is evaluated as its kubelet will do: free hardware, topology manager policy, containers in
+order. GPUs are chosen by their interconnect, network cards by their distance. The decision is
+written on the pod with the bind, and counts until the node's report shows it. A misalignment is not
+resolvable by eviction, since the freed hardware need not be what is missing; too few devices
+are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from stromboli.scheduler.core.plugins.numa_aware import free_hardware
 NAME = "numa-aware"
 BEST = 100
 MAX_CACHED = 100_000
-"""Answers kept from session to session, all kinds of wants together."""
+"""The number of results cached between sessions, over all kinds of requests."""
 NO_REPORT = "node(s) had no report of their CPUs"
 NOT_STATIC = "node(s) had another CPU manager policy than static"
 OTHER_POLICY = "node(s) had another topology manager policy"
@@ -36,14 +36,15 @@ _REFUSALS = (
     (SILENT, extension_points.Code.UNRESOLVABLE),
     (TOO_FEW, extension_points.Code.UNSCHEDULABLE),
 )
-"""Numbered from 1 on."""
+"""Reasons, numbered from 1."""
 _NUMBERS = {reason: number for number, (reason, _) in enumerate(_REFUSALS, start=1)}
 _LINKS_COUNT, _REST_COUNTS = 3, 1
-"""Of a choice of GPUs: how well they are linked, and how little their going harms the others."""
+"""Weights of a choice of GPUs: the quality of their links, and how little the remaining GPUs
+lose."""
 
 
 class Plugin:
-    """Argument ``weight``."""
+    """Argument: ``weight``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -51,7 +52,7 @@ class Plugin:
         self._wants: dict[str, requests.HardwareRequest | None] = {}
 
     def open(self, ssn: session.Session) -> None:
-        """Read what nodes report, and register."""
+        """Read the reports of nodes, and register."""
         ssn.complaints.extend(self._arguments.complaints)
         self._session = ssn
         around = ssn.world.auxiliary
@@ -73,10 +74,11 @@ class Plugin:
         ssn.add_annotation(self._annotations)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays: what was chosen stands on pods."""
+        """Keeps no state between sessions: decisions are annotations of pods."""
 
     def _read(self, ssn: session.Session) -> dict[int, nodes.NodeHardware]:
-        """By row; an agent's word counts before a Numatopology."""
+        """Return the reports by row. A report of the node agent takes precedence over a
+        Numatopology."""
         found: dict[int, nodes.NodeHardware] = {}
         around, table = ssn.world.auxiliary, ssn.nodes
         told: list[tuple[str, nodes.KnownHardware]] = [
@@ -101,7 +103,7 @@ class Plugin:
     # Asking ---------------------------------------------------------------------------------
 
     def _of(self, task: entities.Task) -> requests.HardwareRequest | None:
-        """What the task wants, if that makes a difference on any node."""
+        """Return the task's hardware request if it matters on any node."""
         if task.uid not in self._wants:
             found = requests.hardware_request(task.pod)
             self._wants[task.uid] = found if found is not None and self._matters(found) else None
@@ -115,7 +117,8 @@ class Plugin:
         )
 
     def _counts(self, wanted: requests.HardwareRequest, report: nodes.NodeHardware) -> bool:
-        """Whether the node has to be asked: its kubelet aligns, or there are devices to choose."""
+        """Return whether the node must be evaluated: its kubelet aligns, or there are devices to
+        choose."""
         return _enforces(report) or not wanted.devices.isdisjoint(report.ids)
 
     def _check(
@@ -136,8 +139,8 @@ class Plugin:
     def _score(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """Fewer NUMA nodes are better, for those that insist on an alignment; GPUs that are linked
-        well, and that others miss little, for those that want some."""
+        """Score nodes: fewer NUMA nodes for pods that require alignment, and for pods with GPUs the
+        quality of links and how little the other GPUs lose."""
         wanted = self._of(task)
         if wanted is None:
             return None
@@ -175,7 +178,7 @@ class Plugin:
         answers.put(row, (refused, 0, 0, 0))
         if report is None or refused or not (wanted.policy or self._counts(wanted, report)):
             return
-        # All that the answer hangs on: nodes that are alike in this have the same.
+        # All inputs of the result: nodes with equal inputs share it.
         key = (
             report.hardware,
             self._books.room(row),
@@ -208,7 +211,7 @@ class Plugin:
         return 0, numa_nodes, links, harm
 
     def _placed(self, wanted: requests.HardwareRequest, row: int) -> alignment.PodShares | str:
-        """What the task would get, or why nothing."""
+        """Return what the task would get, or why it gets nothing."""
         report, room = self._books.reports[row], self._books.room(row)
         asked = self._books.asked(row, wanted)
         free = room._replace(cpus=room.cpus - report.reserved)
@@ -222,7 +225,7 @@ class Plugin:
     # Keeping --------------------------------------------------------------------------------
 
     def _on_allocate(self, tasks: Sequence[entities.Task]) -> None:
-        """What tasks were placed or promised a place with is theirs."""
+        """Allocate hardware to tasks that were placed, nominated or restored."""
         for task in tasks:
             row = self._session.nodes.rows.get(task.node)
             report = self._books.reports.get(-1 if row is None else row)
@@ -236,7 +239,7 @@ class Plugin:
             self._books.put(task, row, found)
 
     def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """They go."""
+        """Release the hardware of tasks."""
         for task in tasks:
             self._books.take(task)
 
@@ -251,14 +254,15 @@ class Plugin:
 
 
 _AlignmentResult = tuple[int, int, int, int]
-"""Number of the refusal, NUMA nodes of the CPUs, links of the GPUs, what the others lose."""
+"""Number of the reason, NUMA nodes of the CPUs, quality of the GPU links, loss of the other
+GPUs."""
 _Known = dict[requests.HardwareRequest, dict[object, _AlignmentResult]]
 
 
 class _Alignments:
-    """For one kind of wants, by row: 0 or the number of the refusal; of what would be chosen, the
-    NUMA nodes of its CPUs, how well its GPUs are linked, and how much the others would lose; true
-    up to a position in the list of changed rows."""
+    """Results for one kind of request, by row: 0 or the number of the reason; NUMA nodes of the
+    CPUs, quality of the GPU links and loss of the other GPUs. Valid up to a position in the list of
+    changed rows."""
 
     def __init__(self, size: int) -> None:
         self.position = 0
@@ -268,11 +272,11 @@ class _Alignments:
         self.harm = np.zeros(size, np.int64)
 
     def put(self, row: int, answer: "_AlignmentResult") -> None:
-        """What is true of a row now."""
+        """Store the current result of a row."""
         self.refused[row], self.numa_nodes[row], self.links[row], self.harm[row] = answer
 
     def linked(self) -> extension_points.Scores:
-        """0 to ``BEST`` by row."""
+        """Return 0 to ``BEST`` by row."""
         most, worst = int(self.links.max(initial=0)), int(self.harm.max(initial=0))
         links = BEST * self.links // most if most else np.zeros_like(self.links)
         spared = BEST - (BEST * self.harm // worst if worst else np.zeros_like(self.harm))
@@ -287,7 +291,8 @@ def _enforces(report: nodes.NodeHardware) -> bool:
 
 
 def _refusal(wanted: requests.HardwareRequest, report: nodes.NodeHardware | None) -> int:
-    """What of the kubelet's settings keeps a pod off that insists; 0 for nothing."""
+    """Return the number of the reason for which the kubelet's settings refuse a pod that requires
+    alignment; 0 for none."""
     if not wanted.policy:
         return 0
     if report is None:

@@ -1,4 +1,4 @@
-"""What a claim's status says once it has its devices (resource.k8s.io), as drivers read it."""
+"""The ``status.allocation`` of a claim that gets devices (resource.k8s.io), as drivers read it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ def allocation(
     classes: Mapping[str, resource.DeviceClass],
     node: str,
 ) -> resource.Allocation:
-    """The allocation of these devices, which a pod of this node is to use."""
+    """Return the allocation of these devices for a pod of this node."""
     return resource.Allocation(
         devices=resource.AllocationDevices(
             results=tuple(
@@ -40,7 +40,8 @@ def _configurations(
     claim: resource.ResourceClaim,
     classes: Mapping[str, resource.DeviceClass],
 ) -> Iterator[resource.AllocatedConfiguration]:
-    """Those of the classes, each for its request, and then the claim's own."""
+    """Return the configurations of the device classes, each for its request, and then those of the
+    claim."""
     asked = dict.fromkeys(want for want, _ in given)
     for want in asked:
         for found in classes[want.class_name].spec.config:
@@ -56,7 +57,8 @@ def _configurations(
 
 
 def _selector(given: device_inventory.AllocatedDevices, node: str) -> core.NodeSelector | None:
-    """Nodes that reach all the devices: one device of a node ties the claim to it."""
+    """Return the selector of nodes that reach all the devices: one node-local device ties the claim
+    to its node."""
     wide = [device.place for _, device in given]
     if any(place is None for place in wide):
         named = core.SelectorRequirement(key="metadata.name", operator="In", values=(node,))

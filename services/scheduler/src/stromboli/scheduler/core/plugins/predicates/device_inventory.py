@@ -1,7 +1,7 @@
-"""Devices of a cluster: which nodes reach them, which match a request, and who gets which.
+"""Devices of a cluster: the nodes that reach them, and their match with claims.
 
-Only whole devices are handed out. What a node can give for several requests at once is a matching
-of requests and devices: it is found whenever there is one.
+Devices are allocated as a whole. The devices of a node for several requests at once are a bipartite
+matching, which is found if there is one.
 """
 
 import itertools
@@ -17,12 +17,12 @@ from stromboli.scheduler.core.plugins.predicates import device_selectors
 from stromboli.shared.api import core, resource
 
 Identity: TypeAlias = tuple[str, str, str]
-"""Driver, pool, device."""
+"""Driver, pool, device name."""
 
 
 class Device(msgspec.Struct, frozen=True, eq=False):
-    """A device. ``number``: its place in the inventory. ``place``: the nodes that reach it, no term
-    meaning all; None for a device of one node."""
+    """A device. ``number``: its index in the inventory. ``place``: the selector of nodes that reach
+    it, without terms for all nodes; None for a device of one node."""
 
     number: int
     identity: Identity
@@ -32,7 +32,7 @@ class Device(msgspec.Struct, frozen=True, eq=False):
 
 
 class DeviceSpec(msgspec.Struct, frozen=True):
-    """Devices under one name. ``count`` None: all that match and are on the node."""
+    """A request for devices under one name. ``count`` None: all that match on the node."""
 
     name: str
     class_name: str
@@ -40,23 +40,23 @@ class DeviceSpec(msgspec.Struct, frozen=True):
     count: int | None
     is_admin: bool = False
     alternative: str = ""
-    """Which of several this is, by name."""
+    """The name of this alternative of ``firstAvailable``."""
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
-    """What one claim asks for: of each request the first alternative that can be had, with equal
-    values of an attribute over some of them."""
+    """What one claim requests: the first available alternative of each request, with constraints
+    that devices agree on an attribute."""
 
     requests: tuple[tuple[DeviceSpec, ...], ...]
     constraints: tuple[resource.DeviceConstraint, ...] = ()
 
 
 AllocatedDevices: TypeAlias = tuple[tuple[DeviceSpec, Device], ...]
-"""What a node gives for one wish."""
+"""What a node gives for one request."""
 
 
 class Inventory:
-    """All devices, and which of them are taken."""
+    """All devices, and those that are allocated."""
 
     def __init__(
         self,
@@ -74,16 +74,17 @@ class Inventory:
         self.taken: set[Identity] = set()
         for each in _newest(slices):
             for facts in each.spec.devices:
-                if not facts.consumes_counters:  # Parts that overlap are not counted here.
+                if not facts.consumes_counters:  # Overlapping partitions are not supported.
                     self._add(each.spec, facts)
 
     @property
     def has_wide(self) -> bool:
-        """Some device is reached from several nodes: taking it on one changes the others."""
+        """Return whether any device is reached from several nodes, so that its allocation changes
+        other nodes."""
         return bool(self._wide)
 
     def reached(self, given: Iterable[Device]) -> extension_points.Mask:
-        """Nodes that reach all these devices."""
+        """Return the nodes that reach all these devices."""
         mask = np.ones(len(self._table), np.bool_)
         wide = {device.number: reach for device, reach in self._wide}
         rows = {device.number: row for row, found in self._on.items() for device in found}
@@ -95,9 +96,10 @@ class Inventory:
         return mask
 
     def match(self, wishes: Sequence[DeviceRequest], row: int) -> list[AllocatedDevices] | None:
-        """Devices of a node for each of the wishes; None if it cannot give them all.
+        """Return devices of a node for each of the requests; None if the node lacks some.
 
-        Raises selectors.UnclearError where a selector cannot be told of one of the node's devices.
+        Raises device_selectors.SelectorError if a selector cannot be evaluated for a device of the
+        node.
         """
         there = self._devices_on(row)
         alternatives = [request for wish in wishes for request in wish.requests]
@@ -115,7 +117,8 @@ class Inventory:
     def _restrictions(
         self, wishes: Sequence[DeviceRequest], wants: Sequence[DeviceSpec], there: Sequence[Device]
     ) -> Iterator[list[set[int]]]:
-        """For each way of fixing the attributes that must agree: which devices each want takes."""
+        """Yield, for each choice of the attribute values that must agree, the devices that each
+        spec accepts."""
         accepted = [self._matching(want, there) for want in wants]
         bound: list[tuple[list[int], dict[object, set[int]]]] = []
         at = 0
@@ -161,7 +164,7 @@ class Inventory:
     def _assign(
         self, wants: Sequence[DeviceSpec], accepted: Sequence[set[int]], there: Sequence[Device]
     ) -> list[list[tuple[DeviceSpec, Device]]] | None:
-        """Devices for each of the wants."""
+        """Return devices for each of the specs."""
         given: list[list[tuple[DeviceSpec, Device]]] = [[] for _ in wants]
         places: list[int] = []
         free: list[list[int]] = []
@@ -178,7 +181,7 @@ class Inventory:
         held = _matching_of(free)
         if held is None:
             return None
-        # Which of its equals a request gets is all the same: the first come first.
+        # Equal devices are interchangeable: the first ones are taken.
         for place, number in sorted(zip(places, held, strict=True)):
             given[place].append((wants[place], self.devices[number]))
         return given
@@ -208,7 +211,7 @@ class Inventory:
 
 
 def device_request(claim: resource.ResourceClaim) -> DeviceRequest:
-    """What a claim asks for. Raises ValueError for what we cannot give."""
+    """Return what a claim requests. Raises ValueError for features that are not supported."""
     devices = claim.spec.devices
     for constraint in devices.constraints:
         if not constraint.match_attribute:
@@ -245,12 +248,12 @@ def _device_spec(
 
 
 def cel_texts(found: Iterable[resource.DeviceSelector]) -> tuple[str, ...]:
-    """The expressions of selectors."""
+    """Return the expressions of selectors."""
     return tuple(each.cel.expression for each in found if each.cel is not None)
 
 
 def selected(table: nodes.Nodes, selector: core.NodeSelector) -> extension_points.Mask:
-    """Nodes that a selector means."""
+    """Return the nodes that a selector matches."""
     return node_constraints.matches(table.labelled, requirements.Constraints((), selector, ()))
 
 
@@ -268,7 +271,7 @@ def _newest(slices: Iterable[resource.ResourceSlice]) -> list[resource.ResourceS
 
 
 def _by_value(attribute: str, there: Iterable[Device]) -> dict[object, set[int]]:
-    """Value -> devices that have it. A device without the attribute agrees with nobody."""
+    """Return value -> devices that have it. A device without the attribute agrees with no other."""
     found: dict[object, set[int]] = {}
     for device in there:
         for name, each in (device.facts.attributes or {}).items():
@@ -279,7 +282,7 @@ def _by_value(attribute: str, there: Iterable[Device]) -> dict[object, set[int]]
 
 
 def _matching_of(slots: Sequence[Collection[int]]) -> list[int] | None:
-    """A device of its own for every slot, by augmenting paths; None if there is no such choice."""
+    """Return a distinct device for every slot, by augmenting paths; None if there is none."""
     holder: dict[int, int] = {}
 
     def place(slot: int, tried: set[int]) -> bool:

@@ -1,8 +1,9 @@
-"""Selectors of devices: conditions in the Common Expression Language, as Kubernetes reads them.
+"""Device selectors: conditions in the Common Expression Language, as in Kubernetes.
 
-``device.driver`` is a text; ``device.attributes[domain].name`` and ``device.capacity[domain].name``
-are facts, with the driver for names that have no domain. Quantities are numbers here, compared as
-Kubernetes does with ``compareTo``, ``isGreaterThan`` and ``isLessThan``.
+``device.driver`` is a string; ``device.attributes[domain].name`` and
+``device.capacity[domain].name`` are values, with the driver as the domain of names without one.
+Quantities are numbers, compared with ``compareTo``, ``isGreaterThan`` and ``isLessThan`` as in
+Kubernetes.
 """
 
 import re
@@ -19,17 +20,18 @@ _ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class SelectorError(ValueError):
-    """A selector says neither yes nor no of a device."""
+    """A selector cannot be evaluated for a device."""
 
 
 class Selectors:
-    """Compiled once each."""
+    """Compiles each selector once."""
 
     def __init__(self) -> None:
         self._programs: dict[str, cel.Program] = {}
 
     def select(self, driver: str, device: resource.Device, expressions: Sequence[str]) -> bool:
-        """Whether all hold. Raises UnclearError that names the expression and what is wrong."""
+        """Return whether all expressions hold. Raises SelectorError with the expression and its
+        mistake."""
         return all(self._holds(driver, device, expression) for expression in expressions)
 
     def _holds(self, driver: str, device: resource.Device, expression: str) -> bool:
@@ -48,7 +50,7 @@ class Selectors:
 
 
 def _context(driver: str, device: resource.Device, expression: str) -> cel.Context:
-    # A domain that the device does not have holds nothing, so that ``has(...)`` may ask for it.
+    # An absent domain is an empty one, so that ``has(...)`` works on it.
     domains = [driver, *_LITERAL.findall(expression)]
     attributes = {name: each.value for name, each in (device.attributes or {}).items()}
     capacity = {name: _number(each.value) for name, each in (device.capacity or {}).items()}

@@ -1,9 +1,9 @@
-"""Dynamic resource allocation: a pod goes where the devices it claims can be had (spec/plugins 7).
+"""Dynamic resource allocation: a pod goes to a node that reaches the devices of its claims.
 
-The rules are those of Kubernetes' DynamicResources for whole devices: class and request selectors,
-counts, all of a node, the first of several, attributes that must agree, claims shared by pods.
-What a task is given belongs to its claim until no task of the session uses it any more; a claim
-that already has its devices ties its pods to the nodes that reach them.
+The rules are those of the Kubernetes plugin DynamicResources for whole devices: class and request
+selectors, counts, all devices of a node, ``firstAvailable``, constraints on attributes, shared
+claims. Devices that a task gets belong to its claim until no task of the session uses the claim. A
+claim with devices ties its pods to the nodes that reach them.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -28,15 +28,15 @@ ELSEWHERE = "resourceclaim not available on the node"
 
 
 class _ClaimState(msgspec.Struct, eq=False):
-    """A claim with devices. ``users``: tasks that lie or are to lie on a node with it, of which
-    ``first`` did when the session opened."""
+    """A claim with devices. ``users``: tasks on nodes with it; ``first``: those at the start of the
+    session."""
 
     identities: tuple[device_inventory.Identity, ...]
     reached: extension_points.Mask
     users: set[str]
     first: frozenset[str] = frozenset()
     given: device_inventory.AllocatedDevices | None = None
-    """What this session gave it."""
+    """The devices that this session allocated to it."""
 
 
 class Devices:
@@ -74,13 +74,13 @@ class Devices:
 
     @property
     def scope(self) -> extension_points.Scope:
-        """How far a change on one node reaches."""
+        """Return the scope of the filter: whether an allocation on one node changes others."""
         return (
             extension_points.Scope.GLOBAL if self._stock.has_wide else extension_points.Scope.LOCAL
         )
 
     def missing(self, task: entities.Task) -> str | None:
-        """Why no node can help."""
+        """Return why no node is feasible."""
         needed = self._claims.of(task)
         if needed.problem:
             return needed.problem
@@ -97,7 +97,7 @@ class Devices:
         return None
 
     def class_key(self, task: entities.Task) -> Hashable:
-        """What the answers hang on besides the task's class: its claims, as they are now."""
+        """Return what distinguishes tasks besides their class: their claims as they are now."""
         if not task.pod.spec.resource_claims:
             return None
         needed = self._claims.of(task)
@@ -108,7 +108,7 @@ class Devices:
             if held is not None:
                 kinds.append((claim.metadata.key, held.identities))
             elif claim.metadata.name in shared:
-                # The next task that shares it must follow this one: they are never alike.
+                # A later task that shares the claim must follow this one: they are never equal.
                 kinds.append((claim.metadata.key, task.uid))
             else:
                 kinds.append(msgspec.msgpack.encode(claim.spec))
@@ -117,8 +117,8 @@ class Devices:
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes that reach what its claims have and can give what they lack, after as many tasks
-        like it as the view supposes there."""
+        """Return the nodes that reach the claims' devices and have those that the claims lack,
+        after the equal tasks that the view adds."""
         found = self._claims.of(task).claims
         if not found:
             return []
@@ -148,17 +148,17 @@ class Devices:
         ]
 
     def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks were placed, or stay after all."""
+        """Allocate devices for tasks that were placed or restored."""
         for task in tasks:
             self.allocate(task)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks go."""
+        """Release devices of tasks."""
         for task in tasks:
             self.deallocate(task)
 
     def allocate(self, task: entities.Task) -> None:
-        """The task was placed, or stays after all: its claims have what they need there."""
+        """Allocate what the task's claims lack on its node."""
         found = self._claims.of(task).claims
         if not found:
             return
@@ -171,7 +171,7 @@ class Devices:
                 held.users.add(task.uid)
 
     def deallocate(self, task: entities.Task) -> None:
-        """The task goes: claims that nobody uses any more leave their devices to others."""
+        """Release the devices of claims that no task uses any more."""
         for claim in self._claims.of(task).claims:
             held = self._held.get(claim.metadata.key)
             if held is None or task.uid not in held.users:
@@ -182,11 +182,11 @@ class Devices:
             if held.given is not None:
                 del self._held[claim.metadata.key]
             elif task.uid not in held.first:
-                continue  # It was not placed after all, and the claim keeps what it has.
+                continue  # It was not placed: the claim keeps what it has.
             self._stock.taken.difference_update(held.identities)
 
     def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedDevices]:
-        """Claims to be given their devices, and to be reserved for the pod, before it is bound."""
+        """Return the claims to be allocated and reserved for the pod before its bind."""
         for claim in self._claims.of(task).claims:
             held = self._held.get(claim.metadata.key)
             given = None if held is None else held.given
@@ -212,8 +212,8 @@ class Devices:
         return [self._wish(claim) for claim in found if claim.metadata.key not in self._held]
 
     def _give(self, lacking: list[resource.ResourceClaim], task: entities.Task) -> None:
-        """Devices of the task's node for claims; none if a check was off and there are not enough
-        of them."""
+        """Return devices of the task's node for the claims; none if a filter was off and there are
+        too few."""
         row = self._session.nodes.rows.get(task.node)
         try:
             wishes = [self._wish(claim) for claim in lacking]

@@ -1,4 +1,4 @@
-"""Host ports: two pods of a node never listen on one (Kubernetes' NodePorts)."""
+"""Host ports: no two pods of a node use the same one (Kubernetes plugin NodePorts)."""
 
 import numpy as np
 
@@ -10,28 +10,28 @@ TAKEN = "node(s) didn't have free ports for the requested pod ports"
 
 
 class Ports:
-    """Pods per node that hold each port: those known when the session opened, and its changes."""
+    """Number of pods per node that use each port, including changes of the session."""
 
     def __init__(self, known: row_counts.CountsBy[entities.Port], size: int) -> None:
         self._size = size
         self._held = row_counts.SessionCountsBy(known, size)
         self._by_number: dict[tuple[str, int], set[entities.Port]] = {}
-        """(protocol, number) -> ports that pods hold, which differ in the address."""
+        """(protocol, number) -> ports in use, which differ in the address."""
         self._indexed = 0
 
     def count(self, task_class: entities.TaskClass, row: int, change: int) -> None:
-        """A pod of the class comes to the node, or goes."""
+        """Count a pod of the class on the node; ``change`` is 1 or -1."""
         for port in task_class.ports:
             self._held.add(port, row, change)
 
     def has_any(self, task_class: entities.TaskClass) -> bool:
-        """Whether pods of the class hold ports."""
+        """Return whether pods of the class use host ports."""
         return bool(task_class.ports)
 
     def checks(
         self, task_class: entities.TaskClass, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes where all the ports that a pod of the class wants are free."""
+        """Return the nodes where all ports of the class are free."""
         wanted = task_class.ports
         if not wanted:
             return []
@@ -43,7 +43,7 @@ class Ports:
                     free[rows[counts > 0]] = False
         passed = free[view.rows]
         if view.added is not None:
-            passed = passed & (view.added == 0)  # An equal pod wants the same ports.
+            passed = passed & (view.added == 0)  # An equal pod uses the same ports.
         return [extension_points.Check(TAKEN, extension_points.Code.UNSCHEDULABLE, passed)]
 
     def _with_number(self, port: entities.Port) -> set[entities.Port]:

@@ -1,7 +1,8 @@
-"""Predicates: on which nodes a task may lie, resources aside (spec/plugins 7).
+"""The plugin ``predicates``: filters nodes by everything but resources.
 
-Selector, affinity and taints never change in a session; pod count and host ports change with the
-node's own tasks; affinity between pods and spread with any node's. Each is asked as often as that.
+Selectors, affinity and taints never change in a session. Pod count and host ports change with tasks
+of the same node. Pod affinity and topology spread change with tasks of any node. The scope of each
+filter says so, and it is evaluated no more often than that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ _SWITCHED = {
     node_constraints.AFFINITY: "predicate.NodeAffinityEnable",
     node_constraints.TAINTED: "predicate.TaintTolerationEnable",
 }
-"""Reason -> the argument that turns its check off; others are always on."""
+"""Reason -> the argument that disables its check. Other checks are always on."""
 
 
 class Plugin:
@@ -30,7 +31,7 @@ class Plugin:
         self._arguments = options.typed()
 
     def open(self, ssn: session.Session) -> None:
-        """Register the checks that are on."""
+        """Register the enabled checks."""
         static = _Static(ssn, self._is_on)
         ssn.add_predicate(static.checks, extension_points.Scope.STATIC)
         local = _Local(ssn, self._is_on("predicate.NodePortsEnable"))
@@ -65,7 +66,7 @@ class Plugin:
             ssn.add_preparation(lambda task: list(owned.preparations(task)))
 
     def _open_devices(self, ssn: session.Session) -> None:
-        """No argument turns it off: Volcano declares one and never reads it."""
+        """Register the devices check. It has no switch: Volcano declares one and never reads it."""
         owned = devices.Devices(ssn)
         ssn.add_class_key(owned.class_key)
         ssn.add_pre_predicate(owned.missing)
@@ -74,7 +75,7 @@ class Plugin:
         ssn.add_preparation(lambda task: list(owned.preparations(task)))
 
     def close(self, ssn: session.Session) -> None:
-        """Pass on what was wrong with the arguments."""
+        """Report mistakes in the arguments."""
         ssn.complaints.extend(self._arguments.complaints)
 
     def _is_on(self, name: str) -> bool:
@@ -82,7 +83,7 @@ class Plugin:
 
 
 class _Static:
-    """Unschedulable, selector and affinity, taints."""
+    """Unschedulable nodes, selectors, node affinity, taints."""
 
     def __init__(self, ssn: session.Session, is_on: Callable[[str], bool]) -> None:
         self._checks = ssn.nodes.checks
@@ -98,11 +99,11 @@ class _Static:
         ]
 
     def selected(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes that the task's selector and required affinity allow."""
+        """Return the nodes that the task's selector and required affinity match."""
         return self._mask(task, node_constraints.AFFINITY)
 
     def tolerated(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes whose taints it tolerates."""
+        """Return the nodes whose taints the task tolerates."""
         return self._mask(task, node_constraints.TAINTED)
 
     def _mask(self, task: entities.Task, reason: str) -> extension_points.Mask:
@@ -110,7 +111,7 @@ class _Static:
 
 
 class _Local:
-    """Pod count and host ports. A task that the session evicts leaves at once."""
+    """Pod count and host ports. A task that the session evicts counts as gone."""
 
     def __init__(self, ssn: session.Session, with_ports: bool) -> None:
         self._nodes = ssn.nodes

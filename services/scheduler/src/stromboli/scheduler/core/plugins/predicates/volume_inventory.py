@@ -1,8 +1,8 @@
-"""Volumes that there are, and where further ones can be made (Kubernetes' VolumeBinding).
+"""Existing volumes, and nodes where new ones can be provisioned (Kubernetes plugin VolumeBinding).
 
-Of volumes that nobody claims, a claim gets the smallest that will do; where there is none, its
-class may have one made, within the topologies it allows and, if the driver says how much is left,
-where that is enough.
+Of the volumes without a claim, a claim gets the smallest that suffices. If there is none, its
+storage class may provision one, within its allowed topologies and, if the driver reports capacity,
+where there is enough.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,18 +20,19 @@ from stromboli.shared.formats import units
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _AVAILABLE = ("", "Available")
 UNREADABLE_SIZE = 2**80
-"""What a claim asks for that nobody can read."""
+"""The size of a claim whose request cannot be read: no volume is large enough."""
 
 
 class ClaimNodes(NamedTuple):
-    """Nodes where claims can be had. ``roomy``: and where what must be made would find the room."""
+    """Nodes where claims can be bound. ``with_capacity``: and where provisioned volumes have
+    room."""
 
     found: extension_points.Mask
     with_capacity: extension_points.Mask
 
 
 class VolumeInventory:
-    """What a session knows of volumes. ``taken``: those that it gave to claims."""
+    """The volumes of a session. ``taken``: those that the session chose for claims."""
 
     def __init__(self, around: auxiliary_objects.AuxiliaryObjects, table: nodes.Nodes) -> None:
         self._around = around
@@ -40,16 +41,17 @@ class VolumeInventory:
         self.taken: set[str] = set()
 
     def is_late(self, claim: storage.PersistentVolumeClaim) -> bool:
-        """Its volume is chosen after its pod's node."""
+        """Return whether the claim's volume is chosen after the pod's node
+        (WaitForFirstConsumer)."""
         of = self._class(claim)
         return of is not None and of.volume_binding_mode == storage.LATE
 
     def reach(self, volume: str) -> extension_points.Mask:
-        """Nodes of a volume; one that is gone is reached from nowhere."""
+        """Return the nodes that reach a volume; none for a volume that does not exist."""
         return self._around.reach(volume, self._table)
 
     def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> ClaimNodes:
-        """Nodes where each of the claims can be had at once. O(claims x volumes)."""
+        """Return the nodes where all of the claims can be bound together. O(claims x volumes)."""
         found = np.ones(len(self._table), np.bool_)
         with_capacity = found.copy()
         used: dict[str, extension_points.Mask] = {}
@@ -73,7 +75,7 @@ class VolumeInventory:
     def choose(
         self, claims: Sequence[storage.PersistentVolumeClaim], row: int
     ) -> Iterator[tuple[storage.PersistentVolumeClaim, str]]:
-        """(claim, its volume on this node), empty for one that is to be made."""
+        """Return (claim, volume) for this node; the volume is empty if one must be provisioned."""
         used: set[str] = set()
         for claim in _by_size(claims):
             names = (each.metadata.name for each in self._candidates(claim))
@@ -84,9 +86,9 @@ class VolumeInventory:
     def _candidates(
         self, claim: storage.PersistentVolumeClaim
     ) -> Iterator[storage.PersistentVolume]:
-        """Volumes that would do, those kept for the claim first, then the smallest."""
+        """Return suitable volumes, those reserved for the claim first, then by size."""
         if claim.metadata.annotation(keys.SELECTED_NODE):
-            return  # One is being made for it.
+            return  # One is being provisioned for it.
         if self._by_class is None:
             self._by_class = {}
             for volume in sorted(self._around.volumes.values(), key=_by_capacity):
@@ -100,7 +102,7 @@ class VolumeInventory:
         yield from sorted(will_do, key=lambda each: each.spec.claim_ref is None)
 
     def _provisionable(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
-        """Nodes for which the claim's class makes volumes."""
+        """Return the nodes for which the claim's storage class provisions volumes."""
         of = self._class(claim)
         if of is None or of.provisioner in ("", NO_PROVISIONER) or claim.spec.selector is not None:
             return np.zeros(len(self._table), np.bool_)
@@ -119,7 +121,7 @@ class VolumeInventory:
         return anywhere
 
     def _has_room(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
-        """Nodes where, as the driver says, a volume of this size can still be made."""
+        """Return the nodes where the driver reports capacity for a volume of this size."""
         of = self._class(claim)
         driver = self._around.csi_drivers.get(of.provisioner) if of is not None else None
         chosen = claim.metadata.annotation(keys.SELECTED_NODE)
@@ -169,7 +171,7 @@ def _suits(volume: storage.PersistentVolume, claim: storage.PersistentVolumeClai
 def _by_size(
     claims: Sequence[storage.PersistentVolumeClaim],
 ) -> list[storage.PersistentVolumeClaim]:
-    """The smallest first: it leaves the large volumes to others."""
+    """Order volumes by size: small ones first, which leaves large ones to others."""
     return sorted(claims, key=lambda each: (_wanted(each), each.metadata.name))
 
 
@@ -182,7 +184,7 @@ def _wanted(claim: storage.PersistentVolumeClaim) -> int:
 
 
 def _bytes(quantity: str | int | float | None, unclear: int = 0) -> int:
-    """Whole bytes; ``unclear`` for what is no quantity."""
+    """Return whole bytes; ``unclear`` for a text that is no quantity."""
     try:
         return units.amount("memory", quantity or 0)
     except ValueError:

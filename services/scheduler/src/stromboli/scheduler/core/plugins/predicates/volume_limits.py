@@ -1,6 +1,6 @@
-"""How many volumes nodes can attach, driver by driver (Kubernetes' NodeVolumeLimits).
+"""The number of volumes that nodes can attach, per driver (Kubernetes plugin NodeVolumeLimits).
 
-A volume that several pods of a node share is attached once. Where no CSINode says, nothing limits.
+A volume that several pods of a node share is attached once. Without a CSINode there is no limit.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Attached = tuple[str, str]
 
 
 class VolumeLimits:
-    """Volumes by node, as the session sees them."""
+    """Attached volumes by node, including changes of the session."""
 
     def __init__(self, ssn: session.Session) -> None:
         around = ssn.world.auxiliary
@@ -43,7 +43,7 @@ class VolumeLimits:
             if each in ssn.nodes.rows
         ]
         for limits in self._limits.values():
-            limits[unreadable] = 0  # Nobody knows.
+            limits[unreadable] = 0  # Unknown: attach nothing.
         self._users: dict[Attached, Counter[int]] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
         self.on_allocate(tuple(ssn.world.pod_index.claimants.values()) if self._limits else ())
@@ -51,7 +51,7 @@ class VolumeLimits:
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes that can attach what the task mounts besides what they have attached."""
+        """Return the nodes that can attach the task's volumes in addition."""
         wanted = self._wanted(task)
         if not wanted:
             return []
@@ -69,12 +69,12 @@ class VolumeLimits:
         ]
 
     def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks were placed."""
+        """Count the volumes of placed tasks."""
         for task in tasks:
             self._count(task, 1)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks go."""
+        """Remove the volumes of tasks."""
         for task in tasks:
             self._count(task, -1)
 
@@ -95,7 +95,7 @@ class VolumeLimits:
             counts[row] += (users[row] > 0) - before
 
     def _wanted(self, task: entities.Task) -> set[Attached]:
-        """What the task has attached of drivers that are limited anywhere."""
+        """Return the task's volumes of drivers with a limit on any node."""
         found = set()
         for key in device_claims.volume_keys(task.pod) if self._limits else ():
             claim = self._claims.get(key)

@@ -1,8 +1,9 @@
-"""Volumes: a pod goes where its volumes can be reached (Kubernetes' VolumeBinding and VolumeZone).
+"""Volumes: a pod goes to a node that reaches its volumes (Kubernetes plugins VolumeBinding,
+VolumeZone).
 
-A claim that is bound ties its pods to the nodes of its volume. One that waits for its first
-consumer is bound once a node is chosen, before the pod is: that is a preparation of the bind. What
-the session chose for a claim belongs to it until no task of the session uses it any more.
+A bound claim ties its pods to the nodes of its volume. A claim that waits for its first consumer is
+bound after the choice of the node and before the bind of the pod: a preparation of the bind. A
+volume that the session chose belongs to its claim until no task of the session uses the claim.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -26,11 +27,11 @@ _ZONES = (
     ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
     ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
 )
-"""Labels of volumes that nodes must have alike, each with its older name."""
+"""Zone labels that volume and node must share, each with its deprecated name."""
 
 
 class _ChosenVolume(msgspec.Struct, eq=False):
-    """What a claim is to get: a volume, or one to be made for the node. ``users``: tasks."""
+    """The volume for a claim, existing or to be provisioned. ``users``: tasks."""
 
     volume: str
     reached: extension_points.Mask
@@ -38,7 +39,7 @@ class _ChosenVolume(msgspec.Struct, eq=False):
 
 
 class Claims:
-    """The claims of a session's pods. ``with_zones``: volumes' zones count, too."""
+    """The claims of a session's pods. ``with_zones``: zone labels of volumes count."""
 
     def __init__(self, ssn: session.Session, *, with_zones: bool = True) -> None:
         self._table = ssn.nodes
@@ -52,7 +53,7 @@ class Claims:
         self.on_allocate([task for _, task in sorted(ssn.world.pod_index.claimants.items())])
 
     def missing(self, task: entities.Task) -> str | None:
-        """Why no node can help: a claim is not there, or should be bound by now."""
+        """Return why no node is feasible: a claim is absent, or must be bound before scheduling."""
         for key in device_claims.volume_keys(task.pod):
             name = key.partition("/")[2]
             if key in self._unread:
@@ -67,13 +68,14 @@ class Claims:
         return None
 
     def class_key(self, task: entities.Task) -> Hashable:
-        """What answers hang on besides the task's class: claims made for it alone."""
+        """Return what distinguishes tasks besides their class: claims that belong to one pod
+        alone."""
         return task.uid if task.task_class.has_own_claims else None
 
     def reachable(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes that reach the volumes which its claims have."""
+        """Return the nodes that reach the volumes of bound claims."""
         found = []
         for claim in self._of(task):
             if claim.spec.volume_name:
@@ -95,7 +97,8 @@ class Claims:
     def obtainable(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes where its other claims can be had, besides what was chosen for others."""
+        """Return the nodes where unbound claims can be bound, besides what the session chose for
+        others."""
         open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
         if not open_:
             return []
@@ -117,12 +120,12 @@ class Claims:
         ]
 
     def on_allocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks were placed, or stay after all: their claims have what they need there."""
+        """Choose volumes for tasks that were placed or restored."""
         for task in tasks:
             self._refresh_claim(task)
 
     def on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks go: what was chosen for claims that nobody uses any more is free again."""
+        """Release the volumes of claims that no task uses any more."""
         for task in tasks:
             for key in device_claims.volume_keys(task.pod):
                 chosen = self._chosen.get(key)
@@ -133,7 +136,7 @@ class Claims:
                         del self._chosen[key]
 
     def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedVolume]:
-        """Claims to be bound before the pod is."""
+        """Return the claims to be bound before the bind of the pod."""
         for claim in self._of(task):
             chosen = self._chosen.get(claim.metadata.key)
             if chosen is not None:
@@ -159,7 +162,8 @@ class Claims:
             self._chosen[claim.metadata.key].users.add(task.uid)
 
     def _zoned(self, volume: storage.PersistentVolume | None) -> extension_points.Mask | None:
-        """Nodes in the volume's zone; None if it says none. Nodes without any zone will do."""
+        """Return the nodes in the volume's zone; None if it has none. Nodes without zone labels
+        match."""
         labels = {} if volume is None else volume.metadata.labels or {}
         wanted = [
             (names, value.split("__"))

@@ -171,7 +171,7 @@ class Plugin:
         if is_short and not self._pods_are_being_created(job):
             return ""
         if rules.policy == FAIR_SHARE and rules.fair_share.uses_history:
-            # What owners used decays, so that another may come to the front without an event.
+            # Past usage decays, so that the order can change without an event.
             step = max(rules.fair_share.half_life / DECAY_STEPS, timedelta(seconds=1))
             self._session.request_session_at(self._session.now + step)
         return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"

@@ -1,17 +1,18 @@
-"""The plugin ``reservation``: who has waited longest in front is not passed for ever.
+"""The plugin ``reservation``: keeps room for blocked heads of queues, so that they start
+eventually.
 
-A job that was tried and cannot start owns a reservation if it is the first such of its queue, or
-past its ``sla-waiting-time``: a start time and room on nodes (see ``plans``). Others are placed on
-that room only if they end before; nobody knows when a task without a run time ends, so it never is.
-With true run times the job starts no later than its first plan said.
+A job that was tried and cannot start owns a reservation if it is the first such job of its queue,
+or past its ``sla-waiting-time``: a start time and room on nodes (see ``start_estimate``). Other
+tasks may use that room only if they end before the start time; a task without a run time never
+does. If run times are true, the job starts no later than its first reservation said.
 
-A reservation outlives the session, so that other queues keep off it from the start of the next. It
-ends when its job starts, stops waiting, is passed by another of its queue in order, or turns out to
-wait for something else than nodes (its queue's limits). Jobs in front of the owner in its own queue
-are not kept off.
+A reservation is kept between sessions, so that other queues respect it from the start of the next
+one. It ends when its job starts, stops waiting, is passed by another job of its queue in order, or
+turns out to wait for something other than nodes (the limits of its queue). Jobs before the owner in
+its own queue may use the room.
 
-Arguments: ``most`` (16), how many there may be; ``hold-without-start`` (false): whether a head of
-which nobody knows when it can start keeps nodes for itself; one past its waiting time always does.
+Arguments: ``most`` (16), the number of reservations; ``hold-without-start`` (false): whether a head
+whose start time is unknown keeps nodes. A job past its waiting time always does.
 """
 
 import math
@@ -32,13 +33,13 @@ from stromboli.scheduler.core.queue_quota import deadlines
 NAME = "reservation"
 MAX_RESERVATIONS = 16
 RESERVE_AFTER = timedelta(minutes=1)
-"""How long room is kept for a job that may start but whose pods are still being made."""
+"""How long room is kept for a job that may start but whose pods are still being created."""
 
 
 class ReservationRecord(msgspec.Struct):
-    """What the next session is to know of a reservation. ``rows``: node -> amounts by name.
+    """A reservation as stored for the next session. ``rows``: node -> amounts by name.
 
-    ``uid``: of the PodGroup; another one of the same name has no part in it.
+    ``uid``: of the PodGroup, so that another one of the same name does not inherit it.
     """
 
     job: str
@@ -48,7 +49,7 @@ class ReservationRecord(msgspec.Struct):
 
 
 class Plugin:
-    """Keeps room for those in front, and says when they start."""
+    """Keeps room for blocked heads, and reports when they start."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -56,7 +57,7 @@ class Plugin:
         self._holds = self._arguments.boolean("hold-without-start", default=False)
 
     def open(self, ssn: session.Session) -> None:
-        """Register; plans are made when the first question comes."""
+        """Register. Reservations are computed on demand."""
         self._session = ssn
         ssn.complaints.extend(self._arguments.complaints)
         self._deadlines = deadlines.Deadlines.configured(ssn)
@@ -76,7 +77,7 @@ class Plugin:
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
 
     def close(self, ssn: session.Session) -> None:
-        """Tell owners when they start, and the next session who they are."""
+        """Report start times to owners, and store reservations for the next session."""
         self._restore_reservations()
         kept = []
         for plan in self._plans.values():
@@ -98,8 +99,8 @@ class Plugin:
     # Owners ---------------------------------------------------------------------------------
 
     def _restore_reservations(self) -> None:
-        """Plan anew for those who had reservations before: nobody gains by what another was told
-        first, so all stand again before any is made better."""
+        """Restore all stored reservations before any is improved, so that none gains from the order
+        in which they are processed."""
         if self._is_open:
             return
         self._is_open = True
@@ -128,7 +129,7 @@ class Plugin:
         return job.phase == "Inqueue" and not is_late
 
     def _note_blocked(self, job: entities.Job) -> str:
-        """A job in front cannot start: see whether it owns a reservation from now on."""
+        """Decide whether a blocked job owns a reservation from now on."""
         self._restore_reservations()
         if not job.is_pending and self._session.job_valid(job) is not None:
             return ""
@@ -138,14 +139,14 @@ class Plugin:
         before = self._plans.pop(job.key, None)
         self._note_change()
         plan = None if job.is_refused_by_queue else self._earliest_reservation(job, before)
-        # What is idle now and yet was no use: the job waits for something else than nodes.
+        # It fits on idle nodes now and was not placed: it waits for something other than nodes.
         if plan is not None and (plan.start != self._session.now or job.waiting):
             self._add_reservation(plan)
         return ""
 
     def _is_head(self, job: entities.Job) -> bool:
-        """Whether no other of its queue that is blocked or has a reservation is in front of it;
-        reservations of those behind it end."""
+        """Return whether no blocked or reserving job of the queue is ordered before it.
+        Reservations of jobs behind it end."""
         owners = [self._session.jobs[key] for key in self._plans]
         others = [each for each in owners if each.queue == job.queue and each is not job]
         first = self._heads.get(job.queue, job)
@@ -170,7 +171,8 @@ class Plugin:
         self._asked.clear()
 
     def _vote(self, job: entities.Job) -> int:
-        """Room that is kept for a job lets it in, whatever waits inside for the same room."""
+        """Permit enqueueing a job with a reservation, regardless of inqueue jobs that need the same
+        room."""
         self._restore_reservations()
         plan = self._plans.get(job.key)
         is_due = plan is not None and plan.start is not None and self._session.reached(plan.start)
@@ -181,7 +183,8 @@ class Plugin:
     def _earliest_reservation(
         self, job: entities.Job, before: start_estimate.Reservation | None
     ) -> start_estimate.Reservation | None:
-        """A plan as early as any; the one before if it still holds and none is earlier."""
+        """Return the earliest reservation; the previous one if it is still valid and none is
+        earlier."""
         demands = self._demands(job)
         if not demands:
             return None
@@ -221,7 +224,7 @@ class Plugin:
     def _reservation_without_start(
         self, job: entities.Job, demands: Sequence[start_estimate.Demand]
     ) -> start_estimate.Reservation | None:
-        """Nodes where the job would fit if all that runs there ended, the emptiest first."""
+        """Return nodes where the job would fit if all running tasks ended, the emptiest first."""
         if not self._holds and not self._deadlines.is_over(job):
             return None
         table = self._session.nodes
@@ -240,8 +243,9 @@ class Plugin:
         return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
 
     def _available_from(self, job: entities.Job, time: float) -> resource_vectors.Table:
-        """What the job may count on from a time on, and never grows less: its own promises are its
-        own, and others that start later find theirs then. O(reservations x nodes)."""
+        """Return what the job may count on from a time on, without end. Its own nominations count
+        as its own; room of others that start later is reserved for them. O(reservations x
+        nodes)."""
         others = [plan for plan in self._plans.values() if plan.job != job.key]
         starts = [plan.start.timestamp() for plan in others if plan.start is not None]
         whole = self._session.nodes.future_idle.copy()
@@ -255,7 +259,7 @@ class Plugin:
         return room
 
     def _reserved(self, besides: str, by: float = math.inf) -> resource_vectors.Table:
-        """What is reserved for others that have started by a time."""
+        """Return what is reserved for others that have started by a time."""
         total = np.zeros_like(self._session.nodes.idle)
         for plan in self._plans.values():
             is_there = plan.start is None or plan.start.timestamp() <= by
@@ -265,7 +269,7 @@ class Plugin:
         return total
 
     def _busiest_first(self) -> list[int]:
-        """Nodes by what is idle, the least first: what is idle now is of most use to others."""
+        """Return nodes by idle resources, the least first: idle nodes are most useful to others."""
         table = self._session.nodes
         whole = np.maximum(table.allocatable, 1)
         idle = (np.maximum(table.future_idle, 0) / whole).sum(axis=0)
@@ -273,7 +277,7 @@ class Plugin:
         return order
 
     def _demands(self, job: entities.Job) -> list[start_estimate.Demand]:
-        """What the job lacks of its minimum, equal tasks together."""
+        """Return what the job lacks of its minimum, equal tasks together."""
         if not job.tasks:
             return self._demands_of_pending_phase(job)
         lacking = job.min_available - job.ready
@@ -290,7 +294,7 @@ class Plugin:
         ]
 
     def _demands_of_pending_phase(self, job: entities.Job) -> list[start_estimate.Demand]:
-        """Pods that are still to be made are taken to be equal parts of ``minResources``."""
+        """Return the demand of a job without pods: equal parts of ``minResources``."""
         if job.min_request is None or job.min_available < 1:
             return []
         each = -(-job.min_request // job.min_available)
@@ -303,12 +307,12 @@ class Plugin:
     # Keeping others off -------------------------------------------------------------------------
 
     def _conflicting_reservations(self, task: entities.Task) -> tuple[Any, ...]:
-        """The reservations that the task would outlast, and all as they are now: two tasks with
-        equal ones find the same nodes open."""
+        """Return the reservations that the task would outlast, in their current version. Tasks with
+        equal results have the same feasible nodes."""
         self._restore_reservations()
         if not self._plans:
             return ()
-        # A job that has begun keeps nobody off any more.
+        # A started job no longer reserves room.
         due = tuple(key for key in self._plans if not self._has_begun(key))
         asked = (task.job, self._run_times.of(task), due)
         known = self._asked.get(asked)
@@ -327,7 +331,7 @@ class Plugin:
         return run_time is None or plan.start is None or self._session.now + run_time > plan.start
 
     def _is_ordered_before(self, key: str, owner: str) -> bool:
-        """Whether the job stands in front of the owner in the owner's queue."""
+        """Return whether the job comes before the owner in the owner's queue."""
         left, right = self._session.jobs.get(key), self._session.jobs[owner]
         return (
             left is not None
@@ -352,7 +356,7 @@ class Plugin:
     def _leaves_enough(
         self, task: entities.Task, plan: start_estimate.Reservation, view: node_views.NodeView
     ) -> extension_points.Mask:
-        """Nodes that hold the task and, when the plan starts, what is reserved by then."""
+        """Return the nodes that hold the task in addition to what is reserved at the start time."""
         held = self._reserved_at(plan, task.job)[:, view.rows]
         room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
         is_free: extension_points.Mask = ~np.any(held > 0, axis=0)
@@ -361,7 +365,7 @@ class Plugin:
     def _reserved_at(
         self, plan: start_estimate.Reservation, besides: str
     ) -> resource_vectors.Table:
-        """What is reserved by the time the plan starts."""
+        """Return what is reserved by the start time."""
         total = np.zeros_like(self._session.nodes.idle)
         for other in self._plans.values():
             is_there = plan.start is None or (other.start is not None and other.start <= plan.start)
@@ -395,7 +399,7 @@ class Plugin:
     # Memory -----------------------------------------------------------------------------------
 
     def _restored(self, kept: ReservationRecord) -> start_estimate.Reservation | None:
-        """The plan, if all its nodes and resources are still there."""
+        """Return the reservation if all its nodes and resources still exist."""
         rows, known = self._session.nodes.rows, self._session.resources
         if not kept.rows.keys() <= rows.keys():
             return None
@@ -426,7 +430,7 @@ def _start_forecast(plan: start_estimate.Reservation) -> str:
 
 
 def _needed_first(job: entities.Job, tasks: Sequence[entities.Task]) -> list[entities.Task]:
-    """Tasks that their roles' minimums need before others, else in order."""
+    """Return tasks that the minimums of their roles need before others."""
     left: dict[str, int] = {
         role: least - sum(t.role == role and t.status in entities.READY for t in job.tasks.values())
         for role, least in job.task_min_available.items()

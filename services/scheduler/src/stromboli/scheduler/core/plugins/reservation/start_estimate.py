@@ -1,8 +1,8 @@
-"""Where a gang that cannot start now will: the earliest time at which enough has ended.
+"""Estimates when and where a blocked gang can start: the earliest time at which enough has ended.
 
-EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995): the job in front gets a start time
-and the room it will use then; others may use that room until then. Here room is amounts on nodes,
-and the plan is made from what run times promise.
+This is EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995): the first job gets a start
+time and the room that it will use; others may use that room until then. Room is amounts on nodes,
+and the estimate follows from declared run times.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from stromboli.scheduler.core.placement import extension_points
 
 
 class Demand(msgspec.Struct, frozen=True, eq=False):
-    """Equal tasks that need a place at the same time. ``mask``: nodes that may ever take them."""
+    """Equal tasks that need nodes at the same time. ``mask``: feasible nodes."""
 
     request: resource_vectors.Vector
     count: int
@@ -25,7 +25,8 @@ class Demand(msgspec.Struct, frozen=True, eq=False):
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):
-    """A gang's place in time. ``start`` None: nobody knows. ``rows``: what it will use, by node."""
+    """The start and nodes of a gang. ``start`` None: unknown. ``rows``: what it will use, by
+    node."""
 
     job: str
     start: datetime | None
@@ -33,14 +34,14 @@ class Reservation(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def need(self) -> resource_vectors.Sum:
-        """All that it will use; there is at least one row."""
+        """Return the sum of what it will use; there is at least one row."""
         held = list(self.rows.values())
         return resource_vectors.sum_of(held, len(held[0]))
 
 
 class EndTimes:
-    """When placed tasks of which that is known will end. O(those tasks) to make and to ask after a
-    change; follow placements with ``add`` and ``remove``."""
+    """Known end times of placed tasks. O(tasks) to build, and to read after a change; ``add`` and
+    ``remove`` follow placements."""
 
     def __init__(self, ssn: session.Session, known: run_times.RunTimes) -> None:
         self._session = ssn
@@ -52,7 +53,7 @@ class EndTimes:
                 self.add(job.with_status(*entities.ALLOCATED, entities.Status.PIPELINED))
 
     def add(self, tasks: Iterable[entities.Task]) -> None:
-        """They have places, or promises of such."""
+        """Add tasks that were placed or nominated."""
         for task in tasks:
             row = self._session.nodes.rows.get(task.node)
             end = self._run_times.end(task)
@@ -61,18 +62,18 @@ class EndTimes:
                 self._sorted = None
 
     def remove(self, tasks: Iterable[entities.Task]) -> None:
-        """They have lost them."""
+        """Remove tasks."""
         for task in tasks:
             if self._ends.pop(task.uid, None) is not None:
                 self._sorted = None
 
     def times(self) -> list[float]:
-        """When something ends, in seconds of the epoch, ascending, each once."""
+        """Return the distinct end times, ascending, in seconds since the epoch."""
         ends: list[float] = np.unique(self._table()[0]).tolist()
         return ends
 
     def ended_by(self, time: float) -> resource_vectors.Table:
-        """What will have been given back by then, by node. O(tasks that end by then)."""
+        """Return what will have been released by then, by node. O(tasks that end by then)."""
         ends, rows, requests = self._table()
         ended = np.zeros_like(self._session.nodes.idle)
         last = int(np.searchsorted(ends, time, side="right"))
@@ -94,8 +95,8 @@ class EndTimes:
 def pack(
     room: resource_vectors.Table, demands: Sequence[Demand], order: Sequence[int]
 ) -> dict[int, resource_vectors.Vector] | None:
-    """Places for all demands in the room (resources x nodes), nodes tried in this order; None if
-    it is not enough. Exact for one demand; of several the largest goes first.
+    """Return rows for all demands in the room (resources x nodes), with nodes tried in this order;
+    None if there is too little room. Exact for one demand; of several the largest comes first.
 
     O(demands x resources x nodes).
     """
@@ -120,9 +121,10 @@ def pack(
 
 
 def earliest(times: Sequence[float], fits: Callable[[float], bool]) -> float | None:
-    """The first of the times, ascending, at which it fits, if more fits the later it is.
+    """Return the earliest of ascending times at which ``fits`` holds, given that it stays true once
+    it holds.
 
-    O(log times) questions. None if it does not even at the last.
+    O(log times) calls. Returns None if it does not hold at the last time.
     """
     if not times or not fits(times[-1]):
         return None

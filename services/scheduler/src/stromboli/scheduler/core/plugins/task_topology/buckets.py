@@ -1,8 +1,7 @@
-"""Buckets of ``task-topology``: tasks of a job that are to lie on one node (spec/topology 5).
+"""Buckets of ``task-topology``: tasks of a job that share a node.
 
-Users name groups of a job's tasks that like each other's company and groups that shun it; a group
-of one name is about that task's own replicas. From these a job's tasks are put into buckets, most
-constrained first.
+Users name groups of a job's tasks with affinity or anti-affinity to each other; a group of one name
+concerns the replicas of that task. Tasks are assigned to buckets, the most constrained first.
 """
 
 from collections import Counter
@@ -18,16 +17,16 @@ AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 ORDER = "volcano.sh/task-topology-task-order"
 _SELF_ANTI, _AFFINE, _SELF_AFFINE, _ANTI = 4, 3, 2, 1
-"""What constrains a task how much: it counts by the most of it."""
+"""Degrees of constraint; the highest of a task counts."""
 
 
 class AffinityError(ValueError):
-    """What a job says of its tasks makes no sense; the message says what."""
+    """The affinity annotations of a job are inconsistent; the message says how."""
 
 
 class TaskAffinity(msgspec.Struct, frozen=True):
-    """``near`` and ``away``: task -> tasks; itself among them for its own replicas. ``priority``:
-    task -> how much it is constrained. ``rank``: task -> the higher, the sooner."""
+    """``affine`` and ``anti_affine``: task -> tasks, itself included for its own replicas.
+    ``priority``: task -> degree of constraint. ``rank``: task -> position, higher is earlier."""
 
     affine: Mapping[str, frozenset[str]]
     anti_affine: Mapping[str, frozenset[str]]
@@ -35,7 +34,7 @@ class TaskAffinity(msgspec.Struct, frozen=True):
     rank: Mapping[str, int]
 
     def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
-        """How many of the others the task likes to be with, less those it shuns."""
+        """Return the number of other tasks with affinity, less those with anti-affinity."""
         affine = () if only_away else self.affine.get(task, ())
         anti_affine = self.anti_affine.get(task, ())
         return sum(others.get(name, 0) for name in affine) - sum(
@@ -44,9 +43,10 @@ class TaskAffinity(msgspec.Struct, frozen=True):
 
 
 def task_affinity(annotations: Mapping[str, str], known: Iterable[str]) -> TaskAffinity | None:
-    """What a PodGroup says of its tasks, None for nothing. ``known``: the names of its tasks.
+    """Return the affinities in a PodGroup's annotations, None without any. ``known``: the names of
+    its tasks.
 
-    Raises WishesError for a name that is not known or stands twice in one list.
+    Raises AffinityError for an unknown name, or one that is listed twice.
     """
     names = frozenset(known)
     affine = _groups(annotations, AFFINITY, names)
@@ -92,8 +92,8 @@ def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
 
 
 class Bucket(msgspec.Struct, eq=False):
-    """``waiting``: tasks without a place by uid, in the order in which they came; ``bound``: node
-    -> tasks of it there; ``names``: task name -> how many of it are in the bucket."""
+    """``waiting``: pending tasks by uid, in order; ``bound``: node -> number of its tasks there;
+    ``names``: task name -> number in the bucket."""
 
     index: int
     request: resource_vectors.Sum
@@ -102,21 +102,21 @@ class Bucket(msgspec.Struct, eq=False):
     names: Counter[str] = msgspec.field(default_factory=Counter)
 
     def place(self, task: entities.Task, node: str) -> None:
-        """The task has its place."""
+        """Count the task on its node."""
         del self.waiting[task.uid]
         self.request = self.request - task.request
         self.bound[node] += 1
 
     def unplace(self, task: entities.Task, node: str) -> None:
-        """It has lost it."""
+        """Remove the task from its node."""
         self.waiting[task.uid] = task
         self.request = self.request + task.request
         self.bound[node] -= 1
 
 
 class JobBuckets:
-    """A job's tasks in buckets. ``of``: task uid -> bucket. ``largest``: tasks in the largest one.
-    ``on``: node -> names of the job's tasks there, wherever they belong."""
+    """The buckets of a job. ``of``: task uid -> bucket. ``largest``: tasks in the largest bucket.
+    ``on``: node -> names of the job's tasks there."""
 
     def __init__(
         self,
@@ -151,7 +151,8 @@ class JobBuckets:
         self.largest = max(sizes, default=1)
 
     def rank(self, task: entities.Task) -> tuple[int, int, int, int, int]:
-        """Sorts the job's tasks: those of buckets first, the largest rest first."""
+        """Return the sort key of tasks: tasks in buckets first, the largest remaining bucket
+        first."""
         bucket = self.of.get(task.uid)
         order, priority = self._sort_key(task)
         if bucket is None:
@@ -167,8 +168,8 @@ class JobBuckets:
         return self.wishes.rank.get(task.role, 0), self.wishes.priority.get(task.role, 0)
 
     def _best_bucket(self, task: entities.Task) -> Bucket:
-        """The bucket whose company the task likes best, of equals the one that asks for least; a
-        new one if all have what it shuns."""
+        """Return the bucket with the highest affinity, among equals the smallest request; a new one
+        if all have anti-affinity."""
         liked = [(self.wishes.affinity(task.role, each.names), each) for each in self.buckets]
         best = max((affinity for affinity, _ in liked), default=-1)
         if best < 0:

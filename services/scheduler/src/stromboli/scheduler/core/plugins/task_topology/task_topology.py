@@ -1,5 +1,5 @@
-"""The plugin ``task-topology``: tasks of a job that like each other's company on one node, those
-that shun it apart (spec/topology 5)."""
+"""The plugin ``task-topology``: places tasks of a job with affinity on one node, and separates
+those with anti-affinity."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -19,14 +19,14 @@ _MIB = 2**20
 
 
 class Plugin:
-    """Argument ``task-topology.weight``."""
+    """Argument: ``task-topology.weight``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
         self._weight = self._arguments.integer("task-topology.weight", 1)
 
     def open(self, ssn: session.Session) -> None:
-        """Put the tasks of jobs that wait into buckets, and register if any asks for it."""
+        """Assign tasks of pending jobs to buckets, and register if any job has affinities."""
         ssn.complaints.extend(self._arguments.complaints)
         self._session = ssn
         self._jobs: dict[str, buckets.JobBuckets] = {}
@@ -56,7 +56,8 @@ class Plugin:
             self._jobs[job.key] = buckets.JobBuckets(job, wanted, self._size_of)
 
     def _size_of(self, request: resource_vectors.Sum) -> int:
-        """Milli cpu, MiB and whole units of the rest, added up: to tell what asks for more."""
+        """Return a measure of the request: milli cpu, MiB, and units of other resources, summed
+        up."""
         others = [
             at for at in range(len(request)) if at not in (requirements.MEMORY, requirements.PODS)
         ]
@@ -84,7 +85,8 @@ class Plugin:
     def _score(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """How many of the bucket the node has or could have, less what the task shuns there."""
+        """Score nodes by how many tasks of the bucket they have or could hold, less tasks with
+        anti-affinity."""
         arranged = self._jobs.get(task.job)
         bucket = arranged.of.get(task.uid) if arranged else None
         if arranged is None or bucket is None:
@@ -136,8 +138,8 @@ class Plugin:
 def _together(
     bucket: buckets.Bucket, task: entities.Task, room: resource_vectors.Table
 ) -> npt.NDArray[np.int64]:
-    """How many of the bucket's waiting tasks the nodes could hold, this one among them: the last
-    ones are left out until the rest fits."""
+    """Return how many waiting tasks of the bucket, this one included, the nodes can hold. Later
+    tasks are left out until the rest fits."""
     left = bucket.request
     found = np.full(room.shape[1], -1, np.int64)
     count = len(bucket.waiting)

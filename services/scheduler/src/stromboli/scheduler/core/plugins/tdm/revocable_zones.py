@@ -1,4 +1,4 @@
-"""Revocable zones: nodes that batch work may use at certain hours of the day."""
+"""Revocable zones: nodes that preemptable pods may use at certain hours."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ PREFIX = "tdm.revocable-zone."
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """Hours of a zone. An end that is not after the start is on the next day."""
+    """The hours of a zone. An end that is not after the start is on the next day."""
 
     name: str
     text: str
@@ -20,22 +20,23 @@ class Zone(msgspec.Struct, frozen=True):
     end: time
 
     def is_active(self, now: datetime) -> bool:
-        """Whether now is within the hours, both ends included, in the time zone of ``now``.
+        """Return whether ``now`` is within the hours, both ends included, in the time zone of
+        ``now``.
 
-        The hours that began yesterday count, too: a zone from 22:00 to 06:00 is active at 05:00.
+        Hours that began yesterday count too: a zone from 22:00 to 06:00 is active at 05:00.
         """
         return any(start <= now <= end for start, end in self._hours(now))
 
     def changes_at(self, now: datetime) -> datetime:
-        """When ``is_active`` next answers otherwise."""
+        """Return the next time at which ``is_active`` changes."""
         hours = sorted(self._hours(now))
         current = [end for start, end in hours if start <= now <= end]
         if current:
-            return max(current) + timedelta.resolution  # the end itself belongs to the hours
+            return max(current) + timedelta.resolution  # the end is included
         return next(start for start, _ in hours if start > now)
 
     def _hours(self, now: datetime) -> list[tuple[datetime, datetime]]:
-        """The hours that begin yesterday, today and tomorrow."""
+        """Return the intervals that begin yesterday, today and tomorrow."""
         found = []
         for days in (-1, 0, 1):
             day = now.date() + timedelta(days=days)
@@ -46,7 +47,7 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 def zones(arguments: Mapping[str, Any], complaints: list[str]) -> dict[str, Zone]:
-    """The zones that a plugin's arguments name; one that cannot be read is complained of."""
+    """Return the zones in a plugin's arguments. A zone that cannot be read is reported."""
     found = {}
     for key in sorted(arguments):
         if key.startswith(PREFIX):

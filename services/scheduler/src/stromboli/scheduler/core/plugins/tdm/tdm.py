@@ -1,7 +1,8 @@
-"""The plugin ``tdm``: time division between batch and other work (spec/plugins 12).
+"""The plugin ``tdm``: time division multiplexing of nodes between preemptable and other pods.
 
-Nodes of a *revocable zone* take preemptable pods during the zone's hours only; outside them those
-pods are moved away, a few of each job at a time. Elsewhere, preemptable pods make room for others.
+Nodes of a *revocable zone* take preemptable pods during the zone's hours only. Outside the hours
+these pods are evicted, a few of each job at a time. On other nodes, preemptable pods give way to
+others.
 """
 
 import math
@@ -24,7 +25,7 @@ NOT_ALLOWED = "not allow to dispatch to revocable node"
 
 
 class Plugin:
-    """Predicate, score, job order and victims by the hour. Remembers when it last chose victims."""
+    """Filters, scores, job order and victims by time of day. Stores when it last chose victims."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
@@ -34,7 +35,7 @@ class Plugin:
         self._last = ""
 
     def open(self, ssn: session.Session) -> None:
-        """Sort nodes into zones and register."""
+        """Assign nodes to zones, and register."""
         self._session = ssn
         self._last = ssn.cluster.memory.get(NAME, "")
         ssn.complaints.extend([*self._arguments.complaints, *self._complaints])
@@ -54,7 +55,7 @@ class Plugin:
         ssn.add_job_starving(_is_starving)
 
     def close(self, ssn: session.Session) -> None:
-        """Remember when victims were last chosen."""
+        """Store when victims were last chosen."""
         if self._last:
             ssn.remember[NAME] = self._last
 
@@ -84,7 +85,7 @@ class Plugin:
         return checks
 
     def _closed(self, name: str) -> str:
-        """Why nothing is placed in the zone now; empty if it is open."""
+        """Return why nothing is placed in the zone now; empty if it is open."""
         if name not in self._zones:
             return f"revocable zone {name} not support"
         if name not in self._active:
@@ -105,13 +106,14 @@ class Plugin:
     def _choose_preemptable(
         self, preemptor: entities.Task, candidates: Sequence[entities.Task]
     ) -> extension_points.Victims:
-        """Preemptable tasks on nodes of no zone, for others only."""
+        """Return preemptable tasks on nodes outside zones, for preemptors that are not
+        preemptable."""
         if preemptor.preemptable or preemptor.revocable_zone:
             return extension_points.Victims([], extension_points.REJECT)
         return extension_points.Victims(self._within_budgets(candidates, {""}))
 
     def _victims_outside_hours(self, tasks: Sequence[entities.Task]) -> Sequence[entities.Task]:
-        """Tasks that linger in a zone outside its hours; not more often than the period says."""
+        """Return tasks that remain in a zone outside its hours, once per period."""
         victims = self._within_budgets(tasks, self._zones.keys() - self._active)
         if not victims:
             return []
@@ -121,17 +123,18 @@ class Plugin:
         self._last = now.isoformat()
         self._session.request_session_at(
             now + self._period
-        )  # more may linger than each job can spare
+        )  # more may remain than the budgets allow
         return victims
 
     def _last_time(self) -> datetime | None:
-        """When victims were last chosen; a time ahead of now, of a clock set back since, is now."""
+        """Return when victims were last chosen. A time ahead of now, stored before the clock was
+        set back, counts as now."""
         return min(datetime.fromisoformat(self._last), self._session.now) if self._last else None
 
     def _within_budgets(
         self, tasks: Iterable[entities.Task], wanted: Iterable[str]
     ) -> list[entities.Task]:
-        """Running preemptable tasks in these zones, of each job no more than it can spare now."""
+        """Return running preemptable tasks in these zones, of each job no more than its budget."""
         names = set(wanted)
         spare: dict[str, int] = {}
         victims = []
@@ -150,12 +153,12 @@ class Plugin:
 
 
 LONGEST_COUNT = 10
-"""Digits of what is no count any more: annotations are anybody's to edit, and a number of a
-thousand digits is none that can be reckoned with."""
+"""The number of digits above which a text is no count: annotations may hold any text, and integers
+of thousands of digits are costly."""
 
 
 def _budget(job: entities.Job) -> int:
-    """How many running tasks the job can spare: what it says, else one."""
+    """Return how many running tasks the job can lose: as annotated, else one."""
     total, running = len(job.tasks), job.count(entities.Status.RUNNING)
     least = _number(job.budget_min_available, total)
     if least is not None:
@@ -167,7 +170,7 @@ def _budget(job: entities.Job) -> int:
 
 
 def _number(text: str, total: int) -> int | None:
-    """A number of tasks, or a percentage of all of them, rounded up; None if it says nothing."""
+    """Return a count, or a percentage of ``total`` rounded up; None if the text is neither."""
     digits = text.removesuffix("%")
     if not digits.isdecimal() or len(digits) >= LONGEST_COUNT:
         return None
@@ -179,7 +182,7 @@ def _zone_of(task: entities.Task) -> str:
 
 
 def _compare_jobs(left: entities.Job, right: entities.Job) -> int:
-    """Jobs that cannot be preempted first."""
+    """Order jobs that cannot be preempted first."""
     return int(left.preemptable) - int(right.preemptable)
 
 
