@@ -37,7 +37,7 @@ def test_beyond_its_minimum_a_gang_takes_turns() -> None:
     assert sorted(placed) == ["a"] * 3 + ["b"] * 3
 
 
-def test_a_gang_is_promised_what_is_being_released() -> None:
+def test_a_gang_is_nominated_to_room_that_is_being_released() -> None:
     """Promised places are kept for it, and nothing is bound yet."""
     decided = default_sessions.closed(
         builders.make_node("n1", cpu="2"),
@@ -105,7 +105,7 @@ def test_of_equal_nodes_the_first_by_name_is_taken_whatever_the_order_of_objects
 
 
 def test_a_nominated_node_is_tried_first() -> None:
-    """A pod for which room was made goes there, even if another node is better."""
+    """A pod for which room was made is placed there, even if another node is better."""
     pod = builders.make_pod("g-0", "g")
     nominated = msgspec.structs.replace(
         pod, status=core.PodStatus(phase="Pending", nominated_node_name="z")
@@ -120,7 +120,7 @@ def test_a_nominated_node_is_tried_first() -> None:
 
 
 def test_a_pending_job_gets_in_by_enqueue_and_no_other_way_where_there_is_one() -> None:
-    """With enqueue configured allocate leaves pending jobs alone; a closed door lets none in."""
+    """With enqueue configured allocate ignores pending jobs; a closed queue admits none."""
     job = [
         builders.make_pod_group("g", 1, phase="Pending"),
         builders.make_pod("g-0", "g"),
@@ -140,7 +140,7 @@ def test_a_pending_job_gets_in_by_enqueue_and_no_other_way_where_there_is_one() 
 
 
 def test_backfill_places_what_asks_for_nothing() -> None:
-    """A best-effort pod goes on a full node, as long as it takes another pod."""
+    """A best-effort pod is placed on a full node that has a pod slot left."""
     decided = default_sessions.closed(
         builders.make_node("n1", cpu="1", pods=2),
         *default_sessions.gang("a", 1),
@@ -188,7 +188,7 @@ def test_a_gang_that_was_whole_and_lost_members_is_unknown(more: str) -> None:
     assert phases == {"Running": "Unknown", "Inqueue": "Inqueue"}
 
 
-def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
+def test_backfill_keeps_a_nomination_whose_node_is_not_free_yet() -> None:
     """The victim still holds its place among the node's pods; nothing is bound beside it."""
     full = builders.make_node("n1", pods=1)
     victim = default_sessions.gang("old", 1, min_member=0, cpu=None, memory=None, node="n1")
@@ -209,7 +209,7 @@ def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
 
 
 def unequal_gang(*cpus: int, min_member: int | None = None) -> list[meta.Object]:
-    """A gang whose pods ask for these cpus."""
+    """A gang whose pods request these cpus."""
     pods = [builders.make_pod(f"g-{at}", "g", cpu=str(cpu)) for at, cpu in enumerate(cpus)]
     return [builders.make_pod_group("g", min_member or len(pods)), *pods]
 

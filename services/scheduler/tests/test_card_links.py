@@ -26,13 +26,13 @@ def linked(*more: meta.Object, **pods: tuple[core.Container, int]) -> dict[str, 
     }
 
 
-def test_cards_of_one_container_are_linked_well() -> None:
+def test_gpus_of_one_container_have_good_links() -> None:
     """Four are a quad; two of the other one have two links."""
     found = linked(a=(wants(number=4), 1), b=(wants(number=2), 1))
     assert found == {"a-0": ["0", "1", "2", "3"], "b-0": ["4", "7"]}
 
 
-def test_a_share_comes_from_a_card_that_is_begun() -> None:
+def test_a_part_comes_from_a_gpu_in_use() -> None:
     """The first breaks the GPU that the others miss least, the second joins it."""
     found = linked(a=(wants(memory=1000), 2))
     assert found["a-0"] == found["a-1"]

@@ -56,7 +56,7 @@ def test_devices_are_counted() -> None:
     assert "2 cannot allocate all claims" in why(gang)
 
 
-def test_a_gang_that_goes_back_leaves_its_devices() -> None:
+def test_a_discarded_gang_releases_its_devices() -> None:
     """What a discarded trial was given, the next job may have."""
     claims = [device_claims.claim(name) for name in ("a0", "a1", "b0")]
     big = [device_claims.pod(f"a-{at}", "a", f"a{at}") for at in range(2)]
@@ -138,8 +138,10 @@ def test_a_template_that_needs_no_claim_needs_no_device() -> None:
         ),
     ],
 )
-def test_a_claim_that_cannot_be_served_says_why(objects: list[meta.Object], message: str) -> None:
-    """And stops nobody else."""
+def test_a_claim_that_cannot_be_served_is_explained(
+    objects: list[meta.Object], message: str
+) -> None:
+    """And stops no other pod."""
     other = device_claims.group("h", [builders.make_pod("h-0", "h")])
     decided = closed(device_claims.devices("n1", 1), *objects, *one(), *other)
     assert default_sessions.binds(decided) == {"h-0": "n1"}
@@ -168,7 +170,7 @@ def test_selectors_of_class_and_request_both_hold() -> None:
 @pytest.mark.parametrize(
     "expression", ['device.attributes["other"].healthy', "device.driver ==", "1 + 1"]
 )
-def test_a_selector_that_cannot_be_told_allows_nothing(expression: str) -> None:
+def test_a_selector_that_cannot_be_evaluated_allows_nothing(expression: str) -> None:
     """Unknown is not yes: the node is refused with the expression and its error."""
     objects = [device_claims.devices("n1", 1), device_claims.claim("c"), *one()]
     decided = default_sessions.closed(
@@ -204,7 +206,7 @@ def test_requests_get_different_devices_if_there_is_any_way() -> None:
 
 
 def test_parts_of_devices_are_not_given_away() -> None:
-    """They may overlap, and nobody here counts what is left of the whole."""
+    """They may overlap, and what is left of the whole is not computed."""
     part = {"consumesCounters": [{"counterSet": "card"}]}
     stock = device_claims.devices("n1", 2, attributes=[part])
     assert given(closed(stock, device_claims.claim("c"), *one())) == ["r n1-gpu-1"]
@@ -212,7 +214,7 @@ def test_parts_of_devices_are_not_given_away() -> None:
 
 
 def test_all_means_every_device_of_a_node_and_none_taken() -> None:
-    """A node of which somebody has a device cannot give all."""
+    """A node with an allocated device cannot give all."""
     stock = [device_claims.devices("n1", 2), device_claims.devices("n2", 3)]
     everything = device_claims.claim("c", allocationMode="All")
     taken = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
@@ -260,7 +262,7 @@ def test_devices_of_all_nodes_are_had_once() -> None:
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
-    """A driver that publishes anew leaves old slices for a while."""
+    """A driver that publishes again leaves old slices for a while."""
     old, new = (device_claims.devices("n1", count, generation=at) for count, at in ((4, 1), (1, 2)))
     assert default_sessions.binds(closed(old, new, device_claims.claim("c", 2), *one())) == {}
 

@@ -111,8 +111,8 @@ def why(decided: session.Session, group: str = "g") -> str:
 # vGPU
 
 
-def test_a_pod_gets_memory_and_compute_of_one_card() -> None:
-    """What it gets stands on the pod, for the device plugin; memory alone means one gpu."""
+def test_a_pod_gets_memory_and_compute_of_one_gpu() -> None:
+    """Its allocation is an annotation for the device plugin; memory alone means one GPU."""
     decided = default_sessions.closed(
         vgpu_node("n1", "A,8000"), *gang("g", wants(memory=3000, cores=30)), tier=tier()
     )
@@ -128,8 +128,8 @@ def test_a_pod_gets_memory_and_compute_of_one_card() -> None:
     }
 
 
-def test_containers_are_told_apart_and_cards_of_one_container_differ() -> None:
-    """A container without GPUs stands empty between the others."""
+def test_containers_are_separate_and_gpus_of_one_container_differ() -> None:
+    """A container without GPUs has an empty entry between the others."""
     decided = default_sessions.closed(
         vgpu_node("n1", "A,8000", "B,8000"),
         *gang("g", wants(number=2, memory=1000), wants(), wants(number=1, cores=50)),
@@ -156,7 +156,7 @@ def test_containers_are_told_apart_and_cards_of_one_container_differ() -> None:
         ("A,8000", wants(number=2, memory=1), False),
     ],
 )
-def test_a_card_gives_no_more_than_it_has(gpu: str, demand: core.Container, fits: bool) -> None:
+def test_a_gpu_gives_no_more_than_it_has(gpu: str, demand: core.Container, fits: bool) -> None:
     """Memory, users and GPUs that are well; no memory named means all of the gpu."""
     decided = default_sessions.closed(vgpu_node("n1", gpu), *gang("g", demand), tier=tier())
     assert bool(default_sessions.binds(decided)) == fits
@@ -180,7 +180,7 @@ def running(name: str, ids: str, *containers: core.Container, **pod: Any) -> lis
     ],
 )
 def test_what_pods_have_is_read_from_them(there: str, demand: core.Container, fits: bool) -> None:
-    """All containers count, full compute shares with nobody, and what cannot be read blocks."""
+    """All containers count, full compute is exclusive, and what cannot be read blocks."""
     old = running("old", there, wants(memory=1), wants(memory=1))
     decided = default_sessions.closed(
         vgpu_node("n1", "A,8000"), *old, *gang("g", demand), tier=tier()
@@ -199,7 +199,7 @@ def test_what_pods_have_is_read_from_them(there: str, demand: core.Container, fi
         ({"volcano.sh/vgpu-mode": "mig"}, ""),
     ],
 )
-def test_annotations_choose_among_cards(annotations: dict[str, str], gpu: str) -> None:
+def test_annotations_choose_among_gpus(annotations: dict[str, str], gpu: str) -> None:
     """Types by a part of their name in any case, GPUs by their id, deny wins; the mode exactly."""
     node = vgpu_node("n1", "A,8000,10,NVIDIA-A100", "V,8000,10,NVIDIA-V100")
     pods = gang("g", wants(memory=1000), annotations=annotations)
@@ -210,7 +210,7 @@ def test_annotations_choose_among_cards(annotations: dict[str, str], gpu: str) -
 @pytest.mark.parametrize(
     ("policy", "gpu"), [("binpack", "A"), ("spread", "B"), ("", "C"), ("fragmentation", "A")]
 )
-def test_the_policy_chooses_the_card(policy: str, gpu: str) -> None:
+def test_the_policy_chooses_the_gpu(policy: str, gpu: str) -> None:
     """The fullest, the one with fewest users, the last, or what leaves most to others."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     other = running("other", "C,NVIDIA,1000,0:", wants(memory=1000))
@@ -230,8 +230,8 @@ def test_the_policy_chooses_the_node_with_a_weight(policy: str, node: str) -> No
     assert default_sessions.binds(decided) == {"g-0": node}
 
 
-def test_fragmentation_keeps_whole_cards_for_those_who_want_them() -> None:
-    """Of two nodes, a part of a gpu goes where a gpu is broken into already."""
+def test_fragmentation_keeps_whole_gpus_for_pods_that_request_them() -> None:
+    """Of two nodes, a part of a GPU goes to the one with a GPU in use."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     nodes = [vgpu_node("n1", "A,8000", "B,8000"), vgpu_node("n2", "C,8000", "D,8000")]
     how = tier(SchedulePolicy="fragmentation", ScheduleWeight=100)
@@ -241,7 +241,7 @@ def test_fragmentation_keeps_whole_cards_for_those_who_want_them() -> None:
     assert given_to(decided)["g-0"] == "A,NVIDIA,4000,0:"
 
 
-def test_pods_of_a_group_that_spreads_share_no_card() -> None:
+def test_pods_of_a_group_that_spreads_share_no_gpu() -> None:
     """Two of three find a gpu of their own."""
     told = {"volcano.sh/vgpu-podgroup-policy": "spread"}
     pods = default_sessions.gang(
@@ -251,7 +251,7 @@ def test_pods_of_a_group_that_spreads_share_no_card() -> None:
     assert sorted(given_to(decided).values()) == ["A,NVIDIA,1,0:", "B,NVIDIA,1,0:"]
 
 
-def test_pods_of_one_exclusive_rule_share_no_card() -> None:
+def test_pods_of_one_exclusive_rule_share_no_gpu() -> None:
     """Pods of different rules may; so may pods that no rule means."""
     how = tier(GPUExclusiveRules=[{"tier": "gold"}, {"tier": "silver"}])
     pods = [
@@ -271,7 +271,7 @@ def mig_tier() -> sessions.Tier:
     return tier(KnownGeometries=GEOMETRIES)
 
 
-def test_a_divided_card_gives_the_smallest_instance_that_will_do() -> None:
+def test_a_mig_gpu_gives_the_smallest_sufficient_instance() -> None:
     """Instances are counted through their group, and one group holds for the gpu."""
     node = vgpu_node("n1", "A,40000,10,NVIDIA-A100,true,mig")
     pods = [
@@ -283,7 +283,7 @@ def test_a_divided_card_gives_the_smallest_instance_that_will_do() -> None:
     assert given_to(decided) == {"a-0": "A[g1-0],NVIDIA,5000,0:", "b-0": "A[g1-2],NVIDIA,10000,0:"}
 
 
-def test_a_divided_card_that_is_empty_may_be_divided_anew() -> None:
+def test_an_unused_mig_gpu_may_change_its_geometry() -> None:
     node = vgpu_node("n1", "A,40000,10,NVIDIA-A100,true,mig")
     decided = default_sessions.closed(node, *gang("c", wants(memory=40000)), tier=mig_tier())
     assert given_to(decided) == {"c-0": "A[g2-0],NVIDIA,40000,0:"}
@@ -296,7 +296,7 @@ def test_a_divided_card_that_is_empty_may_be_divided_anew() -> None:
 # GPU share
 
 
-def test_memory_of_a_card_is_found_on_the_lowest_index() -> None:
+def test_memory_of_a_gpu_is_found_on_the_lowest_index() -> None:
     """Cards are equal parts of the node's memory; what is unwell is left out."""
     pods = default_sessions.gang("g", 4, min_member=1, cpu="1", extra={"volcano.sh/gpu-memory": 6})
     decided = default_sessions.closed(
@@ -307,7 +307,7 @@ def test_memory_of_a_card_is_found_on_the_lowest_index() -> None:
     assert told["default/g-0"]["volcano.sh/predicate-time"].endswith("000000000")
 
 
-def test_cards_by_number_are_cards_that_nobody_has() -> None:
+def test_gpus_by_number_are_unused_gpus() -> None:
     old = default_sessions.gang(
         "old",
         1,
@@ -328,7 +328,7 @@ def test_cards_by_number_are_cards_that_nobody_has() -> None:
 # Trials and locks
 
 
-def test_a_gang_that_goes_back_leaves_its_cards() -> None:
+def test_a_discarded_gang_releases_its_gpus() -> None:
     """What a discarded trial was given, the next job may have."""
     big = gang("a", wants(memory=5000), pods=2)
     small = gang("b", wants(memory=5000))
@@ -336,7 +336,7 @@ def test_a_gang_that_goes_back_leaves_its_cards() -> None:
     assert default_sessions.binds(decided) == {"b-0": "n1"}
 
 
-def test_a_victim_that_stays_keeps_its_card() -> None:
+def test_a_spared_victim_keeps_its_gpu() -> None:
     """Evicted in a trial and taken back: its gpu, and no other, is what it has."""
     old = running("old", "A,NVIDIA,8000,0:", wants(memory=8000))
     ssn = default_sessions.opened(
@@ -387,7 +387,7 @@ def test_a_node_whose_pod_is_set_up_waits_if_locks_are_on() -> None:
 # In the running service
 
 
-def test_cards_that_are_decided_on_are_taken_before_their_pods_come_back() -> None:
+def test_assumed_gpus_are_in_use_before_their_pods_are_observed() -> None:
     """The bind says which GPUs on the pod; a second session counts them, and a refusal frees
     them."""
     harness = SchedulerHarness()
@@ -412,7 +412,7 @@ def written(harness: SchedulerHarness) -> list[str]:
 # Arguments
 
 
-def test_two_ways_of_counting_cards_exclude_each_other() -> None:
+def test_two_ways_of_counting_gpus_exclude_each_other() -> None:
     written = {"deviceshare.VGPUEnable": True, "deviceshare.GPUSharingEnable": "true"}
     options = configuration.PluginOptions("deviceshare", arguments=written)
     with pytest.raises(ValueError, match="exclude each other"):
@@ -429,7 +429,7 @@ def test_two_ways_of_counting_cards_exclude_each_other() -> None:
         ({"AscendHAMiVNPUEnable": True}, "Ascend GPUs are not known yet"),
     ],
 )
-def test_an_argument_without_a_sense_is_told(arguments: dict[str, Any], complaint: str) -> None:
+def test_a_meaningless_argument_is_reported(arguments: dict[str, Any], complaint: str) -> None:
     ssn = default_sessions.opened(tier=tier(**arguments))
     assert any(complaint in each for each in ssn.complaints)
 
@@ -447,7 +447,7 @@ def test_an_argument_without_a_sense_is_told(arguments: dict[str, Any], complain
     policy=st.sampled_from(["", "binpack", "spread", "fragmentation", "links"]),
 )
 @settings(max_examples=60)
-def test_no_card_is_given_twice(
+def test_no_gpu_is_allocated_twice(
     memories: list[int], pods: list[tuple[int, int, int, int]], policy: str
 ) -> None:
     """Whatever is placed, in runs or one by one, the sums on each gpu stay within it."""

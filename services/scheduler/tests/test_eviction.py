@@ -80,7 +80,7 @@ def test_no_more_go_than_the_newcomer_needs(action: str) -> None:
     assert outcome.pipelined == {"default/high": {"default/new": "n1"}}
 
 
-def test_a_small_victim_is_spared_once_a_large_one_goes() -> None:
+def test_a_small_victim_is_spared_if_a_large_one_is_evicted() -> None:
     pods = [runs("a", cpu="3"), runs("b", cpu="1"), waits(cpu="3")]
     assert decide("preempt", [NODE], [low(), high()], pods).evictions == ("default/a",)
 
@@ -98,7 +98,7 @@ def test_what_a_later_member_evicts_spares_what_went_for_an_earlier_one() -> Non
 
 
 @pytest.mark.parametrize("action", EVERY)
-def test_nobody_goes_for_a_gang_that_would_not_stand(action: str) -> None:
+def test_nothing_is_evicted_for_a_gang_that_cannot_start(action: str) -> None:
     pods = [runs("old", cpu="4"), waits("new-1", cpu="3"), waits("new-2", cpu="3")]
     outcome = decide(action, [NODE], [low(), high(2)], pods)
     assert (outcome.evictions, outcome.pipelined) == ((), {})
@@ -124,7 +124,7 @@ def test_the_surplus_of_a_gang_may_go_but_not_its_minimum() -> None:
     assert decide("preempt", [NODE], [low(least=2), high()], pods).evictions == ()
 
 
-def test_a_whole_job_goes_only_if_the_gang_action_may_end_it() -> None:
+def test_a_whole_job_is_evicted_only_if_the_gang_action_may_end_it() -> None:
     pods = [*(runs(f"old-{at}") for at in range(4)), waits("new", cpu="3")]
     groups = [low(least=2), high()]
     outcome = decide("gangpreempt", [NODE], groups, pods)
@@ -134,7 +134,7 @@ def test_a_whole_job_goes_only_if_the_gang_action_may_end_it() -> None:
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_job_that_a_session_begins_anew_is_not_ended_in_it(*, has_begun: bool) -> None:
+def test_a_job_that_a_session_starts_is_not_ended_in_it(*, has_begun: bool) -> None:
     """What it binds cannot be evicted yet, and would be left alone."""
     nodes = [NODE, builders.make_node("n2", cpu="1")]
     pods = [runs("old-0", cpu="4"), waits("new", cpu="4")]
@@ -145,7 +145,7 @@ def test_a_job_that_a_session_begins_anew_is_not_ended_in_it(*, has_begun: bool)
     )
 
 
-def test_the_youngest_of_equals_goes_first() -> None:
+def test_the_youngest_of_equal_victims_is_evicted_first() -> None:
     early = builders.NOON - timedelta(hours=1)
     pods = [runs("a", cpu="2"), runs("b", cpu="2", created=early), waits(cpu="2")]
     assert decide("preempt", [NODE], [low(), high()], pods).evictions == ("default/a",)

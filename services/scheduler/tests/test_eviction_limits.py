@@ -1,4 +1,4 @@
-"""Whom not to evict yet, whom not to evict back, and how long before it is told."""
+"""Minimum run times, eviction cycles, and eviction notice."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -115,7 +115,7 @@ def test_a_victim_is_given_the_notice_that_holds_for_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1h", "999999999h"])
-def test_what_cannot_be_read_is_said_and_changes_nothing(text: str) -> None:
+def test_what_cannot_be_read_is_reported_and_ignored(text: str) -> None:
     decided = preempting(timedelta(0), queue={RUN: text}, arguments={"minimum-run-time": "1h"})
     assert decided.decisions.evictions == []
     assert any(each.startswith(f"Queue q: {RUN}: ") for each in decided.complaints)
@@ -167,7 +167,7 @@ def test_without_the_plugin_two_may_throw_each_other_out_for_ever() -> None:
     assert sum(arena.step()[1] for _ in range(100)) > 20
 
 
-def test_who_was_evicted_for_a_job_does_not_evict_it_back_within_the_window() -> None:
+def test_a_victim_does_not_evict_its_evictor_within_the_window() -> None:
     """Nor through others; later it may."""
     memory = {
         eviction_limits.NAME: msgspec.json.encode(

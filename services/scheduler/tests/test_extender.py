@@ -96,7 +96,7 @@ def test_a_predicate_refuses_nodes_and_its_words_are_the_explanation() -> None:
     assert default_sessions.binds(closed) == {"g-0": "n2", "g-1": "n2"}
 
 
-def test_equal_tasks_are_asked_about_once_and_nodes_again_once_they_changed() -> None:
+def test_equal_tasks_share_a_request_and_changed_nodes_are_sent_again() -> None:
     """Three nodes for the role, and one more question for each placement but the last."""
     extender = Extender({"predicate": lambda body: {}})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 4, min_member=1))
@@ -104,7 +104,7 @@ def test_equal_tasks_are_asked_about_once_and_nodes_again_once_they_changed() ->
     assert extender.count("predicate") <= 3 + 4
 
 
-def test_a_node_that_could_never_take_the_task_is_not_asked_about() -> None:
+def test_a_node_that_can_never_take_the_task_is_not_sent() -> None:
     extender = Extender({"predicate": lambda body: {}})
     held(extender, ["predicate"], *default_sessions.gang("g", 1, cpu="9"))
     assert extender.asked == []
@@ -161,7 +161,7 @@ def test_a_queue_it_calls_overused_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize(("status", "enters"), [(1, True), (0, True), (-1, False)])
-def test_its_vote_opens_the_queues_door(status: int, enters: bool) -> None:
+def test_its_vote_enqueues_the_job(status: int, enters: bool) -> None:
     """And it hears of those that entered."""
     waiting = builders.make_pod_group("g", 1, phase="Pending", min_resources={"cpu": "1"})
     extender = Extender({"jobEnqueueable": lambda body: {"status": status}, "jobEnqueued": dict})
@@ -175,8 +175,8 @@ def test_a_job_it_calls_unready_is_not_bound() -> None:
     assert held(extender, ["jobReady"], *default_sessions.gang("g", 1)).decisions.binds == {}
 
 
-def test_placements_are_told_and_one_that_is_not_taken_in_binds_nothing() -> None:
-    """What was told before is taken back."""
+def test_placements_are_sent_and_a_refused_one_binds_nothing() -> None:
+    """Earlier events are undone."""
 
     def take(body: Any) -> Any:
         return {"errorMessage": "full" if body["task"]["Name"] == "g-1" else ""}
@@ -232,7 +232,7 @@ def test_without_an_answer_it_refuses_unless_it_may_be_ignored(
 
 
 @pytest.mark.parametrize("is_ignorable", [False, True])
-def test_without_an_answer_nobody_is_evicted(is_ignorable: bool) -> None:
+def test_without_a_response_no_pod_is_evicted(is_ignorable: bool) -> None:
     """May it be ignored or not: what an answer would have protected stays."""
     closed = held(
         Extender({"preemptable": silent}),
@@ -290,14 +290,14 @@ def test_what_was_answered_decides_the_same_again() -> None:
         ({"ignorable": "maybe"}, "ignorable: 'maybe' is not true or false"),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_told(arguments: dict[str, Any], complaint: str) -> None:
+def test_a_meaningless_argument_is_reported(arguments: dict[str, Any], complaint: str) -> None:
     extender = Extender({"predicate": lambda body: {}})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 1), **arguments)
     assert any(complaint in text for text in closed.complaints)
     assert len(closed.decisions.binds) == 1
 
 
-def test_what_is_told_after_the_session_asks_nobody_and_blames_nobody() -> None:
+def test_explanations_after_the_session_send_no_request() -> None:
     """A gang that was not tried is explained without the extender."""
     extender = Extender({"predicate": only("n2")})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 1), run="enqueue")
@@ -306,7 +306,7 @@ def test_what_is_told_after_the_session_asks_nobody_and_blames_nobody() -> None:
     assert extender.asked == []
 
 
-def test_what_was_asked_stands_after_the_session() -> None:
+def test_responses_stay_valid_after_the_session() -> None:
     extender = Extender({"predicate": only("n2")})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 2, cpu="3"))
     asked = len(extender.asked)

@@ -60,7 +60,7 @@ def run(*objects: meta.Object, actions: str = "allocate") -> session.Session:
 def test_a_task_is_placed_if_it_ends_before_the_window(
     window: str, estimate: str, deadline_s: int | None, is_placed: bool
 ) -> None:
-    """Of several times that are said the shorter holds; of none nobody knows."""
+    """Of several run times the shortest counts; without any it is unknown."""
     decided = run(node(window), *job(estimate, deadline_s))
     assert bool(decided.decisions.binds) is is_placed
     if not is_placed:
@@ -82,7 +82,7 @@ def test_what_asks_for_nothing_is_kept_off_too() -> None:
     ).decisions.binds
 
 
-def test_nobody_is_evicted_for_what_could_not_end_in_time() -> None:
+def test_no_pod_is_evicted_for_a_task_that_cannot_end_in_time() -> None:
     low = builders.make_priority_class("low", 1), builders.make_priority_class("high", 9)
     old = [
         builders.make_pod_group("old", 0, priority_class="low", phase="Running"),
@@ -153,7 +153,7 @@ def test_whatever_the_windows_what_is_placed_overlaps_none(
     assert placed == all(start >= seconds or start + length <= 0 for start, length in windows)
 
 
-def test_of_estimates_that_are_none_nobody_knows() -> None:
+def test_estimates_that_cannot_be_read_are_unknown() -> None:
     for estimate in ("soon", "0", "-5m"):
         decided = run(node("2026-01-01T13:00:00Z/4h"), *job(estimate))
         assert decided.decisions.binds == {}

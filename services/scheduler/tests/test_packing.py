@@ -76,7 +76,7 @@ def test_pods_that_ask_for_the_same_are_one_shape() -> None:
         ("1000,2,0,0,", "pods.csv: no pod asks for a GPU"),
     ],
 )
-def test_a_row_that_makes_no_sense_is_told_with_its_line(row: str, complaint: str) -> None:
+def test_a_meaningless_row_is_reported_with_its_line(row: str, complaint: str) -> None:
     with pytest.raises(trace.TraceError, match=complaint.replace(".", r"\.")):
         pods_of(row)
 
@@ -98,7 +98,7 @@ def test_columns_that_are_missing_are_named() -> None:
     total_gpus=st.integers(1, 40),
     seed=st.integers(0, 9),
 )
-def test_arrivals_ask_for_all_that_may_be_asked_for(
+def test_arrivals_request_all_that_may_be_requested(
     counts: list[int], total_gpus: int, seed: int
 ) -> None:
     """At most 130 %; all of a short list, some of a long one; one more might be too many."""

@@ -1,4 +1,4 @@
-"""Who passes a queue's door: overcommit, sla and resourcequota."""
+"""Which jobs are enqueued: overcommit, sla and resourcequota."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ QUEUE = sessions.queue("a")
 
 
 def waiting(name: str, cpu: str, **annotations: str) -> meta.Object:
-    """A PodGroup at the door with minimum resources."""
+    """A Pending PodGroup with minimum resources."""
     notes = {key.replace("_", "-"): value for key, value in annotations.items()}
     return builders.make_pod_group(
         name, queue="a", phase="Pending", min_resources={"cpu": cpu}, annotations=notes
@@ -96,7 +96,7 @@ def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
 
 
 def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
-    """A job's own limit goes before the plugin's; a job without any comes last."""
+    """A job's own limit overrides the plugin's; a job without any comes last."""
     ssn = sessions.opened(
         QUEUE,
         waiting("g1", "1"),
@@ -147,7 +147,7 @@ def test_a_quota_for_some_pods_only_is_left_to_the_api_server() -> None:
     assert enters(sessions.opened(QUEUE, scoped, waiting("g1", "3"), tier=tier), "g1")
 
 
-def test_a_limit_that_cannot_be_read_lets_nobody_in() -> None:
+def test_a_limit_that_cannot_be_read_rejects_jobs() -> None:
     tier = [sessions.plugin("resourcequota")]
     ssn = sessions.opened(QUEUE, quota("many", "0"), waiting("g1", "1"), tier=tier)
     assert not enters(ssn, "g1")

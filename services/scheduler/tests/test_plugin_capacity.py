@@ -120,7 +120,7 @@ def test_a_queue_in_no_tree_stops_only_itself(queues: list[meta.Object]) -> None
     assert [text for text in ssn.complaints if text.startswith("plugin capacity: ")]
 
 
-def test_whoever_deserves_something_comes_before_best_effort_queues_of_its_share() -> None:
+def test_a_queue_that_deserves_something_comes_before_best_effort_queues_of_its_share() -> None:
     ssn = sessions.opened(
         builders.make_node("n1"),
         sessions.queue("a"),
@@ -174,7 +174,7 @@ def test_a_guarantee_of_what_a_queue_does_not_have_keeps_nothing_else() -> None:
     assert reclaimed(ssn, "g1", "g2") == ["g2-0", "g2-1"]
 
 
-def test_nobody_is_reclaimed_who_holds_nothing_of_what_is_asked_for() -> None:
+def test_a_task_without_the_requested_resource_is_not_reclaimed() -> None:
     ssn = sessions.opened(
         builders.make_node("n1", extra={"example.com/gpu": "4"}),
         sessions.queue("a", deserved={"example.com/gpu": "4"}),

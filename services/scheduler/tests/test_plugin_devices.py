@@ -1,4 +1,4 @@
-"""The plugin numa-aware and devices: which GPUs and cards a pod gets, and who has which."""
+"""The plugin numa-aware and devices: which GPUs and network cards a pod gets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -64,7 +64,7 @@ def test_gpus_of_a_quad_go_together() -> None:
 
 
 def test_a_single_gpu_is_the_one_that_the_others_miss_least() -> None:
-    """A pair is broken already: its other half goes first."""
+    """The rest of a pair in use is taken first."""
     decided = closed(
         node(gpus=4),
         observed(gpus=4, nvlinks={(0, 1): 4, (2, 3): 4}, exclusive_allocations=[holding("x-0", 2)]),
@@ -92,7 +92,7 @@ def test_a_machine_with_a_whole_clique_left_is_better_for_two() -> None:
     assert devices(decided) == {"a-0": ["0", "1"]}
 
 
-def test_cpus_gpus_memory_and_cards_come_from_one_numa_node() -> None:
+def test_cpus_gpus_memory_and_network_cards_come_from_one_numa_node() -> None:
     """NUMA node 0 has the CPUs but only one GPU left; all of it comes from 1."""
     kubelet = aligning("single-numa-node", memory_policy="Static")
     there = observed(gpus=4, nics=4, kubelet=kubelet, exclusive_allocations=[holding("x-0", 0)])
@@ -125,7 +125,7 @@ def test_gpus_that_lie_apart_are_a_misfit_where_one_numa_node_is_insisted_on() -
     assert devices(closed(node(gpus=4), easy, *running, *wants)) == {"a-0": ["1", "3"]}
 
 
-def test_a_card_is_the_one_beside_the_gpu() -> None:
+def test_the_network_card_is_the_one_near_the_gpu() -> None:
     decided = closed(
         node(gpus=4, rdma__hca=4),
         observed(
@@ -141,7 +141,7 @@ def test_a_card_is_the_one_beside_the_gpu() -> None:
     assert devices(decided, "rdma/hca") == {"a-0": ["mlx5_1"]}
 
 
-def test_cards_that_many_share_are_never_used_up() -> None:
+def test_shared_network_cards_are_never_used_up() -> None:
     decided = closed(
         node(gpus=2, rdma__hca=64),
         observed(gpus=2, nics=1),
@@ -188,7 +188,7 @@ def test_a_pod_as_a_whole_lies_on_one_numa_node_where_its_kubelet_aligns_pods() 
         assert len(default_sessions.binds(decided)) == count
 
 
-def test_a_container_that_runs_before_the_others_is_asked_for_too() -> None:
+def test_init_containers_are_aligned_too() -> None:
     """It is refused by the kubelet although the pod's others would fit."""
     kubelet = aligning("single-numa-node")
     big = container("first", cpu=5, memory="1Gi")
@@ -219,7 +219,7 @@ def test_a_gpu_that_is_not_well_is_not_given() -> None:
     assert refusals(both) == {numa_aware.TOO_FEW: 1}
 
 
-def test_a_gpu_that_vanishes_is_nobodys() -> None:
+def test_a_gpu_that_vanishes_belongs_to_no_pod() -> None:
     """What a pod had of it is no trouble for the others."""
     decided = closed(
         node(gpus=1),
@@ -230,14 +230,14 @@ def test_a_gpu_that_vanishes_is_nobodys() -> None:
     assert devices(decided) == {"a-0": ["0"]}
 
 
-def test_gpus_that_are_counted_in_parts_are_not_told_apart() -> None:
+def test_gpus_that_are_counted_in_parts_have_no_identity() -> None:
     """Its plugin gives each to several in turns: the pod is placed, and nothing is claimed."""
     decided = closed(node(gpus=16), observed(gpus=4), *pods("a", container(gpus=1)))
     assert default_sessions.binds(decided) == {"a-0": "n1"}
     assert devices(decided) == {}
 
 
-def test_nothing_is_chosen_beside_a_pod_whose_gpus_nobody_knows() -> None:
+def test_nothing_is_chosen_beside_a_pod_with_unknown_gpus() -> None:
     """It came to the node without us, and the node does not tell who has what."""
     decided = closed(
         node(gpus=2),
@@ -249,7 +249,7 @@ def test_nothing_is_chosen_beside_a_pod_whose_gpus_nobody_knows() -> None:
     assert devices(decided) == {}
 
 
-def test_a_node_whose_agent_is_silent_takes_nobody_who_insists() -> None:
+def test_a_node_with_a_silent_agent_takes_no_pod_that_requires_alignment() -> None:
     """Others go there as before."""
     there = observed(gpus=0, kubelet=aligning("single-numa-node"), silent_since=builders.NOON)
     wants = container(cpu=1, memory="1Gi")
@@ -259,7 +259,7 @@ def test_a_node_whose_agent_is_silent_takes_nobody_who_insists() -> None:
     assert default_sessions.binds(closed(node(gpus=0), there, *pods("a", wants))) == {"a-0": "n1"}
 
 
-def test_ways_that_nobody_knows_are_said_and_the_report_does_not_count() -> None:
+def test_unknown_link_types_are_reported_and_the_report_is_ignored() -> None:
     there = observed(gpus=4, near="XYZ")
     decided = closed(node(gpus=4), there, *pods("a", container(gpus=1)))
     assert default_sessions.binds(decided) == {"a-0": "n1"}
@@ -280,7 +280,7 @@ def test_what_a_trial_took_is_free_again() -> None:
     assert devices(decided) == {"b-0": ["0", "1", "2", "3"]}
 
 
-def test_a_victims_gpus_are_free_for_whom_it_goes_for() -> None:
+def test_a_victims_gpus_are_free_for_its_preemptor() -> None:
     """Evicted in a trial and taken back, it has what it had."""
     ssn = default_sessions.opened(
         node(gpus=4),

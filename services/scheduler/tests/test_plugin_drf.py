@@ -23,7 +23,7 @@ def placed(*objects: object, tier: sessions.Tier) -> Counter[str]:
     return Counter(key.split("/")[1].split("-")[0] for key in outcome.binds)
 
 
-def test_the_job_whose_largest_part_of_anything_is_smaller_goes_first() -> None:
+def test_the_job_with_the_smaller_dominant_share_is_first() -> None:
     """A quarter of the cpu is more than an eighth of the memory."""
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8", memory="8Gi"),

@@ -157,7 +157,7 @@ WANTED = scheduling.QueueAffinity(
 )
 
 
-def test_a_queue_goes_to_its_groups_and_stays_off_others() -> None:
+def test_a_queue_uses_its_groups_and_avoids_others() -> None:
     ssn = sessions.opened(
         *groups("n1", "n2", "n3", "n4", "n5"),
         builders.make_node("n6"),
@@ -185,7 +185,7 @@ def test_a_queue_without_groups_has_unlabelled_nodes_only_if_that_is_allowed(
     assert refused(ssn) == ["node group affinity not specified", unlabelled]
 
 
-def test_in_a_tree_the_affinity_of_the_queue_above_counts_and_queues_are_told_apart() -> None:
+def test_in_a_tree_the_affinity_of_the_parent_counts_per_queue() -> None:
     ssn = sessions.opened(
         *groups("n1", "n5"),
         sessions.queue("x", affinity=WANTED),

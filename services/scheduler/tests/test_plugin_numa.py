@@ -1,4 +1,4 @@
-"""The plugin numa-aware: who goes where, which CPUs are meant for whom, and who is let be."""
+"""The plugin numa-aware: feasible nodes, chosen CPUs, and pods that it ignores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -83,7 +83,7 @@ def refusals(decided: session.Session, name: str = "g-0") -> dict[str, int]:
     return dict(job.fit_errors[f"pod-default-{name}"].refusals)
 
 
-def test_a_pod_goes_where_one_numa_node_has_its_cpus() -> None:
+def test_a_pod_goes_to_a_node_where_one_numa_node_has_its_cpus() -> None:
     """Eight CPUs are free on both nodes, but on n1 they are scattered."""
     nodes = [builders.make_node(f"n{at}", cpu=8) for at in (1, 2)]
     decided = closed(*nodes, report("n1", "2-5"), report("n2", "1-3,5-7"), group(), pod("g-0", 3))
@@ -119,7 +119,7 @@ def test_what_a_trial_took_back_is_free_again() -> None:
     assert meant(decided) == {"h-0": {"c0": "0-3"}}
 
 
-def test_containers_are_asked_for_one_after_another() -> None:
+def test_containers_are_aligned_one_after_another() -> None:
     """The second one has what the first one left; fractions share."""
     decided = closed(
         builders.make_node("n1", cpu=16), report("n1"), group(), pod("g-0", 3, 2, "1500m")
@@ -143,7 +143,7 @@ def test_reserved_cpus_are_no_pods() -> None:
         ([report("n1", free="")], numa_aware.MISFIT),
     ],
 )
-def test_a_pod_that_insists_is_told_what_its_nodes_lack(
+def test_a_pod_that_requires_alignment_is_told_what_its_nodes_lack(
     made: Sequence[meta.Object], reason: str
 ) -> None:
     decided = closed(builders.make_node("n1", cpu=16), *made, group(), pod("g-0", 3))

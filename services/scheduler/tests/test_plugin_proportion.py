@@ -1,4 +1,4 @@
-"""Queues share the cluster by weight, within limits, wishes and guarantees."""
+"""Queues share the cluster by weight, within limits, requests and guarantees."""
 
 import pytest
 from hypothesis import given
@@ -131,7 +131,7 @@ def test_a_closed_queue_places_nothing() -> None:
     assert outcome.binds == {}
 
 
-def test_the_queue_of_higher_priority_goes_first_then_the_smaller_share() -> None:
+def test_queues_are_ordered_by_priority_then_by_share() -> None:
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a", priority=1),
@@ -199,7 +199,7 @@ def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enter
     assert refusals == ([] if enters else ["queue resource quota insufficient: insufficient cpu"])
 
 
-def test_what_a_job_holds_beyond_its_minimum_keeps_nobody_out() -> None:
+def test_usage_above_a_jobs_minimum_keeps_no_job_out() -> None:
     """Seven cores are held, of which one is the minimum: a job of seven may enter."""
     held = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(7)]

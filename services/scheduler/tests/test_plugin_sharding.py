@@ -49,7 +49,7 @@ def test_soft_prefers_the_shard_to_any_score() -> None:
     }
 
 
-def test_idle_nodes_outside_come_before_promises_inside() -> None:
+def test_idle_nodes_outside_the_shard_come_before_nominations_inside() -> None:
     """Soft: waiting for the shard is worse than running elsewhere."""
     leaving = builders.make_pod("old", node="n2", phase="Running", cpu=4, deleting=builders.NOON)
     objects = [*NODES, leaving, *default_sessions.gang("new", 1, cpu=3)]

@@ -229,7 +229,7 @@ def conditions(*objects: meta.Object) -> list[scheduling.PodGroupCondition]:
     return default_sessions.closed(*objects).jobs["default/g"].conditions
 
 
-def test_a_gang_says_whether_it_can_be_scheduled() -> None:
+def test_a_gang_has_a_condition_that_states_whether_it_can_be_scheduled() -> None:
     """The condition has the known type, reason and numbers."""
     (waits,) = conditions(builders.make_node("n1", cpu="2"), *default_sessions.gang("g", 3))
     assert (waits.type, waits.status, waits.reason) == (

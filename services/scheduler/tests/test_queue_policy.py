@@ -101,13 +101,13 @@ def test_a_queue_serves_its_jobs_by_its_policy(policy: str, first: str) -> None:
     assert started(run(ONE, queue(policy), *objects)) == [first]
 
 
-def test_the_policy_of_a_queue_that_says_nothing_is_an_argument() -> None:
+def test_the_default_policy_of_queues_is_an_argument() -> None:
     objects = [*job("old", at=0), *job("young", at=1, priority="high")]
     assert started(run(ONE, queue(), *objects, arguments={"queue-policy": "fifo"})) == ["old"]
 
 
 def test_a_policy_orders_its_own_queue_only() -> None:
-    """A queue beside it goes on as before."""
+    """Another queue is not affected."""
     other = [
         sessions.queue("other"),
         builders.make_pod_group("x", 1, queue="other"),
@@ -116,7 +116,7 @@ def test_a_policy_orders_its_own_queue_only() -> None:
     assert started(run(TWO, queue("fifo"), *job("a"), *other)) == ["a", "x"]
 
 
-def test_a_job_that_only_grows_goes_behind_one_that_cannot_begin() -> None:
+def test_a_job_that_only_grows_comes_after_one_that_cannot_start() -> None:
     running = job("old", at=0, node="n1")
     more = builders.make_pod("old-9", "old")
     assert started(run(TWO, queue("fifo"), *running, more, *job("young", at=1))) == ["young"]
@@ -164,7 +164,7 @@ class TestFairShare:
         assert started(run(ONE, queue("fair-share", share_by="namespace"), *objects)) == ["high"]
 
     def test_past_use_counts_and_fades(self) -> None:
-        """An hour after half of the cluster was a's, b goes first although nobody holds anything;
+        """An hour after half of the cluster was a's, b is first although no job holds anything;
         a month later age decides again."""
         shared = queue("fair-share", share_by="namespace", share_half_life="1h")
         node = builders.make_node("n1", cpu="2")
@@ -243,7 +243,7 @@ class TestDequeue:
         decided = run(ONE, queue(dequeue="fifo"), *objects, actions="allocate, backfill")
         assert started(decided) == []
 
-    def test_a_head_that_waits_at_the_door_keeps_others_out(self) -> None:
+    def test_a_pending_head_keeps_others_pending(self) -> None:
         """Those inside as well: they are behind it."""
         door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
         head = builders.make_pod_group(
@@ -256,7 +256,7 @@ class TestDequeue:
         assert decided.jobs["default/small"].phase == "Pending"
         assert started(decided) == []
 
-    def test_nobody_evicts_his_way_past_the_head(self) -> None:
+    def test_no_job_passes_the_head_by_evictions(self) -> None:
         victim = job("victim", 0, node="n1", priority="low", made=2)
         objects = [*job("big", 3, at=0), *job("small", at=1, priority="high")]
         for dequeue, evicted in (("fifo", 0), ("traverse", 1)):
@@ -272,7 +272,7 @@ class TestDequeue:
         decided = run(TWO, queue(dequeue="fifo"), *victim, *head, actions="allocate, preempt")
         assert len(decided.decisions.evictions) == 2
 
-    def test_a_head_whose_pods_are_being_made_is_waited_for_a_minute(self) -> None:
+    def test_the_queue_waits_a_minute_for_the_pods_of_its_head(self) -> None:
         """No longer: pods that cannot be made must not stop a queue."""
         objects = [*job("big", 2, made=1), *job("small", at=1)]
         first = run(ONE, queue(dequeue="fifo"), *objects)

@@ -34,7 +34,7 @@ def run(
 
 
 def test_a_job_that_ends_in_time_may_pass_and_no_other() -> None:
-    """One that would end a second late, or of which nobody knows, waits."""
+    """A task that would end a second late, or without a run time, waits."""
     late = virtual_cluster.Job("late", 1, 1, 100, at=2)
     short = virtual_cluster.Job("short", 1, 1, 98, at=2)
     unknown = virtual_cluster.Job("unknown", 1, 1, 10, at=2, says=False)
@@ -63,7 +63,7 @@ def test_room_that_the_head_will_not_use_is_anybodys() -> None:
     assert run(RUNS, small, for_ever).started == {"runs": 0, "for-ever": 2, "head": 100}
 
 
-def test_the_job_says_when_it_starts_and_others_whom_they_wait_for() -> None:
+def test_the_job_reports_its_start_and_others_report_the_owner() -> None:
     late = virtual_cluster.Job("late", 1, 1, 500, at=2)
     second, last = run(RUNS, HEAD, late).sessions[2]
     assert second == 2
@@ -97,7 +97,7 @@ def test_a_job_past_its_waiting_time_owns_a_reservation_though_others_are_in_fro
     assert (kept.started["second"], kept.started["late"]) == (101, 151)
 
 
-def test_nobody_knows_when_then_nothing_is_kept_unless_the_job_is_late() -> None:
+def test_without_a_known_start_nothing_is_kept_unless_the_job_is_late() -> None:
     """Or the configuration says so."""
     unknown = msgspec.structs.replace(RUNS, says=False)
     small = virtual_cluster.Job("small", 1, 1, 500, at=20)
@@ -126,7 +126,7 @@ def test_what_is_held_up_by_its_queue_keeps_no_nodes() -> None:
     assert decided.started["small"] == 2
 
 
-def test_a_later_start_in_another_queue_puts_nobody_off() -> None:
+def test_a_later_start_in_another_queue_delays_no_job() -> None:
     """What starts at 4 finds its room then, and is nothing to what was told to start at 3."""
     five = [builders.make_node("n1", cpu="5")]
     limited = virtual_cluster.Job("limited", 1, 1, 3)
@@ -150,7 +150,7 @@ def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
     assert "starts by 2026-01-01T12:01:00" in session.jobs["default/head"].explain()
 
 
-def test_a_gang_at_the_door_owns_one_too_and_gets_in_when_it_is_due() -> None:
+def test_a_pending_gang_owns_a_reservation_and_is_enqueued_when_it_is_due() -> None:
     """Although what waits inside for the same room has used up what the door lets in."""
     door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
     tiers = (KEPT[0], [*USUAL, door])
@@ -179,7 +179,7 @@ def test_a_gang_at_the_door_owns_one_too_and_gets_in_when_it_is_due() -> None:
 @pytest.mark.parametrize(
     "memory", ["{", '[{"job":"default/gone","uid":"gone","start":null,"rows":{}}]']
 )
-def test_a_memory_of_what_is_gone_keeps_nobody_off(memory: str) -> None:
+def test_stored_reservations_of_missing_objects_are_dropped(memory: str) -> None:
     objects = [builders.make_pod_group("a", 1, queue="q"), builders.make_pod("a-0", "a", cpu="4")]
     what = sessions.given([*FOUR, FIFO, *objects], memory={reservation.NAME: memory})
     assert simulate.run(sessions.configured(*KEPT), what).decisions.binds == {"default/a-0": "n1"}
@@ -227,7 +227,7 @@ def made(
 
 @depth.examples(60)
 @given(SIZES, JOBS)
-def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
+def test_with_true_run_times_no_job_starts_later_than_first_reported(
     sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
 ) -> None:
     """As long as he stays in front: whatever else comes, and whatever runs for ever."""
@@ -246,7 +246,7 @@ def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
 
 @depth.examples(60)
 @given(SIZES, JOBS)
-def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
+def test_the_head_starts_no_later_than_without_backfill(
     sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
 ) -> None:
     """Backfill costs him nothing."""

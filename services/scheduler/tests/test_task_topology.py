@@ -55,7 +55,7 @@ def test_tasks_that_like_each_other_share_nodes_and_replicas_that_shun_themselve
     assert together(decided) == [["ps", "worker", "worker"]] * 2
 
 
-def test_without_wishes_nothing_is_arranged() -> None:
+def test_without_affinities_no_buckets_are_made() -> None:
     decided = closed(*nodes(2), *job({"ps": 2}, {}, cpu=1))
     assert together(decided) == [["ps"], ["ps"]]
 
@@ -66,7 +66,7 @@ def test_replicas_that_like_each_other_fill_a_node() -> None:
 
 
 def test_tasks_that_shun_each_other_lie_apart_as_far_as_there_are_nodes() -> None:
-    """It is a wish: with one node they share it."""
+    """It is a preference: with one node they share it."""
     notes = {AWAY: "a,b"}
     assert together(closed(*nodes(2), *job({"a": 1, "b": 1}, notes, cpu=1))) == [["a"], ["b"]]
     assert together(closed(*nodes(1), *job({"a": 1, "b": 1}, notes, cpu=1))) == [["a", "b"]]
@@ -101,13 +101,11 @@ def test_the_order_of_tasks_holds_also_for_those_without_a_bucket() -> None:
     ("notes", "said"),
     [
         ({NEAR: "a,zz"}, f"{NEAR}: it has no task 'zz' (a, b)"),
-        ({AWAY: "a,a"}, f"{AWAY}: 'a' stands twice in one list"),
-        ({ORDER: "b,b"}, f"{ORDER}: 'b' stands twice in one list"),
+        ({AWAY: "a,a"}, f"{AWAY}: 'a' is listed twice"),
+        ({ORDER: "b,b"}, f"{ORDER}: 'b' is listed twice"),
     ],
 )
-def test_wishes_that_make_no_sense_do_not_count_and_are_said(
-    notes: dict[str, str], said: str
-) -> None:
+def test_meaningless_affinities_are_ignored_and_reported(notes: dict[str, str], said: str) -> None:
     decided = closed(*nodes(1), *job({"a": 1, "b": 1}, notes, cpu=1))
     assert len(default_sessions.binds(decided)) == 2
     assert f"PodGroup default/g: {said}: nothing of it counts" in decided.complaints

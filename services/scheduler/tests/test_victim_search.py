@@ -163,7 +163,7 @@ def test_role_minimums_bind_only_where_they_sum_to_no_more_than_the_minimum(acti
 
 
 @pytest.mark.parametrize("action", ["gangpreempt", "gangreclaim"])
-def test_what_a_job_can_spare_goes_where_the_newcomer_can_lie(action: str) -> None:
+def test_surplus_pods_are_evicted_on_nodes_that_can_take_the_preemptor(action: str) -> None:
     """Pods on a node that refuses the newcomer are not the surplus: the job need not end."""
     nodes = [
         builders.make_node("n1", cpu="4"),

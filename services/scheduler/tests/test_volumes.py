@@ -54,7 +54,7 @@ def test_a_claim_gets_the_smallest_volume_that_will_do() -> None:
 
 
 def test_two_pods_never_get_one_volume() -> None:
-    """The second goes where another one is; without another, the gang is not begun."""
+    """The second is placed where another one is; without another the gang does not start."""
     claims = [volume_objects.claim("c0"), volume_objects.claim("c1")]
     first, other = (
         volume_objects.volume("v1", zone_name="1"),
@@ -171,7 +171,7 @@ def test_a_bound_volume_of_a_zone_ties_its_pod_to_it() -> None:
     assert default_sessions.binds(decided) == {"g-0": "b"}
 
 
-def test_a_node_attaches_no_more_volumes_than_its_driver_says() -> None:
+def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
     """One that two pods share counts once; a node of which nothing is said is not limited."""
     limit = msgspec.convert(
         {
@@ -251,7 +251,7 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
             assert len(volumes(decided).get(pod, {})) == len(gangs[int(group)][int(member)])
 
 
-def test_sizes_of_petabytes_are_told_apart() -> None:
+def test_sizes_of_petabytes_are_distinct() -> None:
     decided = closed(
         volume_objects.storage_class(),
         volume_objects.volume("five", gib=5 * 2**20),
@@ -261,7 +261,7 @@ def test_sizes_of_petabytes_are_told_apart() -> None:
     assert volumes(decided) == {}
 
 
-def test_an_odd_size_stops_nobody_else() -> None:
+def test_an_unreadable_size_stops_no_other_claim() -> None:
     """Of a claim, of a volume, of what is left: it fits nowhere, or holds nothing."""
     odd = volume_objects.claim("odd")
     requests = core.ResourceRequirements(requests={"storage": "much"})

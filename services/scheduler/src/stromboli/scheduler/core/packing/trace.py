@@ -90,14 +90,12 @@ def read_nodes(lines: Iterable[str], path: str) -> Nodes:
         gpus.append(row.number("gpu"))
         names.append(row.text("model"))
         if gpus[-1] > MOST_GPUS:
-            row.fail("gpu", f"{gpus[-1]} GPUs, at most {MOST_GPUS} can be told apart")
+            row.fail("gpu", f"{gpus[-1]} GPUs, at most {MOST_GPUS} are supported")
     models = tuple(sorted(set(names)))
     if not sum(gpus):
         raise TraceError(f"{path}: no node has a GPU: name a list of GPU nodes")
     if len(models) > MOST_MODELS:
-        raise TraceError(
-            f"{path}: {len(models)} GPU models, at most {MOST_MODELS} can be told apart"
-        )
+        raise TraceError(f"{path}: {len(models)} GPU models, at most {MOST_MODELS} are supported")
     left = np.full((len(gpus), max(gpus)), ABSENT, np.int64)
     for node, count in enumerate(gpus):
         left[node, :count] = WHOLE_MILLI

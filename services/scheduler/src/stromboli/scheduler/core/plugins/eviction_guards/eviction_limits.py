@@ -179,7 +179,7 @@ class _DurationLimit:
         try:
             return _bounded(text)
         except ValueError as error:
-            complaint = f"{where}: {key}: {error}; it is as if nothing was said"
+            complaint = f"{where}: {key}: {error}; it is ignored"
             if complaint not in self._session.complaints:
                 self._session.complaints.append(complaint)
             return None

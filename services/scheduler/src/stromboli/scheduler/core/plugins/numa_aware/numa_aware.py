@@ -26,7 +26,7 @@ NO_REPORT = "node(s) had no report of their CPUs"
 NOT_STATIC = "node(s) had another CPU manager policy than static"
 OTHER_POLICY = "node(s) had another topology manager policy"
 MISFIT = "node(s) had no CPUs that their topology manager would take together"
-SILENT = "node(s) whose agent has not been heard for too long to know their hardware"
+SILENT = "node(s) whose agent has been silent for too long to know their hardware"
 TOO_FEW = "node(s) had too few devices that are well and free"
 _REFUSALS = (
     (NO_REPORT, extension_points.Code.UNRESOLVABLE),

@@ -78,7 +78,7 @@ def _names(text: str, key: str, known: frozenset[str]) -> list[str]:
         if name not in known:
             raise AffinityError(f"{key}: it has no task {name!r} ({', '.join(sorted(known))})")
         if count > 1:
-            raise AffinityError(f"{key}: {name!r} stands twice in one list")
+            raise AffinityError(f"{key}: {name!r} is listed twice")
     return names
 
 
