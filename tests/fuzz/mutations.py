@@ -178,7 +178,7 @@ def _paths(document: Any, depth: int = 0) -> list[Path]:
         items = enumerate(document[:20])
     for key, value in items:
         found.append((key,))
-        found.extend((key, *finish_session) for finish_session in _paths(value, depth + 1))
+        found.extend((key, *below) for below in _paths(value, depth + 1))
     return found
 
 

@@ -1,0 +1,23 @@
+"""No HTTP request makes admission answer with 5xx, cost a second, or delay ``/livez`` by one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import engine, http_admission, mutations
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", ["REST", "webhooks"])
+def test_no_request_fails_or_blocks_the_server(name: str, tmp_path: Path) -> None:
+    """``STROM_FUZZ_S`` seconds for each server; the short form sends a few hundred requests."""
+    with http_admission.target(tmp_path, name) as (served, send, corpus):
+        inputs = len(corpus) + engine.INPUTS
+        result = engine.run(f"HTTP {name}", corpus, send, mutations.of_json, inputs=inputs)
+        engine.report(result)
+        answered = {outcome for outcome in result.outcomes if outcome != "0"}
+        assert "200" in answered
+        assert any(outcome.startswith("4") for outcome in answered)
+    assert served.failed_probes == 0
+    engine.report(engine.Result(f"/livez beside {name}", longest_s=served.slowest_probe_s))
+    assert 0 < served.slowest_probe_s < engine.LONGEST_S
