@@ -28,7 +28,7 @@ async def test_a_job_waits_until_its_namespaces_quota_has_room(tmp_path: Path) -
             return " ".join(raw.decode() for raw in events.items)
 
         refused = "exceeded quota: small, requested: requests.cpu=1, used: requests.cpu=2"
-        await cell.until(said, lambda told: refused in told)
+        await cell.until(said, lambda reported: refused in reported)
         assert [pod["spec"].get("nodeName") for pod in await cell.pods("wide")] == [None, None]
 
         async def noted() -> str:

@@ -56,12 +56,12 @@ async def is_kept(folder: Path) -> bool:
         sqlite3.connect(state_folder.embedded(folder) / state_folder.LOG)
     ) as database:
         ends = dict(database.execute("SELECT name, next FROM topics"))
-        told = database.execute(
+        reported = database.execute(
             "SELECT value FROM records JOIN topics ON topic = id"
             " WHERE key = '$kept' AND name = ? ORDER BY offset DESC LIMIT 1",
             (topics.CHANGES.full_name("default"),),
         ).fetchone()
-    kept = json.loads(told[0])["positions"] if told else {}
+    kept = json.loads(reported[0])["positions"] if reported else {}
     return all(
         ends.get(topic.full_name("default"), 0) <= kept.get(topic.name, 0)
         for topic in topics.SNAPSHOTS.values()

@@ -40,7 +40,7 @@ async def test_a_change_of_actions_and_arguments_applies_to_the_next_session(
     cell.configure("enqueue, allocate", SPREAD)
     assert len(await cell.nodes_of("first", 4)) == 2
     cell.configure("enqueue, allocate", PACK)
-    await cell.until(cell.warnings, lambda told: "seen" in told)
+    await cell.until(cell.warnings, lambda reported: "seen" in reported)
     await cell.submit("second", 4)
     assert len(await cell.nodes_of("second", 4)) == 1
 
@@ -52,10 +52,10 @@ async def test_an_invalid_file_is_reported_with_its_line_and_the_last_valid_one_
     await cell.submit("first", 2)
     await cell.nodes_of("first", 2)
     cell.configure("enqueue, alocate", SPREAD)
-    told = await cell.until(cell.warnings, lambda told: "configuration" in told)
-    assert "the one before stays in force" in told
-    assert "scheduler.yaml:1: actions: 'alocate' is not a known action" in told
+    reported = await cell.until(cell.warnings, lambda reported: "configuration" in reported)
+    assert "the one before stays in force" in reported
+    assert "scheduler.yaml:1: actions: 'alocate' is not a known action" in reported
     await cell.submit("second", 2)
     assert await cell.nodes_of("second", 2)
     cell.configure("enqueue, allocate", SPREAD)
-    await cell.until(cell.warnings, lambda told: "configuration" not in told)
+    await cell.until(cell.warnings, lambda reported: "configuration" not in reported)

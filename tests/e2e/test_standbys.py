@@ -151,8 +151,8 @@ class Replicas:
             contextlib.aclosing(self.bus.materialize((topics.BATCH_EVENTS,))) as batches,
         ):
             async for batch in batches:
-                told = [envelope.decode(record) for record in batch.records]
-                changes = (it for it in told if isinstance(it, events.JobPhaseChanged))
+                reported = [envelope.decode(record) for record in batch.records]
+                changes = (it for it in reported if isinstance(it, events.JobPhaseChanged))
                 phases.update((it.job, it.after) for it in changes)
                 if ends <= phases.keys():
                     break
@@ -161,8 +161,8 @@ class Replicas:
     async def opened(self, topic: topics.Topic) -> list[str]:
         """Who has opened it, one behind the other."""
         found, _ = await records.read(self.bus, topic)
-        told = [envelope.decode(record) for record in found]
-        return list(dict.fromkeys(it.instance for it in told if isinstance(it, log.Opened)))
+        reported = [envelope.decode(record) for record in found]
+        return list(dict.fromkeys(it.instance for it in reported if isinstance(it, log.Opened)))
 
 
 @pytest.fixture

@@ -49,36 +49,24 @@ REPLACEMENTS = {
     "wishes": "requests, requirements",
 }
 """Word -> what is written instead."""
-PENDING = frozenset(
-    [
-        "anew",
-        "anybody",
-        "asker",
-        "census",
-        "disorder",
-        "disordered",
-        "door",
-        "heard",
-        "hears",
-        "lanes",
-        "nobody",
-        "picture",
-        "rooms",
-        "somebody",
-        "stray",
-        "strays",
-        "told",
-        "untold",
-        "vouch",
-        "vouched",
-        "vouches",
-        "whoever",
-        "wish",
-        "wishes",
-    ]
-)
-"""Words that names still contain: not checked yet."""
-CHECKED = frozenset(REPLACEMENTS) - PENDING
+PENDING = {
+    "bench": 10,
+    "cli": 70,
+    "client": 10,
+    "embedded": 70,
+    "services/admission": 60,
+    "services/controller": 190,
+    "services/monitor": 50,
+    "services/scheduler": 220,
+    "shared": 70,
+    "tests/conformance": 5,
+    "tests/contract": 15,
+    "tests/kit": 30,
+}
+"""Folder -> how many of its names may still contain a replaced word; all others are free of them.
+
+A ceiling that only ever falls: lower it with the names you change.
+"""
 EXCEPTIONS: dict[str, str] = {}
 """Name -> why it may keep the word; at most 15."""
 MOST_EXCEPTIONS = 15
@@ -117,13 +105,23 @@ def offences(path: Path) -> Iterator[str]:
     where = path.relative_to(ROOT).as_posix()
     for line, name in ((1, path.stem), *names(ast.parse(path.read_text()))):
         if name not in EXCEPTIONS:
-            for word in sorted(words(name) & CHECKED):
+            for word in sorted(words(name) & set(REPLACEMENTS)):
                 yield f"{where}:{line}: {name}: instead of {word!r} write {REPLACEMENTS[word]}"
 
 
 def test_no_name_contains_a_replaced_word() -> None:
-    found = [line for path in sources() for line in offences(path)]
-    assert not found, "\n".join(found)
+    found: dict[str, list[str]] = {}
+    for path in sources():
+        first, second, *_ = (*path.relative_to(ROOT).parts, "")
+        folder = first if first in PENDING else f"{first}/{second}"
+        found.setdefault(folder, []).extend(offences(path))
+    over = [
+        line
+        for folder, lines in found.items()
+        if len(lines) > PENDING.get(folder, 0)
+        for line in lines
+    ]
+    assert not over, "\n".join(over)
 
 
 def test_there_are_few_exceptions() -> None:

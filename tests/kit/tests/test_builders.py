@@ -28,18 +28,18 @@ def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Objec
 @pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
 def test_a_tombstone_ends_the_object(made: meta.Object) -> None:
     """What was observed is absent once it is gone."""
-    picture = snapshot.Snapshot()
-    picture.apply(builders.make_record(builders.snapshot_of(made), 0))
-    picture.apply(builders.make_record(builders.tombstone_of(made), 1))
-    assert picture.state(builders.kind_of(made), made.metadata.key) is None
+    snapshot_of_log = snapshot.Snapshot()
+    snapshot_of_log.apply(builders.make_record(builders.snapshot_of(made), 0))
+    snapshot_of_log.apply(builders.make_record(builders.tombstone_of(made), 1))
+    assert snapshot_of_log.state(builders.kind_of(made), made.metadata.key) is None
 
 
 def test_a_garbled_record_makes_its_key_unknown() -> None:
     """Garbled means garbled."""
-    picture = snapshot.Snapshot()
+    snapshot_of_log = snapshot.Snapshot()
     topic = builders.snapshot_of(builders.make_node()).topic
-    picture.apply(builders.undecodable_record(topic, "n1"))
-    assert isinstance(picture.state(kinds.NODES, "n1"), snapshot.Unknown)
+    snapshot_of_log.apply(builders.undecodable_record(topic, "n1"))
+    assert isinstance(snapshot_of_log.state(kinds.NODES, "n1"), snapshot.Unknown)
 
 
 def test_a_job_needs_all_of_its_pods_unless_said() -> None:

@@ -221,11 +221,11 @@ class NodeRules:
 
     def compared(self, pod: core.Pod, candidates: Sequence[str]) -> dict[str, int]:
         """What compares candidates with each other: wishes, mild taints, soft spread."""
-        wishes = _scaled({name: self.wished(pod, name) for name in candidates})
+        preferences = _scaled({name: self.wished(pod, name) for name in candidates})
         tired = _scaled({name: self.intolerable(pod, name) for name in candidates})
         spread = self.soft_spread(pod, candidates)
         return {
-            name: POINT * (2 * wishes[name] + 3 * (100 - tired[name]) + 2 * spread[name])
+            name: POINT * (2 * preferences[name] + 3 * (100 - tired[name]) + 2 * spread[name])
             for name in candidates
         }
 

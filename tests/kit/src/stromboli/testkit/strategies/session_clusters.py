@@ -68,10 +68,10 @@ def _selected(role: str) -> core.LabelSelector:
 
 
 def _preferred_zone() -> core.Affinity:
-    wish = core.PreferredSchedulingTerm(weight=5, preference=_ZONE_A)
+    preference = core.PreferredSchedulingTerm(weight=5, preference=_ZONE_A)
     return core.Affinity(
         node_affinity=core.NodeAffinity(
-            preferred_during_scheduling_ignored_during_execution=(wish,)
+            preferred_during_scheduling_ignored_during_execution=(preference,)
         )
     )
 
@@ -102,13 +102,13 @@ def templates(draw: st.DrawFn, role: str, *, plain: bool = False) -> Template:
     of it hangs on other pods, nor on how nodes compare."""
     special: dict[str, Any] = {}
     if draw(st.integers(0, 2)) == 0:
-        wishes: list[dict[str, Any]] = [
+        preferences: list[dict[str, Any]] = [
             {"node_selector": {"zone": "a"}},
             {"tolerations": (_TOLERATION,)},
             {"priority": 7},
         ]
         if not plain:
-            wishes += [
+            preferences += [
                 {"host_port": 80},
                 {"affinity": _preferred_zone()},
                 {"affinity": _anti_affinity(role, "zone")},
@@ -116,7 +116,7 @@ def templates(draw: st.DrawFn, role: str, *, plain: bool = False) -> Template:
                 {"spread": _spread(role, "DoNotSchedule")},
                 {"spread": _spread(role, "ScheduleAnyway")},
             ]
-        special = draw(st.sampled_from(wishes))
+        special = draw(st.sampled_from(preferences))
     cpu, memory = draw(
         st.sampled_from(
             (("1", "1Gi"), ("2", "1Gi"), ("500m", "3Gi"), ("1", None), ("3", "2Gi"), (None, None))
