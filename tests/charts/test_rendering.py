@@ -225,6 +225,16 @@ def test_an_open_rest_asks_for_accounts_at_one_port_of_pod_service_and_network(
     assert rule in helm.the_only(objects, "NetworkPolicy")["spec"]["ingress"]
 
 
+def test_only_an_impersonating_rest_may_impersonate(real_tools: tools.Tools) -> None:
+    for options, expected in (((), False), (("--set", "rest.impersonate=true"), True)):
+        objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
+        given = rbac_rights.granted(rbac_rights.bound(objects, "stromboli-admission"))
+        assert ("impersonate" in {each.verb for each in given}) is expected
+        pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
+        names = {each["name"] for each in pod["containers"][0]["env"]}
+        assert ("STROM_ADMISSION_IMPERSONATE" in names) is expected
+
+
 @pytest.mark.parametrize("by", ["own", "cert-manager"])
 def test_the_certificate_has_every_name_by_which_rest_is_reached(
     by: str, real_tools: tools.Tools

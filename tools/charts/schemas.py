@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, type[msgspec.Struct]] = types.MappingProxyType(
 OWN = frozenset(
     {
         "instance", "scheduler_names", "health_host", "health_port", "rest_host", "rest_port",
-        "rest_open_to_all", "accounts",
+        "rest_open_to_all", "accounts", "impersonate",
         "webhook_host", "webhook_port", "certificate_file", "key_file", "certificate_secret",
         "certificate_names", "webhook_configuration", "resource_groups_file", "configuration",
         "rival_leases",
@@ -187,7 +187,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
             "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
             "controllerAccount": _TEXT,
             "judgedBy": {"enum": ["webhooks", "policies"]},
-            "rest": _object({"enabled": _FLAG, "from": _list(_ANY)}),
+            "rest": _object({"enabled": _FLAG, "impersonate": _FLAG, "from": _list(_ANY)}),
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
         },
         "controller": {"ownerReferencesPermissionEnforcement": _FLAG},

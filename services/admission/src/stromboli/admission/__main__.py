@@ -41,7 +41,8 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             authenticator = authentication.Authenticator(
                 known, settings.reviews_kept_s, time.monotonic
             )
-        admission = AdmissionService(settings, cluster, runtime.utc_now, authenticator)
+        impersonate = cluster.impersonating if settings.impersonate else None
+        admission = AdmissionService(settings, cluster, runtime.utc_now, authenticator, impersonate)
         asks_for_token = settings.rest_host in LOOPBACK and authenticator is None
         token = loopback_token.new_token() if asks_for_token else ""
         # With accounts a proxy on this machine may pass on whatever name it is called by.

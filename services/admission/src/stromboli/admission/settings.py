@@ -74,6 +74,11 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     """Whether REST asks the API server who comes and what they may do (TokenReview,
     SubjectAccessReview). Without, REST listens on loopback only and asks for a token that it makes
     at each start, see ``rest_token_file``."""
+    impersonate: bool = False
+    """Whether objects are written by impersonation of the user, with ``accounts``: audit logs,
+    policies and webhooks of others see the user, and the API server checks the user's rights once
+    more. Our account then needs the right to impersonate users and groups, which is as much as all
+    of their rights together."""
     rest_host: str = "127.0.0.1"
     """Beyond loopback REST needs accounts and a certificate, and speaks HTTPS."""
     rest_open_to_all: bool = False

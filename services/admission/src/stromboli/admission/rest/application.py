@@ -120,7 +120,7 @@ def routes(
         summary="Delete a queue",
     )
     async def delete_queue(request: Asked, name: FromPath[str]) -> None:
-        await admission.delete_queue(name, request.user.name)
+        await admission.delete_queue(name, request.user)
 
     @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
     async def nodes(limit: Limit = None, after: Continue = None) -> Items:
@@ -174,7 +174,7 @@ def routes(
         scheduling_input,
         log_routes.route(cluster),
         *pod_routes.routes(cluster),
-        *workload_routes.routes(cluster),
+        *workload_routes.routes(admission, cluster),
         *node_routes.routes(admission, cluster),
         *watch_routes.routes(admission, cluster),
         *history_routes.routes(admission, cluster),

@@ -97,8 +97,9 @@ def routes(
         opt=needs(one("delete", kinds.JOBS)),
         summary="Delete a job and all that is its own",
     )
-    async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
-        await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
+    async def delete_job(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
+        writer = admission.writes_as(request.user)
+        await writer.delete(kinds.JOBS, namespace, name, propagation="Background")
 
     @get(
         JOB + "/pods", opt=needs(RETURNED_FIELDS, many("list", kinds.PODS)), summary="A job's pods"

@@ -8,7 +8,9 @@ from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.creation import Asked
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
+from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
@@ -28,12 +30,16 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
 _ABOUT = msgspec.json.Decoder(_Event)
 
 
-def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
-    """All of them."""
-    return [route for kind in KINDS for route in _of(kind, cluster)]
+def routes(
+    admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
+    """All routes."""
+    return [route for kind in KINDS for route in _of(kind, admission, cluster)]
 
 
-def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+def _of(
+    kind: Kind[Any], admission: AdmissionService, cluster: cluster_port.Cluster
+) -> list[ControllerRouterHandler]:
     in_namespace = f"/v1/namespaces/{{namespace:str}}/{kind.plural}"
 
     @get(
@@ -58,8 +64,9 @@ def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouter
         opt=needs(one("delete", kind)),
         summary=f"Delete a {kind.kind} and all that is its own",
     )
-    async def remove(namespace: FromPath[str], name: FromPath[str]) -> None:
-        await cluster.delete(kind, namespace, name, propagation="Background")
+    async def remove(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
+        writer = admission.writes_as(request.user)
+        await writer.delete(kind, namespace, name, propagation="Background")
 
     @get(
         f"{in_namespace}/{{name:str}}/events",

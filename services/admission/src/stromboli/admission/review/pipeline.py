@@ -5,7 +5,7 @@ API servers call admission too; for them ``webhook_review`` runs the steps that 
 to webhooks. Both use the same defaults and rules (``reviewer``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,18 +31,21 @@ class _NamedDocument(NamedTuple):
 
 
 class AdmissionPipeline:
-    """Reviews and writes submitted objects. ``rejects_unknown_fields``: whether an unknown field of
-    a pod template is a violation; otherwise it is a warning."""
+    """Reviews and writes submitted objects. ``writes_as``: the cluster as a principal writes to it.
+    ``rejects_unknown_fields``: whether an unknown field of a pod template is a violation; otherwise
+    it is a warning."""
 
     def __init__(
         self,
         cluster: cluster_port.Cluster,
         rules: reviewer.Reviewer,
+        writes_as: Callable[[authentication.Principal], cluster_port.Cluster],
         *,
         rejects_unknown_fields: bool = True,
     ) -> None:
         self._cluster = cluster
         self._reviewer = rules
+        self._writes_as = writes_as
         self._rejects_unknown_fields = rejects_unknown_fields
 
     async def review(
@@ -95,11 +98,12 @@ class AdmissionPipeline:
             )
             # 6. Count new jobs against the limits of live jobs.
             self._reserve(objects, principal, attempts)
-            # 7. Write the admitted objects, in order.
+            # 7. Write the admitted objects, in order, as this service or as the principal.
+            writer = self._writes_as(principal)
             try:
                 for index, each in enumerate(objects):
                     if index not in attempts.written:
-                        attempts.written[index] = await self._write(each)
+                        attempts.written[index] = await self._write(writer, each)
             finally:
                 self._release_unwritten(objects, attempts)
             return [attempts.written[index] for index in range(len(objects))]
@@ -222,11 +226,11 @@ class AdmissionPipeline:
             ),
         )
 
-    async def _write(self, submitted: SubmittedObject) -> Applied:
+    async def _write(self, cluster: cluster_port.Cluster, submitted: SubmittedObject) -> Applied:
         kind, namespace, name = submitted.kind, submitted.namespace, submitted.name
         if submitted.before is None:
             body = msgspec.json.encode(submitted.document)
-            stored = await self._cluster.create(kind, namespace, body)
+            stored = await cluster.create(kind, namespace, body)
             result = "created"
         elif submitted.is_done:
             stored = msgspec.json.encode(submitted.before)
@@ -236,7 +240,7 @@ class AdmissionPipeline:
             result = "unchanged"
         else:
             body = msgspec.json.encode(submitted.document)
-            stored = await self._cluster.patch(kind, namespace, name, body, patch_type="merge")
+            stored = await cluster.patch(kind, namespace, name, body, patch_type="merge")
             result = "configured"
         made = kinds.metadata_of(stored)
         warnings = self.warnings(submitted)

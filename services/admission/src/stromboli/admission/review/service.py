@@ -9,7 +9,7 @@ Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``
 import asyncio
 import contextlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -52,9 +52,13 @@ class AdmissionService:
         cluster: cluster_port.Cluster,
         clock: runtime.Clock,
         authenticator: authentication.Authenticator | None = None,
+        impersonate: Callable[[str, Sequence[str]], cluster_port.Cluster] | None = None,
     ) -> None:
-        """``authenticator``: authenticates clients where the cluster's accounts count."""
+        """``authenticator``: authenticates clients where the cluster's accounts count.
+        ``impersonate``: the cluster as a user with groups writes to it; without it, this service
+        writes under its own name."""
         self._cluster = cluster
+        self._impersonate = impersonate
         self.authenticator = authenticator
         self._cache = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
@@ -82,6 +86,7 @@ class AdmissionService:
         self._pipeline = pipeline.AdmissionPipeline(
             cluster,
             self._reviewer,
+            self.writes_as,
             rejects_unknown_fields=settings.unknown_fields == "reject",
         )
         self._webhooks = webhook_review.WebhookReview(
@@ -224,11 +229,18 @@ class AdmissionService:
             for each in objects
         ]
 
-    async def delete_queue(self, name: str, user: str) -> None:
+    def writes_as(self, principal: authentication.Principal) -> cluster_port.Cluster:
+        """The cluster as a principal writes to it. Raises PermanentError for a user name that
+        cannot be impersonated."""
+        if self._impersonate is None or principal is authentication.LOCAL_PRINCIPAL:
+            return self._cluster
+        return self._impersonate(principal.name, principal.groups)
+
+    async def delete_queue(self, name: str, principal: authentication.Principal) -> None:
         """Delete a queue that may go. Raises RejectedError, ExternalError."""
         document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
         found = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None)
-        self._log.record(kinds.QUEUES.kind, document, "DELETE", user, "rest", found)
+        self._log.record(kinds.QUEUES.kind, document, "DELETE", principal.name, "rest", found)
         if found:
             raise submitted_objects.RejectedError(found)
-        await self._cluster.delete(kinds.QUEUES, "", name)
+        await self.writes_as(principal).delete(kinds.QUEUES, "", name)

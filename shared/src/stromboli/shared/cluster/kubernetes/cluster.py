@@ -1,8 +1,9 @@
 """``KubernetesCluster``: the verbs of the port as requests."""
 
 import contextlib
+import copy
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -58,6 +59,13 @@ class KubernetesCluster:
     ) -> None:
         """Drop all connections."""
         await self._connection.close()
+
+    def impersonating(self, user: str, groups: Sequence[str]) -> "KubernetesCluster":
+        """The same cluster, whose requests count as this user's: in RBAC, admission and audit.
+        Valid while this one is open. Raises PermanentError for a name that no header can carry."""
+        made = copy.copy(self)
+        made._connection = self._connection.impersonating(user, groups)
+        return made
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
         """One object."""

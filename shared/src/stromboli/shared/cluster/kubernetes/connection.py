@@ -5,12 +5,13 @@ Reads are tried a few times, writes never: only the caller knows whether a write
 
 import asyncio
 import contextlib
+import copy
 import io
 import ipaddress
 import random
 import socket
 import urllib.parse
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -53,6 +54,7 @@ class Connection:
         self._spread = spread
         self._access = Credentials(settings)
         self._session: aiohttp.ClientSession | None = None
+        self._impersonation: tuple[tuple[str, str], ...] = ()
         self._places = asyncio.Semaphore(settings.concurrency)
         self._patience = aiohttp.ClientTimeout(
             total=settings.request_timeout_s, sock_connect=settings.connect_timeout_s
@@ -80,6 +82,22 @@ class Connection:
             await self._session.close()
             self._session = None
             await asyncio.sleep(0)  # aborted transports let go of their sockets in the next round
+
+    def impersonating(self, user: str, groups: Sequence[str]) -> "Connection":
+        """The same connections, on which the server takes each request as this user's.
+
+        Our own account needs the right to impersonate the user and each group. Raises
+        PermanentError for a name that no header can carry.
+        """
+        for name in (user, *groups):
+            if not name or not name.isprintable():
+                raise errors.PermanentError("impersonate", f"{name!r} is not a user or group name")
+        made = copy.copy(self)
+        made._impersonation = (
+            ("Impersonate-User", user),
+            *(("Impersonate-Group", group) for group in groups),
+        )
+        return made
 
     async def read(
         self, path: str, what: str, query: Query | None = None, *, at_once: bool = False
@@ -186,7 +204,7 @@ class Connection:
             async with self._session.request(
                 method,
                 yarl.URL(url, encoded=True),
-                headers={**credentials, **(headers or {})},
+                headers=[*credentials.items(), *(headers or {}).items(), *self._impersonation],
                 allow_redirects=False,
                 **self._access.request_options,
                 **options,
