@@ -93,6 +93,22 @@ async def test_the_same_request_is_answered_alike_also_after_a_restart(
         assert (await client.get(f"{JOBS}/train")).status_code == 404
 
 
+async def test_a_kept_answer_has_no_literal_values_of_environment_variables(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    document = job()
+    container = document["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "PASSWORD", "value": "s3cret"}]
+    async with opened(tmp_path, cluster) as client:
+        first = await client.post(JOBS, json=document, headers=KEY)
+        again = await client.post(JOBS, json=document, headers=KEY)
+    assert b"s3cret" in first.content
+    assert again.status_code == 201
+    assert b"s3cret" not in again.content
+    assert b"s3cret" not in (tmp_path / "log.db").read_bytes()
+    assert first.json()["metadata"] == again.json()["metadata"]
+
+
 async def test_what_one_of_two_replicas_answered_is_known_to_whoever_starts_later(
     tmp_path: Path, cluster: EmbeddedCluster
 ) -> None:

@@ -14,6 +14,8 @@ class Applied(msgspec.Struct, frozen=True):
     name: str
     result: str
     object: msgspec.Raw
+    warnings: tuple[str, ...] = ()
+    """What of the object has no effect, or none yet."""
 
 
 class ItemResult(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from litestar import Request
 
 from stromboli.admission import keyed_lock
 from stromboli.admission.auth import authentication
+from stromboli.admission.core import redaction
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages.admission import RequestAnswered
@@ -71,7 +72,8 @@ class IdempotencyCache:
                     raise KeyReusedError
                 return known.status, known.body.encode()
             status, body = await work()
-            message = RequestAnswered(request=request, status=status, body=body.decode())
+            kept = redaction.redacted(body).decode()
+            message = RequestAnswered(request=request, status=status, body=kept)
             await writer.append(
                 envelope.Draft(topic=topics.ANSWERS, key=key, message=message, time=self._clock())
             )

@@ -114,7 +114,8 @@ def _walk(value: Any, type_name: str, path: str) -> Iterator[_Finding]:
 
 
 def _wrong_type(path: str, value: Any, json_type: str) -> _Finding:
-    reason = schema_validation.describe(value)
+    # The value itself may be a secret, such as a password of digits, and violations are recorded.
+    reason = f"is {schema_validation.type_name(value)}"
     expected = f"expected {schema_validation.TYPES[json_type]}"
     return _Finding(Violation(path=path, reason=reason, expected=expected), is_unknown_field=False)
 

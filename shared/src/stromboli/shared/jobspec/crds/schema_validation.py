@@ -88,7 +88,7 @@ def _reason_and_expected(
     shown = _show(value)
     match error.kind:
         case Kind.Type():
-            return describe(value), _expected_type(schema)
+            return _describe(value), _expected_type(schema)
         case Kind.Enum(options=options):
             return f"{shown} is not one of the choices", _choose(value, options)
         case Kind.Minimum(limit=limit):
@@ -142,23 +142,30 @@ def _expected_type(schema: Any) -> str:
     return f"expected {' or '.join(TYPES[name] for name in names) or 'a value'}"
 
 
-def describe(value: Any) -> str:
+def _describe(value: Any) -> str:
     """The value with its type, for a reader who expected another type."""
+    if isinstance(value, bool | int | float | str):
+        return f"{_show(value)} is {type_name(value)}"
+    return f"is {type_name(value)}"
+
+
+def type_name(value: Any) -> str:
+    """The JSON type of a value, with its article."""
     match value:
         case None:
-            return "is null"
+            return "null"
         case bool():  # before int: a bool is one
-            return f"{_show(value)} is a boolean"
+            return "a boolean"
         case int():
-            return f"{value} is an integer"
+            return "an integer"
         case float():
-            return f"{value} is a number"
+            return "a number"
         case str():
-            return f"{_show(value)} is a string"
+            return "a string"
         case list():
-            return "is a list"
+            return "a list"
         case _:
-            return "is an object"
+            return "an object"
 
 
 def _show(value: Any) -> str:
