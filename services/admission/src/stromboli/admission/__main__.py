@@ -123,11 +123,11 @@ def _limits(settings: Settings) -> http_protocol.Limits:
 
 
 def _check_exposed(settings: Settings, is_local: bool) -> None:
-    """Beyond this machine nobody is let in unasked, and no token travels in the clear."""
+    """Exit if REST beyond loopback lacks accounts or a certificate."""
     if settings.rest_open_to_all and settings.accounts:
         sys.exit(
             "STROM_ADMISSION_REST_OPEN_TO_ALL and STROM_ADMISSION_ACCOUNTS contradict each other: "
-            "leave the first one out, and whoever comes is asked who they are"
+            "leave the first one out, and clients must authenticate"
         )
     if is_local:
         return

@@ -113,7 +113,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def scoped(key: str, principal: authentication.Principal) -> str:
-    """The key as it is kept: nobody is answered with what another asked under the same key."""
+    """The key as it is stored: with the principal, so that two users never share an answer."""
     return digest(principal.scope, key) if principal.scope else key
 
 

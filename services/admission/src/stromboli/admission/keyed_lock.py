@@ -1,4 +1,4 @@
-"""A lock for each key that somebody holds or waits for, and none for any other."""
+"""A lock per key. Keys that are neither held nor awaited take no memory."""
 
 import asyncio
 import contextlib

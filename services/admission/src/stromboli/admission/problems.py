@@ -19,7 +19,7 @@ from stromboli.shared.messages.admission import Violation
 from stromboli.shared.runtime import telemetry
 
 MAX_DETAIL_LENGTH = 8 * 1024
-"""Characters: a job with a thousand mistakes is still told in one screenful."""
+"""Characters: a job with a thousand violations still fits on one screen."""
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
 """A KeyError's text, which Litestar hands on as it is."""

@@ -1,7 +1,8 @@
-"""The shell: fold the queues and explanations, answer meanwhile.
+"""The service loop: materializes topics into the cache, appends reviews, consumes submissions.
 
-Admission answers from the first moment, since a queue it has not seen is read from the API server;
-it says *ready* once its picture is whole and fresh, and nobody else acts under a name of ours.
+Admission answers from the first moment, since a queue that is not in the cache is read from the API
+server. It is *ready* once its cache is complete and fresh and no other system acts under one of its
+scheduler names.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ FOLDED = (
     topics.ANSWERS,
 )
 FRESHNESS_CHECK_S = 5.0
-"""How often the age of the monitor's last sign of life is looked at."""
+"""How often the age of the monitor's last sync record is checked."""
 
 
 async def serve(
@@ -126,9 +127,9 @@ class _ReadPositions:
 async def _read_history(
     admission: AdmissionService, bus: bus_port.Bus, health: runtime.Health
 ) -> None:
-    """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
+    """Follow the history of tasks, independent of the other topics: two weeks take a while."""
     wanted = (topics.BATCH_EVENTS,)
-    # Where the topic is recreated what it told before is still true.
+    # After the topic is recreated, the earlier events are still true.
     fold = materialization.materialize(
         bus, wanted, health.warn, "history", on_recreated=lambda _: None
     )

@@ -38,7 +38,7 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     open the whole API server: so it is not, unless an operator wants that."""
     submissions_audiences: tuple[str, ...] = ("stromboli-submissions",)
     """Tokens made for one of these count on ``admission.submissions``, and should for nothing else:
-    whoever may read that topic sees them."""
+    every reader of that topic sees them."""
     submission_max_age_s: float = 900.0
     """How long after it was handed in a submission is still done: what its author has given up by
     then should not come to life, and the token is good for ten minutes at least."""
@@ -100,7 +100,7 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     max_connections: int = 2_000
     """Open connections of REST, and of webhooks; beyond them 503. Each costs about 50 kB."""
     health_host: str = "0.0.0.0"
-    """Health has a port of its own: probes have no account, and metrics are nobody else's."""
+    """Health has its own port: probes have no account, and metrics are for the operator."""
     health_port: int = 8481
     webhook_host: str = "0.0.0.0"
     webhook_port: int = 8443
@@ -115,7 +115,7 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     webhook_client_ca_file: str = ""
     """PEM file of the authority that signed the client certificate of API servers (the
     ``kubeConfigFile`` of ``WebhookAdmissionConfiguration`` names that to them). With it webhooks
-    answer to its holders alone; without it to whoever reaches the port, which learns what
+    answer to its holders alone; without it to any client of the port, which learns what
     admission says of an object, and can change nothing."""
     webhook_configuration: str = "stromboli-admission"
-    """Name of the two configurations in which the API server is told whom to trust."""
+    """Name of the two configurations that tell the API server which authority to trust."""

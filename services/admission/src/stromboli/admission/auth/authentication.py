@@ -1,8 +1,8 @@
-"""Who asks, and what they may do: the cluster's accounts behind every way in.
+"""Principals: authentication by token, authorization by the cluster's rights.
 
-Answers about tokens and rights are kept for some seconds, since one page of a program is dozens
-of questions; so a right that is taken away holds for as long. What cannot be said now raises:
-nobody is let in by mistake. Tokens are kept as digests only.
+Answers about tokens and rights are cached for some seconds, because one page of a program needs
+dozens of them. A revoked right therefore holds for as long. An unknown answer raises: it never lets
+a client in. Tokens are kept as digests only.
 """
 
 import collections
@@ -20,16 +20,16 @@ from stromboli.shared.messages.admission import Violation
 
 V = TypeVar("V")
 MAX_CACHED = 20_000
-"""Answers kept at once: some megabytes."""
+"""Answers cached at once: some megabytes."""
 MAX_STREAM_S = 300.0
 """How long an account's stream of events may last before it has to ask again. API servers end their
 watches after as long; clients come back by themselves."""
 NO_USER = "rest"
-"""Who reviews say it was where there are no accounts."""
+"""The user in reviews of a server without accounts."""
 
 
 class UnauthenticatedError(Exception):
-    """Nobody is known by what came along."""
+    """The request carries no token that identifies a user."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -37,7 +37,7 @@ class UnauthenticatedError(Exception):
 
 
 class ForbiddenError(Exception):
-    """Somebody may not do all they asked for; nothing was done. ``violations``: each right."""
+    """The principal lacks rights; nothing was done. ``violations``: each missing right."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         super().__init__("; ".join(violation.reason for violation in violations))
@@ -45,7 +45,7 @@ class ForbiddenError(Exception):
 
 
 class Principal(Protocol):
-    """Somebody at admission."""
+    """An authenticated client."""
 
     @property
     def name(self) -> str:
@@ -64,11 +64,11 @@ class Principal(Protocol):
         """What keeps their idempotency keys from those of others."""
 
     async def may(self, asked: Right) -> bool:
-        """Whether they may. Raises TransientError if nobody can say now."""
+        """Whether the principal has a right. Raises TransientError if that is unknown now."""
 
 
 class LocalPrincipal:
-    """Whoever reaches us where there are no accounts: on loopback, the machine is the account."""
+    """Every client of a server without accounts, which listens on loopback only."""
 
     name = NO_USER
     groups: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ LOCAL_PRINCIPAL = LocalPrincipal()
 
 
 class AccountPrincipal:
-    """Somebody the cluster knows."""
+    """A user of the cluster."""
 
     def __init__(
         self,
@@ -109,18 +109,18 @@ class AccountPrincipal:
 
     @property
     def scope(self) -> str:
-        """The user, also one who has the name of somebody before."""
+        """The user's name and uid: a user with the name of a deleted one differs."""
         return f"{self._user.name}/{self._user.uid}"
 
     async def may(self, asked: Right) -> bool:
-        """A right on every name is asked for first: one answer serves for many objects then."""
+        """Checks the right on all names first: that one answer serves for many objects."""
         if asked.name and await self._ask(self._user, asked.of_every_name):
             return True
         return await self._ask(self._user, asked)
 
 
 class Authenticator:
-    """Finds out who asks. ``now``: seconds of a clock that never goes back."""
+    """Authenticates tokens. ``now``: seconds of a monotonic clock."""
 
     def __init__(
         self,
@@ -138,7 +138,8 @@ class Authenticator:
         self._own_name = ""
 
     async def authenticate(self, token: str, audiences: Sequence[str]) -> Principal:
-        """Who came with a token. Raises UnknownAskerError; TransientError if nobody can say now."""
+        """The principal of a token. Raises UnauthenticatedError; TransientError if that is unknown
+        now."""
         if not token:
             raise UnauthenticatedError("no token came along")
         key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
@@ -159,8 +160,8 @@ class Authenticator:
 
 
 async def require(principal: Principal, rights: Iterable[Right], where: str = "") -> None:
-    """Return if somebody has all of these. Raises MissingRightsError that names every one that is
-    missing; TransientError if nobody can say now."""
+    """Return if the principal has all rights. Raises ForbiddenError that names each missing one;
+    TransientError if that is unknown now."""
     missing = await missing_rights(principal, rights, where)
     if missing:
         raise ForbiddenError(missing)
@@ -169,7 +170,7 @@ async def require(principal: Principal, rights: Iterable[Right], where: str = ""
 async def missing_rights(
     principal: Principal, rights: Iterable[Right], where: str = ""
 ) -> tuple[Violation, ...]:
-    """What somebody may not. ``where``: what of the request asks for these rights."""
+    """The rights that the principal lacks. ``where``: the part of the request that needs them."""
     path = f"{where}.rights" if where else "rights"
     return tuple(
         [
@@ -181,7 +182,7 @@ async def missing_rights(
 
 
 class TtlCache(Generic[V]):
-    """Answers of the last seconds. Who asks what is being asked waits for that answer."""
+    """Answers of the last seconds. Concurrent requests for one key share one call."""
 
     def __init__(self, kept_s: float, now: Callable[[], float], limit: int) -> None:
         self._kept_s = kept_s
@@ -191,11 +192,11 @@ class TtlCache(Generic[V]):
         self._under_way: keyed_lock.KeyedLock[bytes] = keyed_lock.KeyedLock()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """How many answers are cached."""
         return len(self._answers)
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer that is kept, or what ``ask`` says now. Raises what that raises."""
+        """The cached answer, or the result of ``ask``. Raises what ``ask`` raises."""
         async with self._under_way.of(key):
             began = self._now()
             known = self._answers.get(key)
@@ -210,7 +211,7 @@ class TtlCache(Generic[V]):
 
 
 def bearer(header: str | None) -> str:
-    """The token of an Authorization header (RFC 6750). Raises UnknownAskerError."""
+    """The token of an Authorization header (RFC 6750). Raises UnauthenticatedError."""
     scheme, _, token = (header or "").strip().partition(" ")
     if not scheme:
         raise UnauthenticatedError("no token came along")

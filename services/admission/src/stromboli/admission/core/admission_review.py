@@ -1,4 +1,4 @@
-"""``AdmissionReview`` (``admission.k8s.io/v1``) as bytes: a request in, an answer out."""
+"""``AdmissionReview`` (``admission.k8s.io/v1``) as bytes: request and response."""
 
 import base64
 from typing import Any
@@ -11,11 +11,11 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
 
 MAX_MESSAGE_LENGTH = 8 * 1024
-"""Characters of a refusal: a job with a thousand mistakes is still told in one screenful."""
+"""Characters of a refusal: a job with a thousand violations still fits on one screen."""
 
 
 class GroupKind(msgspec.Struct, frozen=True):
-    """What kind of object the request is about."""
+    """The kind of the reviewed object."""
 
     group: str
     version: str
@@ -28,14 +28,14 @@ class GroupKind(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user of the reviewed request."""
 
     username: str = ""
     groups: tuple[str, ...] | None = ()
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """What an API server asks. ``object`` is null for a deletion, ``old_object`` for a creation."""
+    """A review request. ``object`` is null for a deletion, ``old_object`` for a creation."""
 
     uid: str
     kind: GroupKind
@@ -72,7 +72,7 @@ def encode_response(
     code: int = 422,
     warnings: tuple[str, ...] = (),
 ) -> bytes:
-    """The response: refused with all violations in one message, or allowed with a patch and with
+    """The response: refused with all violations in one message, or allowed with a patch and
     warnings, which clients such as kubectl print."""
     response: dict[str, Any] = {"uid": uid, "allowed": not found}
     if found:

@@ -21,7 +21,7 @@ a change within seconds, a replica that lost its connection within minutes."""
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
-    """A certificate as far as it matters here. ``name``: under which it is kept."""
+    """The facts of a certificate that decide about its use. ``name``: its key in the Secret."""
 
     name: str
     made_at: datetime

@@ -1,4 +1,5 @@
-"""What is told and kept of a review, in bounded space: an object may have 100,000 mistakes."""
+"""The reported and recorded part of a review, in bounded space: an object may have 100,000
+violations."""
 
 from collections.abc import Sequence
 
@@ -11,19 +12,19 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import EntryPoint, ObjectReviewed, Violation
 
 MAX_REPORTED = 1_000
-"""Violations in one answer: who has more corrects these first."""
+"""Violations in one answer."""
 MAX_RECORDED = 100
 """Violations in a record, of which the log takes 8 MiB at most."""
 MAX_TEXT_LENGTH = 1_000
 """Characters of a path, a reason, an expectation, or a name, which may quote an object's own."""
 _CUT = " ..."
 UNKNOWN = "Unknown"
-"""Whatever else somebody writes there: kinds are also the labels of a metric."""
+"""Any other kind: kinds are labels of a metric, so their number is bounded."""
 _KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
 
 
 def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
-    """The first ones, and how many more there are."""
+    """The first violations, and a last one that says there are more."""
     first = [
         msgspec.structs.replace(
             it,

@@ -1,6 +1,6 @@
 """What is handed in over Kafka, read: a submission, or why it is none.
 
-Whoever can reach the broker can write anything here, so nothing is believed but what the token
+Any client of the broker can write anything here, so nothing is trusted but what the token
 says, and nothing that came along stands in what we say of it but the submission's own names.
 """
 
@@ -25,14 +25,14 @@ BEARER = "bearer "
 
 
 class SubmissionId(msgspec.Struct, frozen=True):
-    """What a submission is called: its id and its source, which may be empty where none came."""
+    """Identifies a submission: its id and its source, empty where the record has none."""
 
     id: str
     source: str
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects to create or change for whoever has the token."""
+    """Objects to create or change with the rights of the token's user."""
 
     name: SubmissionId
     at: datetime
@@ -44,7 +44,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectedSubmission(msgspec.Struct, frozen=True):
-    """Why nothing can be done with a record; ``status`` as HTTP has it."""
+    """Why a record is no submission; ``status`` is an HTTP status."""
 
     name: SubmissionId
     status: int
@@ -143,6 +143,7 @@ def lifetime_s(token: str) -> float | None:
 
 
 def _id_of(record: envelope.Record) -> SubmissionId:
-    """Empty where it is longer than a name may be: a part of a name is none."""
+    """The id; empty where it is longer than an id may be, since a part of an id identifies
+    nothing."""
     found = (record.id, record.headers.get("ce_source", ""))
     return SubmissionId(*(text if len(text) <= MAX_ID_LENGTH else "" for text in found))

@@ -45,7 +45,8 @@ _answers = telemetry.meter.create_counter(
 
 
 class SubmissionConsumer:
-    """Takes submissions for one door. ``askers``: None where there are no accounts."""
+    """Consumes submissions for one admission service. ``authenticator``: None where there are no
+    accounts."""
 
     def __init__(
         self,

@@ -220,8 +220,9 @@ def rest_application(
 
 def application_for_openapi() -> Litestar:
     """The application that is only asked for its description: there is nothing behind it."""
-    nobody: Any = None
-    return app(routes(AdmissionService(AdmissionSettings(), nobody, runtime.utc_now), nobody))
+    no_cluster: Any = None
+    admission = AdmissionService(AdmissionSettings(), no_cluster, runtime.utc_now)
+    return app(routes(admission, no_cluster))
 
 
 async def _all_of(cluster: cluster_port.Cluster, kind: kinds.Kind[Any]) -> tuple[bytes, ...]:

@@ -1,7 +1,8 @@
-"""Which right each route asks for: it stands in the route, and one guard asks for it.
+"""The right that each route needs, and the guard that checks it.
 
-``opt=rights.needs(rights.one("get", kinds.JOBS))``. Routes that take objects have ``OF_OBJECTS``:
-admission asks for each of them. A route that says neither is closed to accounts.
+A route states its rights as ``opt=authorization.needs(authorization.one("get", kinds.JOBS))``.
+Routes that take objects have ``OF_OBJECTS``: the admission pipeline checks the rights of each
+object. A route that states neither is closed to accounts.
 """
 
 import hmac
@@ -76,12 +77,12 @@ OF_OBJECTS: dict[str, Any] = {OPT: ()}
 
 
 async def allow_local(connection: Connection, _: BaseRouteHandler) -> None:
-    """The guard where there are no accounts."""
+    """The guard of a server without accounts and without a token."""
     connection.scope["user"] = authentication.LOCAL_PRINCIPAL
 
 
 def require_token(token: str) -> Guard:
-    """The guard of a server on loopback without accounts: whoever holds its token may do
+    """The guard of a server on loopback without accounts: the holder of its token may do
     everything."""
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
@@ -99,8 +100,8 @@ def require_rights(
     audiences: Sequence[str],
     limits: rate_limit.TokenBuckets | None = None,
 ) -> Guard:
-    """The guard that asks the cluster who comes and what they may do. ``limits``: how many requests
-    each user may send; a user beyond that gets a TooManyRequestsError."""
+    """The guard of a server with accounts: authenticates the client and requires the route's
+    rights. ``limits``: requests per user; a user beyond them gets a TooManyRequestsError."""
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         rule: tuple[RequiredRight, ...] | None = handler.opt.get(OPT)
@@ -121,13 +122,13 @@ def require_rights(
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no account."""
+    """Whether a path needs no authentication."""
     return any(path == each or path.startswith(f"{each}/") for each in OPEN)
 
 
 def _query_namespace(connection: Connection) -> str:
-    """Raises RefusedError for a namespace that is given twice: handlers take the last one, others
-    might take the first."""
+    """The namespace of the query. Raises RejectedError if it is given twice: the guard and the
+    handler might take different ones."""
     asked: list[str] = connection.query_params.getall("namespace", [])
     if len(asked) > 1:
         raise problems.invalid("namespace", "it is given twice", "one namespace, or none")

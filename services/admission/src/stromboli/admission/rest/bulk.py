@@ -90,8 +90,8 @@ async def submit(
     key: str,
     principal: authentication.Principal,
 ) -> BulkResult:
-    """Write what every line says, as far as the asker may. ``key``: names that the server makes up
-    come from it."""
+    """Submit each line as an object of its own, with the principal's rights. ``key``: generated
+    names derive from it."""
     key = idempotency.scoped(key, principal) if key else ""
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()

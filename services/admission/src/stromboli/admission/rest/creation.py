@@ -40,7 +40,7 @@ class ObjectCreator:
         namespace: str,
         document: Document,
     ) -> Response[msgspec.Raw]:
-        """The object as stored, with status 201. Raises RefusedError, OutsideError."""
+        """The object as stored, with status 201. Raises RejectedError, ExternalError."""
         principal = request.user
         asked = await idempotency.request_digest(request, principal, key)
         named = _with_path_names(kind, namespace, document)

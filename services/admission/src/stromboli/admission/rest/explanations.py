@@ -12,7 +12,7 @@ from stromboli.shared.messages.scheduling import PodGroupExplained
 ACTIVE = ("Pending", "Running")
 """Phases in which pods of a job are made."""
 HIDDEN = "(another namespace)"
-"""Stands for a PodGroup whose name is not the asker's to know."""
+"""Replaces the name of a PodGroup that the principal may not list."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,15 +29,15 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def of_deleted_job(job: str, uid: str) -> Explanation:
-    """What is left to say of a job that went while nobody looked."""
+    """The explanation of a job that was deleted while no client was connected."""
     return Explanation(job, "", f"{job}-{uid}", None)
 
 
 async def of(
     admission: AdmissionService, job: batch.Job, principal: authentication.Principal
 ) -> Explanation:
-    """What is known of the job now. Of what is in front of it the asker is told the names that
-    they may list; the others just count. Raises TransientError if nobody can say what that is."""
+    """The current explanation of a job. Names of PodGroups in front of it are shown only to a
+    principal that may list them. Raises TransientError if these rights are unknown now."""
     group = f"{job.metadata.key}-{job.metadata.uid}"
     known = admission.explanation(group)
     phase = job.status.state.phase or "Pending"
@@ -51,7 +51,8 @@ async def of(
 
 
 def _pending_reason(admission: AdmissionService, job: batch.Job, phase: str) -> str:
-    """What the controller noted on the job; of a job of others that nobody here takes it."""
+    """The reason that the controller recorded on the job; for a job of another scheduler, that no
+    scheduler here takes it."""
     if phase not in ACTIVE:
         return ""
     name, ours = job.spec.scheduler_name, admission.policy.scheduler_names

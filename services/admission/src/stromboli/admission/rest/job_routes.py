@@ -204,8 +204,7 @@ def routes(
 
 
 def reject_ended(job: batch.Job, action: str) -> None:
-    """Raises RefusedError for a job that has ended: nothing leads on from there, and the controller
-    could say so later only."""
+    """Raises RejectedError for a job in a final phase, which no command changes."""
     phase = job.status.state.phase
     if phase in ENDED:
         why = f"the job is {phase}: it has ended for good, so there is no {action}"

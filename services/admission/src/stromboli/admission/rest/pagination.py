@@ -42,7 +42,7 @@ async def list_page(
     limit: int | None = None,
     after: str | None = None,
 ) -> Items:
-    """All objects, or a page of them. Raises OutsideError."""
+    """All objects, or a page of them. Raises ExternalError."""
     if limit is None and not after:
         whole = await cluster.list(kind, namespace, labels)
         return Items([msgspec.Raw(item) for item in whole.items], whole.resource_version)

@@ -1,7 +1,7 @@
-"""What a request may ask for behind its question mark: a name that is not known there is refused.
+"""Query parameters: a request with an unknown one is refused.
 
-Ignored, ``labelSelector`` would answer with everything, and whoever asked would take it for what
-was chosen.
+An ignored ``labelSelector`` would return all objects, and the client would take them for the
+selected ones.
 """
 
 import functools
@@ -20,7 +20,7 @@ _API_PREFIX = "/v1/"
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Raises RefusedError with each name that is not known, and those that are."""
+    """Raises RejectedError that names each unknown parameter and the known ones."""
     scope = connection.scope
     if not scope["path"].startswith(_API_PREFIX) or scope.get("method") == "OPTIONS":
         return

@@ -1,4 +1,5 @@
-"""REST about what makes jobs: JobFlows, JobTemplates, CronJobs. They are created with apply."""
+"""REST routes of JobFlows, JobTemplates and CronJobs: read, delete, events. ``apply`` creates
+them."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The operator's file of resource groups: read again when it changes.
 
 A file that cannot be read leaves the groups before it in force, and says so in the log: half a
-configuration would send pods somewhere nobody asked for.
+configuration would send pods to the wrong nodes.
 """
 
 import json

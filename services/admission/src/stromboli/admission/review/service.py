@@ -111,7 +111,7 @@ class AdmissionService:
         self._reviewer.is_caught_up = True
 
     def fold(self, record: envelope.Record) -> None:
-        """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
+        """Fold a record. Raises UndecodableError for an unreadable explanation or topology."""
         if record.topic in CACHED:
             self._cache.apply(record)
         elif record.topic == topics.JOBS:
@@ -133,7 +133,7 @@ class AdmissionService:
             self.watch_caches.explanations_changed.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
-        """Topics were deleted and created again: what they told is to be read again."""
+        """Drop what came from topics that were deleted and created again."""
         self._cache.drop(recreated)
         self.live_jobs.forget(recreated)
         if topics.TOPOLOGY.name in recreated:
@@ -145,8 +145,8 @@ class AdmissionService:
     def explanation(
         self, pod_group: str
     ) -> tuple[PodGroupExplained, tuple[str, ...] | None] | None:
-        """Why a PodGroup waits, and the PodGroups in front of it in its queue: None if its place
-        is not known."""
+        """The explanation of a pending PodGroup, and the PodGroups in front of it in its queue;
+        None for these if its position is unknown."""
         explained = self._explained.get(pod_group)
         if explained is None:
             return None

@@ -1,4 +1,4 @@
-"""Objects on their way in: their names, the rights they need, and what is said if they stay out."""
+"""Submitted objects: their names, the rights they need, and their violations."""
 
 import difflib
 import secrets
@@ -22,7 +22,7 @@ _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class RejectedError(Exception):
-    """What was submitted is wrong; nothing of it was written."""
+    """Submitted objects have violations; nothing was written."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         super().__init__("; ".join(violation.message for violation in violations))
@@ -30,11 +30,11 @@ class RejectedError(Exception):
 
 
 class SubmittedObject(msgspec.Struct, frozen=True):
-    """One object on its way in.
+    """One object of a submission.
 
-    ``before`` is there if it changes one that exists. ``mark``: the digest of the request that
-    creates it, empty without an idempotency key. ``is_done``: this very request has created the
-    object already, as its mark says; it is not judged or written a second time.
+    ``before``: the stored object if it exists. ``mark``: the digest of the request that creates the
+    object, empty without an idempotency key. ``is_done``: this request created the object already,
+    as its mark shows; it is not reviewed or written again.
     """
 
     kind: Kind[Any]
@@ -52,12 +52,12 @@ class SubmittedObject(msgspec.Struct, frozen=True):
 
     @property
     def operation(self) -> Operation:
-        """What it is for the rules."""
+        """The operation as the rules know it."""
         return "UPDATE" if self.before and not self.is_done else "CREATE"
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of a submitted object."""
+    """The result of one submitted object."""
 
     kind: str
     namespace: str
@@ -69,8 +69,8 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class SubmitAttempts:
-    """What one request has come to, however often it had to begin again: its objects by their place
-    in it, each with the review that counts, and those that are written."""
+    """The state of one request over its repetitions: by the object's index, the review that counts
+    and the object that is written."""
 
     def __init__(self, marks: Sequence[str] = ()) -> None:
         self.marks = marks
@@ -80,15 +80,16 @@ class SubmitAttempts:
     def judged(
         self, submissions: Sequence[SubmittedObject], refused: Sequence[tuple[Violation, ...]]
     ) -> None:
-        """The newest verdict counts, except on what was written by an earlier one."""
+        """Record the verdicts. The newest one counts, except for objects that are written
+        already."""
         for place, review in enumerate(zip(submissions, refused, strict=True)):
             if place not in self.written:
                 self.reviews[place] = review
 
 
 def with_mark(document: Document, mark: str) -> Document:
-    """An object with the digest of the request that creates it, so that the same request finds
-    its own work whichever replica it reaches."""
+    """The object with the digest of the request that creates it, so that the same request finds its
+    own work on any replica."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
     if not mark or not isinstance(annotations, dict):  # what is no object is refused by the rules
@@ -117,12 +118,12 @@ def with_namespace_and_name(kind: Kind[Any], document: Document) -> tuple[str, D
 
 
 def may_repeat(documents: Sequence[Document]) -> bool:
-    """Whether submitting the objects again makes nothing twice: each has a name."""
+    """Whether a repetition creates no object twice: each object has a name."""
     return all(patch.text_of(document, "name") for document in documents)
 
 
 def with_generated_name(document: Document, suffix: str) -> Document:
-    """An object that has no name gets one that is the same whenever it comes again."""
+    """An object without a name gets one derived from ``suffix``: the same for each repetition."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name"):
         return document
@@ -149,7 +150,7 @@ def unknown_kind(document: Document, path: str) -> Violation:
 
 
 def already_exists(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:
-    """That there is an object of this name."""
+    """The error for an object whose name is taken."""
     what = f"{kind.kind} {namespace}/{name}" if namespace else f"{kind.kind} {name}"
     return errors.AlreadyExistsError(what, "exists already; delete it or apply a change")
 
@@ -157,7 +158,7 @@ def already_exists(kind: Kind[Any], namespace: str, name: str) -> errors.Already
 async def missing_rights(
     submissions: list[SubmittedObject], principal: authentication.Principal
 ) -> list[tuple[Violation, ...]]:
-    """The right to write each, where it is missing."""
+    """The missing rights to write each object."""
     found: list[tuple[Violation, ...]] = []
     for each in submissions:
         if each.is_done:
@@ -170,13 +171,13 @@ async def missing_rights(
 
 
 def raise_if_missing(missing: list[tuple[Violation, ...]]) -> None:
-    """``missing``: of each object. Raises MissingRightsError."""
+    """``missing``: the rights of each object. Raises ForbiddenError."""
     if violations := _placed(missing):
         raise authentication.ForbiddenError(violations)
 
 
 def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
-    """``refused``: what is wrong with each object. Raises RefusedError."""
+    """``refused``: the violations of each object. Raises RejectedError."""
     if violations := _placed(refused):
         raise RejectedError(violations)
 
@@ -184,7 +185,7 @@ def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
 def violations_by_object(
     documents: Sequence[Document], violations: Sequence[Violation]
 ) -> Iterator[tuple[Document, tuple[Violation, ...]]]:
-    """The objects that a whole request's violations are about, each with its own."""
+    """The objects that the violations of a whole request are about, each with its own."""
     if len(documents) == 1:
         yield documents[0], tuple(violations)
         return
@@ -197,7 +198,7 @@ def violations_by_object(
 
 
 def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
-    """Of several objects the paths say which one is meant."""
+    """With several objects, each path begins with the object's index."""
     return tuple(
         msgspec.structs.replace(
             violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
@@ -212,7 +213,7 @@ def _suffix() -> str:
 
 
 def is_readable(submission: SubmittedObject) -> bool:
-    """Whether the object is one of its kind."""
+    """Whether the object decodes as its kind."""
     try:
         submission.kind.decode(msgspec.json.encode(submission.document))
     except msgspec.DecodeError:

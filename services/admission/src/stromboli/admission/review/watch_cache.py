@@ -1,9 +1,9 @@
-"""What changes in the cluster, for readers over REST: one watch a kind, however many readers.
+"""Changes in the cluster for readers over REST: one watch per kind, for any number of readers.
 
-A feed keeps the latest changes of its kind in order. A reader has nothing but a version: what it
-has seen. So a slow reader holds next to nothing in memory; one that falls out of what is kept is
-told so (``reset``) and gets everything again. Resuming after a break, also after a restart of ours,
-is the same: from a version that is still kept here or by the API server, else ``reset``.
+A watch cache keeps the latest changes of its kind in order. A reader keeps only the version it has
+seen, so a slow reader costs little memory. A reader behind the oldest kept change gets ``reset``
+and everything again. Resuming after a disconnect or a restart works alike: from a version that the
+cache or the API server still has, else ``reset``.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ BATCH = 256
 NOTIFY_INTERVAL_S = 0.02
 """Readers are woken for a burst together: one wakes at once, the rest of it waits so long."""
 MAX_READERS_PER_USER = 64
-"""Streams of one user: others get theirs while somebody opens as many as they can."""
+"""Streams of one user, so that one user cannot take all of them."""
 MAX_READERS = 256
 """Streams at once; each costs a connection and a look at every change of its kind."""
 
@@ -43,14 +43,14 @@ _TYPES: Mapping[str, WatchEventType] = {
 
 
 class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects of a kind a reader wants: of a namespace, with these labels, of this name."""
+    """Selects objects of a kind: of a namespace, with labels, with a name."""
 
     namespace: str = ""
     name: str = ""
     labels: dict[str, str] = {}
 
     def has(self, found: meta.ObjectMeta) -> bool:
-        """Whether an object is one of them."""
+        """Whether an object is selected."""
         return (
             self.namespace in ("", found.namespace)
             and self.name in ("", found.name)

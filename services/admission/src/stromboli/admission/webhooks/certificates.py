@@ -51,7 +51,7 @@ class _Source(abc.ABC):
 
     @abc.abstractmethod
     async def look(self) -> None:
-        """See what is there, and take in what has changed. Raises OutsideError."""
+        """Read the source and load what has changed. Raises ExternalError."""
 
     @contextlib.asynccontextmanager
     async def kept(self, health: runtime.Health) -> AsyncIterator[ssl.SSLContext]:
@@ -96,7 +96,7 @@ class _Source(abc.ABC):
 
 
 class CertificateFiles(_Source):
-    """Files in PEM that somebody else renews."""
+    """PEM files that an external tool renews."""
 
     def __init__(self, certificate: str, key: str) -> None:
         super().__init__()
