@@ -92,7 +92,7 @@ def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:
 
 
 def violations(job: Job) -> Iterator[Violation]:
-    """What is wrong with the annotation."""
+    """The violations of the annotation."""
     try:
         found = _read(job)
     except msgspec.DecodeError as error:

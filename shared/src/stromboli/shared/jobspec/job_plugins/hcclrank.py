@@ -18,7 +18,7 @@ class Hcclrank(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Annotate the pod, unless somebody did."""
+        """Annotate the pod unless it has the annotation."""
         annotations = pod["metadata"].setdefault("annotations", {})
         if annotations.get(RANK_INDEX):
             return

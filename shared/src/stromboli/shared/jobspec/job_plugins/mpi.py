@@ -16,7 +16,7 @@ class Mpi(base.Plugin):
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """Nobody would start the workers' processes."""
+        """A job without a master task: no process would start the workers."""
         master = self.asked(arguments)["master"]
         if base.task_named(job, master) is not None:
             return ""

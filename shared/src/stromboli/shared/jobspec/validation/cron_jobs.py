@@ -1,4 +1,4 @@
-"""What is wrong with a CronJob. Behaviour: admission reference 3; schedules: ``shared.cron``."""
+"""Validation of CronJobs; schedules: ``shared.formats.cron``."""
 
 import re
 import zoneinfo
@@ -22,7 +22,7 @@ ZONE_EXPECTED = "a name of the time zone database such as Europe/Berlin, or leav
 
 
 def violations(made: CronJob) -> Iterator[Violation]:
-    """Everything wrong with a CronJob but its template."""
+    """All violations of a CronJob, without those of its template."""
     yield from _of_name(made)
     if reason := cron.problem(made.spec.schedule):
         yield Violation(path="spec.schedule", reason=reason, expected=SCHEDULE_EXPECTED)

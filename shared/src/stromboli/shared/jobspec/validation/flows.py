@@ -1,6 +1,6 @@
-"""What is wrong with a JobFlow. Behaviour: admission reference 4.
+"""Validation of JobFlows.
 
-A name may stand twice: as in the reference, the last of them counts.
+A flow may have the same name twice: as in Volcano, the last one counts.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from stromboli.shared.messages.admission import Violation
 
 
 def violations(made: JobFlow) -> Iterator[Violation]:
-    """Everything wrong with the order of a flow: targets that are none, and cycles."""
+    """Violations of the order of a flow: unknown targets and cycles."""
     flows = made.spec.flows
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows

@@ -1,7 +1,7 @@
-"""What is wrong with a job. Behaviour: admission reference 2.2 (create) and 2.3 (update).
+"""Validation of jobs, created and updated.
 
-All violations come at once, each with its path. Deviations: the length of pod names is checked
-with the highest replica index that will exist, not with the task's position.
+All violations are reported at once, each with its path. Unlike Volcano, the length of pod names is
+checked with the highest replica index that will exist, not with the task's position.
 """
 
 import math
@@ -102,7 +102,8 @@ def _of_order(job: batch.Job) -> Iterator[Violation]:
 
 
 def missing_dependency(name: str) -> Violation:
-    """What is wrong with waiting for a job that is not there: a typo waits for ever."""
+    """The violation of a dependency on a job that does not exist: the job would wait
+    indefinitely."""
     return Violation(
         path=AFTER_PATH,
         reason=f"there is no job {name} in this namespace",
@@ -111,7 +112,7 @@ def missing_dependency(name: str) -> Violation:
 
 
 def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
-    """Everything wrong with a change of a job's spec."""
+    """All violations of a change of a job's spec."""
     spec = job.spec
     if len(spec.tasks) != len(before.spec.tasks):
         yield Violation(
@@ -213,7 +214,8 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
 
 
 def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violation]:
-    """Everything wrong with what a job asks plugins for; ``carried``: those that there are."""
+    """All violations of a job's plugins and their arguments. ``carried``: the plugins that the
+    controller runs, by name."""
     for name, arguments in (job.spec.plugins or {}).items():
         path = f"spec.plugins.{name}"
         if name not in carried:
@@ -234,7 +236,7 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
 
 
 def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
-    """What of a valid job has no effect: it is accepted, and the submitter is told."""
+    """What of a valid job has no effect: the job is admitted with a warning to the submitter."""
     for name, arguments in (job.spec.plugins or {}).items():
         found = carried[name].warning(arguments or ()) if name in carried else ""
         if found:

@@ -67,7 +67,8 @@ def _over(before: Any, wanted: Any) -> Any:
 
 
 def text_of(document: Document, name: str) -> str:
-    """A text of the metadata, empty if it is absent or no text: nobody has judged this yet."""
+    """A text of the metadata, empty if it is absent or not a string: the document may be
+    invalid."""
     metadata = document.get("metadata")
     value = metadata.get(name) if isinstance(metadata, dict) else None
     return value if isinstance(value, str) else ""

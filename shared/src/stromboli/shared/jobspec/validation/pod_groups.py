@@ -55,7 +55,7 @@ def validate_create(
     queues: Mapping[str, Queue],
     tiers: network.Tiers | None = None,
 ) -> Iterator[Violation]:
-    """Everything wrong with a new PodGroup. Raises msgspec.ValidationError."""
+    """All violations of a new PodGroup. Raises msgspec.ValidationError."""
     if made.spec.queue and not is_of_a_job(made):
         yield from queue_rules.validate_open(made.spec.queue, queues)
     wishes = msgspec.convert(document.get("spec") or {}, _TopologyFields)

@@ -1,8 +1,8 @@
-"""What is wrong with a pod template.
+"""Validation of pod templates.
 
-An API server checks a pod only when it is made, long after its job was accepted; so the mistakes
-that people make are refused here, where they can still be told.
-Source: ``pkg/apis/core/validation/validation.go`` of Kubernetes 1.34.
+An API server validates a pod when it is created, long after its job was admitted. Common mistakes
+are therefore refused here, when the submitter can still correct them. Source:
+``pkg/apis/core/validation/validation.go`` of Kubernetes 1.34.
 """
 
 import itertools
@@ -74,7 +74,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def read(raw: msgspec.Raw) -> TemplateSpec | None:
-    """The template's spec, None if it is not one: ``violations`` then says why."""
+    """The template's spec, None if it cannot be decoded: ``violations`` says why."""
     try:
         return decoding.decode(_DECODER, raw)
     except msgspec.DecodeError:
@@ -82,7 +82,8 @@ def read(raw: msgspec.Raw) -> TemplateSpec | None:
 
 
 def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
-    """Everything wrong with the spec that stands at ``path``."""
+    """All violations of the pod spec at ``path``, wrong JSON types included; unknown fields are
+    found by ``pod_schema.unknown_fields``."""
     found: list[Violation] = []
     try:
         document = decoding.decode(_ANY, raw)
@@ -124,7 +125,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
 
 
 def of_metadata(metadata: ObjectMeta, path: str) -> Iterator[Violation]:
-    """Everything wrong with the labels and annotations of a template that stand at ``path``."""
+    """All violations of the labels and annotations at ``path``."""
     yield from _bad_labels(metadata.labels or {}, f"{path}.labels")
     for key in metadata.annotations or {}:
         if not naming.is_qualified(key.lower()):

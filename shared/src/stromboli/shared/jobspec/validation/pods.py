@@ -86,7 +86,7 @@ def default_patch(document: Document, namespace: str, groups: ResourceGroups) ->
 
 
 def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[Violation]:
-    """Everything wrong with a new pod of ours. Raises msgspec.ValidationError."""
+    """All violations of a new pod of our schedulers. Raises msgspec.ValidationError."""
     pod = msgspec.convert(document, _Pod)
     if pod.spec.scheduler_name not in scheduler_names:
         return

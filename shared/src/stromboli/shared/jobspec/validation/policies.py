@@ -1,7 +1,7 @@
-"""What is wrong with a list of lifecycle policies. Behaviour: admission reference 2.4.
+"""Validation of life-cycle policies.
 
-Better than the reference: all bad policies are named, and an unknown action is refused for
-exit code policies, too.
+Unlike in Volcano, all bad policies are reported, and an unknown action is refused for exit code
+policies, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ BY_COMMAND = tuple(it for it in ACTIONS if it not in OF_PARTS)
 
 
 def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Violation]:
-    """Everything wrong with the policies that stand at ``path``."""
+    """All violations of the policies at ``path``."""
     seen_events: dict[str, int] = {}
     seen_codes: dict[int, int] = {}
     for index, policy in enumerate(policies):

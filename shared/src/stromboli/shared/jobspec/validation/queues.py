@@ -1,8 +1,8 @@
-"""What is wrong with a queue: at admission, and as it stands. Behaviour: admission reference 6.
+"""Validation of queues: created, updated, deleted, and as they exist.
 
-The door judges a change by the one who makes it, so it speaks of the whole family there. Of what
-stands, however it came to, each fault is told of one queue: a sum of its children of the parent,
-everything else of the queue that says it.
+A change is validated with regard to the whole tree around the queue. For existing queues each fault
+is reported for one queue: a sum over children for the parent, everything else for the queue that
+has the field.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ _SHARES: tuple[queue_tree.Field, ...] = ("capability", "deserved", "guarantee")
 
 
 def validate_create(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
-    """Everything wrong with a new queue, ``queues`` being all others by name."""
+    """All violations of a new queue; ``queues``: all others by name."""
     if not naming.is_subdomain(queue.metadata.name):
         yield Violation(
             path="metadata.name",
@@ -39,8 +39,8 @@ def validate_create(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Vi
 def validate_update(
     queue: Queue, before: Queue, queues: Queues, max_depth: int
 ) -> Iterator[Violation]:
-    """Everything wrong with a change of a queue. A change of nothing that is judged is right, also
-    of a queue that is wrong: its labels, its weight and our own marks may change."""
+    """All violations of a change of a queue. A change of labels, weight or our own annotations is
+    always valid, even of a queue with violations."""
     if validated_fields(queue) == validated_fields(before):
         return
     tree = QueueTree((*queues.values(), queue))
@@ -61,7 +61,7 @@ def validate_update(
 
 
 def validate_existing(queue: Queue, tree: QueueTree, max_depth: int) -> Iterator[Violation]:
-    """Everything wrong with a queue of the tree as it is. O(depth + children)."""
+    """All violations of an existing queue of the tree. O(depth + children)."""
     yield from _of_itself(queue, tree, before=queue)
     if queue.metadata.name == ROOT:
         return

@@ -1,7 +1,7 @@
-"""One review, for every way in: complete the object, then say what is wrong with it.
+"""Validation of one object for every entry point: defaults, then violations.
 
-Objects that are none of our business (a job of another scheduler) pass untouched. What has no
-rules here is judged by its schema alone, if it is of one of our groups.
+Objects of other schedulers pass without a change. Kinds without rules here are validated by their
+schema alone, if they are of one of our groups.
 """
 
 import itertools
@@ -43,12 +43,12 @@ OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents(
 
 
 class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator chose.
+    """The operator's choices.
 
-    ``scheduler_names``: whose jobs are ours, the first one being the default. ``plugins``: the job
-    plugins that the controller carries out. ``max_queue_depth``: levels of queues below the root.
-    ``allow_deleting_queues_with_pods``: whether a queue may be deleted while pods run in it.
-    ``groups``: where pods are sent.
+    ``scheduler_names``: the schedulers whose jobs are ours; the first one is the default.
+    ``plugins``: the job plugins that the controller runs. ``max_queue_depth``: levels of queues
+    below the root. ``allow_deleting_queues_with_pods``: whether a queue may be deleted while pods
+    run in it. ``groups``: the resource groups of pods.
     """
 
     scheduler_names: tuple[str, ...]
@@ -59,13 +59,13 @@ class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
-    the namespace it is in, and ``claimed``: under which scheduler names another system acts beside
-    us.
+    """The facts of the cluster that rules need: all queues by name, the network's tiers (None:
+    unknown), the object's namespace, and ``claimed``: the scheduler names under which another
+    system acts.
 
-    ``priority_classes``: all by name. ``submitter``: whose permissions count; None asks for none.
-    ``requester``: who asks for the change; None is a service of ours, which writes for others.
-    ``absent_priority_classes``: names that the cluster was asked for and does not have.
+    ``priority_classes``: all by name. ``submitter``: whose permissions count; None checks no
+    permission. ``requester``: who requests the change; None is one of our services, which writes
+    for others. ``absent_priority_classes``: names that the API server does not have.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -79,7 +79,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace_queue(self) -> str:
-        """The queue of what names none in this namespace, if its namespace says one."""
+        """The default queue of the namespace, empty if it names none."""
         found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
         return found or ""
 
@@ -100,9 +100,9 @@ def default_patch(
     traceparent: str = "",
     known: ClusterContext = ClusterContext(),  # noqa: B008 - frozen
 ) -> tuple[Add, ...]:
-    """Defaults for a new object; none if it cannot be read (``violations`` then says why).
+    """Defaults for a new object; none if it cannot be decoded (``violations`` then says why).
 
-    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
+    ``traceparent`` (may be empty) is recorded on a job, so that other services continue its trace.
     """
     if bounds.violations(document):
         return ()
@@ -136,8 +136,9 @@ def submitter_patch(
     policy: AdmissionPolicy,
     known: ClusterContext,
 ) -> tuple[Add, ...]:
-    """What records the submitter of an object of ours, see ``permissions``; ``before``: what an
-    update changes. None for services of ours, and for what cannot be read."""
+    """The patch that records the submitter of an object of ours, see ``permissions``; ``before``:
+    the stored object of an update. None for our own services, and for objects that cannot be
+    decoded."""
     if (
         known.requester is None
         or kind not in permissions.SUBMITTER_KINDS
@@ -161,9 +162,9 @@ def violations(
     known: ClusterContext,
     policy: AdmissionPolicy,
 ) -> tuple[Violation, ...]:
-    """All that is wrong, up to about ``MOST_VIOLATIONS``. ``document`` is the completed object, or
-    the one to be deleted; ``before`` is what an update changes. One that is too large is told that
-    alone."""
+    """All violations, up to about ``MAX_VIOLATIONS``. ``document`` is the object with defaults, or
+    the one to be deleted; ``before`` is the stored object of an update. An object beyond the size
+    limits gets only that violation."""
     if operation == "DELETE":
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
@@ -222,7 +223,7 @@ def unknown_fields(
 def dependencies(
     document: Document, policy: AdmissionPolicy, known: ClusterContext
 ) -> tuple[str, ...]:
-    """Names of other jobs that a job of ours waits for; none if that cannot be read."""
+    """The names of the jobs that a job of ours depends on; none if it cannot be decoded."""
     if patch.is_too_deep(document):
         return ()
     try:
@@ -235,7 +236,7 @@ def dependencies(
 
 
 def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
-    """The priority classes that an object names; none if it cannot be read."""
+    """The priority classes that an object names; none if it cannot be decoded."""
     if kind not in (kinds.JOBS, kinds.POD_GROUPS, kinds.CRON_JOBS) or patch.is_too_deep(document):
         return frozenset()
     try:
@@ -247,14 +248,14 @@ def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
 
 
 def may_depend_on_queues(found: tuple[Violation, ...]) -> bool:
-    """Whether a newer picture of the queues could change the verdict: a queue that seems absent or
-    closed may just have been made or opened."""
+    """Whether newer queues could change the verdict: a queue that is absent or closed in the cache
+    may exist or be open by now."""
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
 def is_about_queues(kind: Kind[Any], document: Document) -> bool:
-    """Whether it is a change of a queue: rare and of concern to others, so that nothing old of
-    queues is good enough for it."""
+    """Whether it changes a queue. Such changes are rare and affect others, so they are validated
+    against queues read from the API server."""
     target = document.get("target")
     return kind == kinds.QUEUES or (
         kind == kinds.COMMANDS
@@ -264,7 +265,7 @@ def is_about_queues(kind: Kind[Any], document: Document) -> bool:
 
 
 def may_depend_on_topology(found: tuple[Violation, ...]) -> bool:
-    """Whether a newer picture of the HyperNodes could change the verdict."""
+    """Whether newer HyperNodes could change the verdict."""
     return any(violation.path.endswith("networkTopology") for violation in found)
 
 
@@ -275,7 +276,7 @@ def _of_ours(
     known: ClusterContext,
     policy: AdmissionPolicy,
 ) -> Iterator[Violation]:
-    """What our own rules say beyond the schema, kind by kind."""
+    """The violations of our own rules beyond the schema, by kind."""
     match read:
         case batch.Job() if old:
             yield from jobs.validate_update(read, old)
@@ -354,7 +355,8 @@ def _without_priority_class(
 
 
 def _job_of(made: flow.CronJob) -> meta.Object:
-    """A job of a CronJob; an empty object for a template that is no job, which others say."""
+    """A job of a CronJob; an empty object if the template is not a job, which other rules
+    report."""
     try:
         job: meta.Object = kinds.JOBS.decode(msgspec.json.encode(cron_jobs.job_of(made)))
     except (msgspec.DecodeError, ValueError):
@@ -370,7 +372,7 @@ def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
 def _of_template(
     made: flow.CronJob, policy: AdmissionPolicy, known: ClusterContext
 ) -> Iterator[Violation]:
-    """What would be said of a CronJob's jobs, whatever is around them by then."""
+    """The violations of a CronJob's jobs that do not depend on the cluster."""
     document = cron_jobs.job_of(made)
     document = patch.applied(document, default_patch(kinds.JOBS, document, policy, known=known))
     try:
@@ -387,14 +389,15 @@ def _of_template(
 
 
 def _unreadable(error: Exception) -> Violation:
-    """A decoder's words, with its path as ours."""
+    """A decoder's message, with its path in our notation."""
     reason, _, where = str(error).partition(" - at `$")
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
 def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) -> bool:
-    """Whether we act on it. What names no scheduler is ours only where nobody else acts; what
-    cannot name one, such as a queue, unless another system acts under a name of ours."""
+    """Whether the object is ours. A job or cron without a scheduler name is ours only while no
+    other system claims one of our names; an object that cannot name a scheduler, such as a queue,
+    likewise."""
     match found:
         case batch.Job():
             name = found.spec.scheduler_name
@@ -414,7 +417,8 @@ def _acts(policy: AdmissionPolicy, known: ClusterContext) -> bool:
 
 
 def _scheduler_of(made: flow.CronJob) -> str:
-    """Of its jobs; what cannot be read names none, and is refused for that."""
+    """The scheduler of its jobs; empty if the template cannot be decoded, which other rules
+    report."""
     try:
         template = decoding.decode(_TEMPLATE, made.spec.job_template.spec)
     except msgspec.DecodeError:

@@ -1,7 +1,4 @@
-"""What is wrong with topology: a gang's wishes, and HyperNodes.
-
-Behaviour: admission reference 2.2, 5 and 8.
-"""
+"""Validation of network topology: the requirements of gangs, and HyperNodes."""
 
 import re
 from collections.abc import Iterator
@@ -53,7 +50,7 @@ def _expected(tiers: network_topology.Tiers) -> str:
 
 
 def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
-    """Everything wrong with a HyperNode that its schema does not say."""
+    """All violations of a HyperNode beyond its schema."""
     if not made.spec.members:
         yield Violation(path="spec.members", reason="no member", expected="at least one member")
     for index, member in enumerate(made.spec.members):

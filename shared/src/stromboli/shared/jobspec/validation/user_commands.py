@@ -1,6 +1,6 @@
-"""What is wrong with a Command: a one-shot wish for a job or a queue.
+"""Validation of Commands: one-time user commands for a job or a queue.
 
-No webhook of the reference looks at these; one that nobody obeys would just lie there.
+Volcano has no webhook for these; a Command that no controller executes would never be answered.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
 
 
 def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
-    """Everything wrong with a new command; a queue that is not known may be there all the same."""
+    """All violations of a new command. A queue that is not in the cache may exist nevertheless."""
     target = made.target
     if target is None or not target.name:
         yield Violation(path="target", reason="no target", expected="a reference to a job or queue")
@@ -47,7 +47,7 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
 
 
 def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
-    """What a queue would not obey: the controller could say so later only, in an Event."""
+    """Commands that a queue ignores."""
     if action == "CloseQueue" and name == queue_tree.ROOT:
         yield Violation(
             path="target.name",
