@@ -260,7 +260,7 @@ class Served:
         try:
             await self.replace.wait()
             self.replace.clear()
-            raise leader_election.ReplacedError("another has opened")
+            raise errors.ReplacedError("another has opened")
         except asyncio.CancelledError:
             self.ended.append("finishing" if lead.acts else "at once")
             raise

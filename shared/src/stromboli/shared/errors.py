@@ -95,6 +95,11 @@ class LogLostError(InvariantError):
         super().__init__(f"{what}: {reason}")
 
 
+class ReplacedError(Exception):
+    """A later writer has opened the log, or a later consumer the group: readers drop the records of
+    this one, and its commits are refused. The term ends, and the replica stands by."""
+
+
 class UndecodableError(Exception):
     """A record whose type is unknown or whose value is not of its type: its key is *unknown*."""
 

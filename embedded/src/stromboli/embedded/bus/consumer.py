@@ -1,11 +1,11 @@
-"""The embedded log's ``Work``."""
+"""The embedded log's ``GroupConsumer``."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from stromboli.embedded.bus.log import Log
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import fencing
 
 
@@ -26,7 +26,8 @@ class EmbeddedConsumer:
         self._is_committing = False
 
     async def begin(self) -> None:
-        """Find where the group stands."""
+        """Continue behind the group's last commit, instead of any earlier consumer."""
+        self._log.open_consumer(self._topic, self._group, self)
         self._identity = self._identity_now()
         at, epoch = await self._log.committed(self._topic, self._group)
         self._position = self._read_to = self._committed = at
@@ -36,7 +37,7 @@ class EmbeddedConsumer:
 
     async def end(self) -> None:
         """Commit what is finished."""
-        if self.lowest_unfinished != self._committed:
+        if self.lowest_unfinished != self._committed and not self._is_replaced:
             await self._commit_to(self.lowest_unfinished, lambda _: None)
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
@@ -44,8 +45,10 @@ class EmbeddedConsumer:
         return self
 
     async def __anext__(self) -> envelope.Record:
-        """The next record; waits for one."""
+        """The next record; waits for one. Raises ReplacedError."""
         while True:
+            if self._is_replaced:
+                raise errors.ReplacedError(f"another consumer reads {self._topic.name}")
             self._reset_if_recreated()
             while self._read:
                 record = self._read.popleft()
@@ -68,6 +71,10 @@ class EmbeddedConsumer:
         """This record is finished; telling it twice is no harm."""
         self._in_hand.pop(record.offset, None)
         self._commit()
+
+    @property
+    def _is_replaced(self) -> bool:
+        return self._log.is_replaced(self._topic, self._group, self)
 
     @property
     def lowest_unfinished(self) -> int:
@@ -104,7 +111,7 @@ class EmbeddedConsumer:
     def _commit(self) -> None:
         """One commit on its way at a time: the next one says what came together meanwhile."""
         reached = self.lowest_unfinished
-        if self._is_committing or reached == self._committed:
+        if self._is_committing or reached == self._committed or self._is_replaced:
             return
         self._is_committing = True
 

@@ -56,6 +56,7 @@ class Log:
         self._identities: dict[str, str] = {}
         self._next: dict[str, int] = {}  # belongs to the store's thread
         self.ends: dict[str, int] = {}
+        self._consumers: dict[tuple[str, str], object] = {}
         self._is_open = False
         self._grown = asyncio.Event()
 
@@ -168,6 +169,15 @@ class Log:
             return next((it for it in found if self._is_message(it)), None)
 
         return await self._store.read(read)
+
+    def open_consumer(self, topic: topics.Topic, group: str, consumer: object) -> None:
+        """Make ``consumer`` the one of its group whose commits are taken."""
+        self._consumers[topic.name, group] = consumer
+        self._wake()
+
+    def is_replaced(self, topic: topics.Topic, group: str, consumer: object) -> bool:
+        """Whether a later consumer was opened for the group."""
+        return self._consumers.get((topic.name, group)) is not consumer
 
     def _is_message(self, record: envelope.Record) -> bool:
         is_foreign = fencing.is_foreign(record, self.cluster_name)

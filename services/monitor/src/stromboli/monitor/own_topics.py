@@ -12,7 +12,7 @@ import structlog
 
 from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import NodeReports
-from stromboli.shared import envelope, errors, leader_election, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import cluster
 from stromboli.shared.runtime import runtime
@@ -130,9 +130,7 @@ class OwnTopicsReader:
 
     def _check(self, record: envelope.Record) -> None:
         if record.epoch is not None and record.epoch > self._epoch:
-            raise leader_election.ReplacedError(
-                f"{record.topic.name}@{record.offset} is by {record.id}"
-            )
+            raise errors.ReplacedError(f"{record.topic.name}@{record.offset} is by {record.id}")
 
     def _fold_sync(self, record: envelope.Record) -> None:
         picture = self._by_plural.get(record.key)

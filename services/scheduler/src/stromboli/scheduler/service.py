@@ -29,7 +29,7 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, leader_election
+from stromboli.shared import envelope, errors, leader_election
 from stromboli.shared.bus import materialization, port
 from stromboli.shared.leader_election import log_lease
 from stromboli.shared.runtime import runtime, telemetry
@@ -289,7 +289,7 @@ class Scheduler:
             for fact, warning in step.warnings.items():
                 self._health.warn(fact, warning)
             if self._engine.replaced_by:
-                raise leader_election.ReplacedError(self._engine.replaced_by)
+                raise errors.ReplacedError(self._engine.replaced_by)
             await self._publish_dead_letters(step.undecodable)
             if step.publication is not None:
                 interval_s = self._settings.min_session_interval_s

@@ -12,8 +12,9 @@ Promises of every adapter, held by the contract suite ``stromboli.testkit.contra
 * ``fold`` reads from the start (or a given place) to the end offsets noted when it began, says so
   by ``caught_up``, and goes on for ever. ``caught_up`` is decided by position, never by a record:
   compaction may have removed the last one.
-* ``work`` gives every record of a topic at least once to a group; what was finished without a gap
-  is committed, so a restart begins at the lowest unfinished offset.
+* ``consume`` gives every record of a topic at least once to a group; what was finished without a
+  gap is committed, so a restart begins at the lowest unfinished offset. Opening a consumer replaces
+  the earlier ones of its group: their commits are refused, and they end with ReplacedError.
 * A place and a commit carry the epochs with the offsets, so a replaced writer is not believed
   because its reader was away; and the topics' identities, so that a reader which goes on in a topic
   that was deleted and created again begins at its start.
@@ -118,7 +119,8 @@ class GroupConsumer(Protocol):
     """A group's records of one topic, each to be answered by ``done``."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order. Several may be in hand at once."""
+        """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
+        the group was opened, TransientError, PermanentError."""
 
     def done(self, record: envelope.Record) -> None:
         """This record is finished. Committed soon after all before it are finished, too."""

@@ -34,10 +34,6 @@ RELEASE_TIMEOUT_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class ReplacedError(Exception):
-    """A later writer has opened the log: nobody listens to this one any more."""
-
-
 def identity(given: settings.LeaseSettings) -> str:
     """What this replica is called in its lease."""
     return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
@@ -233,7 +229,7 @@ async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> No
             lost: list[BaseException] = []
             try:
                 await lease.serve(term)
-            except* ReplacedError as replaced:
+            except* errors.ReplacedError as replaced:
                 reason = _reason(replaced)
                 _log.warning("replaced", service=health.service, reason=reason)
                 health.note(ROLE, f"replaced: {reason}")

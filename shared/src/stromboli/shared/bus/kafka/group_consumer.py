@@ -1,18 +1,33 @@
-"""Things to do once: a group's place in a topic.
+"""Processes each record of a topic once: the committed offset of a consumer group.
 
-The reader's partition is assigned by hand and the group only keeps the offset. So a restarted
-process goes on at once, where a group that assigns partitions would first wait until the dead
-member's session has ended; that there is one active process is the business of leases.
+The partition is assigned by hand, and the group only keeps the offset. So a restarted process
+continues immediately, where a group that assigns partitions first waits for the session timeout of
+the dead member. That one process consumes is the business of leader election; commits are fenced
+against a process that lost it and does not know yet:
+
+1. A commit carries, in Kafka's metadata field, the number of the consumer that wrote it. Opening a
+   consumer commits with a number above the stored one, and reads back that it is there.
+2. Before each commit a consumer reads the stored number, and stops with ReplacedError when it is
+   not its own. So a paused process that wakes up cannot move the group's offset, neither back
+   (records would be repeated) nor forward past records whose outcome readers dropped (they would
+   be lost).
+3. Between that reading and the commit a process may still be paused. The offset that it then
+   writes is overwritten by the next commit of its successor, within ``commit_again_s``.
+
+Kafka's own generations fence only members of a group that assigns partitions, and transactions
+would cost three more requests for each commit and a broker with a transaction log.
 """
 
 import asyncio
 import contextlib
 import math
+import uuid
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 
+import msgspec
 import structlog
-from aiokafka import admin, structs
+from aiokafka import admin
 
 from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.bus import port
@@ -22,19 +37,39 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaGroupConsumer:
-    """See ``port.GroupConsumer``. Made by ``working``."""
+    """See ``port.GroupConsumer``. Made by ``consuming``."""
 
-    def __init__(self, source: reader.Reader, at: int, epoch: int) -> None:
+    def __init__(
+        self, source: reader.Reader, client: admin.AIOKafkaAdminClient, group: str
+    ) -> None:
         self._source = source
+        self._client = client
+        self._group = group
         ((self._partition, self._topic),) = source.partitions.items()
-        self._epoch = epoch
+        self._epoch = -1
         self._ready: deque[envelope.Record] = deque()
         self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> epoch heard by then
-        self._next = at
-        self._committed = at
-        self._committed_at = -math.inf  # at once: the offset may be about to expire
+        self._next = self._committed = 0
+        self._committed_at = -math.inf
+        self._token = _Token(0, "")
         self._moved = asyncio.Event()
         self.committer: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Continue behind the group's last commit, and take over the group from earlier consumers.
+        Waits while the broker is unavailable."""
+        what = f"open group {self._group}"
+        stored = await clients.retry_until_available(what, self._stored)
+        await self._source.seek(stored.position)
+        position = await self._source.position()
+        self._epoch = position.epochs.get(self._topic.name, -1)
+        self._next = position.positions[self._topic.name]
+        while True:
+            self._token = _Token(stored.token.number + 1, uuid.uuid4().hex[:8])
+            await clients.retry_until_available(what, self._commit_now)
+            stored = await clients.retry_until_available(what, self._stored)
+            if stored.token == self._token:
+                return
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         return self
@@ -72,9 +107,9 @@ class KafkaGroupConsumer:
 
     async def commit_for_ever(self, every_s: float, again_s: float) -> None:
         """Commit what moved, at most every ``every_s`` seconds, and the same again after
-        ``again_s``: Kafka forgets an offset that was not committed for its retention, and a paused
-        process that wakes up may have committed a place of its own. Waits while the broker is
-        away."""
+        ``again_s``: Kafka drops an offset that was not committed for its retention, and a process
+        that was paused in the middle of a commit may have overwritten it. Waits while the broker is
+        unavailable. Raises ReplacedError and PermanentError."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._committed_at + again_s):
@@ -89,17 +124,60 @@ class KafkaGroupConsumer:
 
     async def commit(self, *, again: bool = False) -> None:
         """Commit the lowest unfinished offset, unless it is committed and not wanted ``again``.
-        Raises errors of ours."""
-        offset = self.lowest_unfinished
-        if offset == self._committed and not again:
+        Raises ReplacedError, TransientError and PermanentError."""
+        if self.lowest_unfinished == self._committed and not again:
             return
-        epoch = next(iter(self._unfinished.values()), self._epoch)
-        note = f"{epoch} {self._source.topic_ids.get(self._topic.name, '')}"
         try:
-            await self._source.consumer.commit({self._partition: (offset, note)})
+            stored = await self._stored()
+            if stored.token.number and stored.token != self._token:
+                raise errors.ReplacedError(
+                    f"another process consumes {self._partition.topic} as {self._group}"
+                )
+            await self._commit_now()
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error(f"commit {self._partition.topic}", error) from error
+
+    async def _commit_now(self) -> None:
+        offset = self.lowest_unfinished
+        epoch = next(iter(self._unfinished.values()), self._epoch)
+        topic_id = self._source.topic_ids.get(self._topic.name, "")
+        note = f"{epoch} {topic_id} {self._token.number}.{self._token.nonce}"
+        await self._source.consumer.commit({self._partition: (offset, note)})
         self._committed, self._committed_at = offset, _now()
+
+    async def _stored(self) -> "_Stored":
+        """The group's last commit. A consumer has no public way to the metadata. A tool of an
+        operator that moves the group writes other metadata, or none."""
+        partitions = [self._partition]
+        offsets = await self._client.list_consumer_group_offsets(self._group, partitions=partitions)
+        found = offsets.get(self._partition)
+        if found is None or found.offset < 0:
+            return _Stored()
+        text, topic_id, token, *_ = [*str(found.metadata or "").split(" "), "", ""]
+        epoch = decoding.number(text)
+        number, _, nonce = token.partition(".")
+        name = self._topic.name
+        position = port.Position(
+            {name: found.offset},
+            {} if epoch is None else {name: epoch},
+            {name: topic_id} if topic_id else {},
+        )
+        return _Stored(position, _Token(decoding.number(number) or 0, nonce))
+
+
+class _Token(msgspec.Struct, frozen=True):
+    """Which consumer of a group wrote a commit. ``number``: one more than its predecessor's;
+    ``nonce`` tells two consumers apart that took the same number at the same time."""
+
+    number: int
+    nonce: str
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """A group's last commit: where to continue, and which consumer wrote it."""
+
+    position: port.Position = port.START
+    token: _Token = _Token(0, "")
 
 
 def _now() -> float:
@@ -116,14 +194,8 @@ async def consuming(
     """A group's work on ``topic``, from its last commit; from the beginning for a new group."""
     name = f"{given.cluster_name}.{group}"
     async with reader.open_reader(given, (topic,), name) as source:
-        (partition,) = source.partitions
-        committed = await clients.retry_until_available(
-            f"find the place of {group}", lambda: _committed(client, name, partition, topic)
-        )
-        await source.seek(committed)
-        position = await source.position()
-        epoch = position.epochs.get(topic.name, -1)
-        consumer = KafkaGroupConsumer(source, position.positions[topic.name], epoch)
+        consumer = KafkaGroupConsumer(source, client, name)
+        await consumer.open()
         consumer.committer = asyncio.create_task(
             consumer.commit_for_ever(given.commit_every_s, given.commit_again_s)
         )
@@ -131,25 +203,6 @@ async def consuming(
             yield consumer
         finally:
             await _final_commit(consumer, given)
-
-
-async def _committed(
-    client: admin.AIOKafkaAdminClient,
-    group: str,
-    partition: structs.TopicPartition,
-    topic: topics.Topic,
-) -> port.Position:
-    """Beside the offset, in what Kafka calls metadata, are the epoch and the topic's identity: a
-    consumer has no public way to it. An operator's tool that moves the group leaves other words
-    there, or none."""
-    found = (await client.list_consumer_group_offsets(group, partitions=[partition])).get(partition)
-    if found is None or found.offset < 0:
-        return port.START
-    text, _, topic_id = (found.metadata or "").partition(" ")
-    epoch = decoding.number(text)
-    epochs = {} if epoch is None else {topic.name: epoch}
-    topic_ids = {topic.name: topic_id} if topic_id else {}
-    return port.Position({topic.name: found.offset}, epochs, topic_ids)
 
 
 async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
@@ -160,5 +213,5 @@ async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSetti
     try:
         async with asyncio.timeout(given.close_timeout_s):
             await consumer.commit()
-    except (errors.ExternalError, TimeoutError) as error:
+    except (errors.ExternalError, errors.ReplacedError, TimeoutError) as error:
         _log.warning("last commit failed", reason=str(error) or type(error).__name__)

@@ -346,6 +346,31 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 draft.key for draft in LATER
             ]
 
+    async def test_a_replaced_consumer_moves_the_group_no_more(self, open_bus: port.Bus) -> None:
+        """A process that was paused wakes up behind its successor: it neither repeats what the
+        successor finished nor skips what it has not. It learns of its end."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(*NODES)
+        async with open_bus.consume(topics.NODES, "g") as paused:
+            old = await log_reading.take(paused, 6)
+            async with open_bus.consume(topics.NODES, "g") as successor:
+                for record in (await log_reading.take(successor, 6))[:2]:
+                    successor.done(record)
+                for record in old:
+                    paused.done(record)
+                with pytest.raises(errors.ReplacedError):
+                    await log_reading.take(paused, 1)
+        async with open_bus.consume(topics.NODES, "g") as consumer:
+            taken = await log_reading.take(consumer, 4)
+        assert records.keys(taken) == [draft.key for draft in NODES[2:]]
+
+    async def test_a_consumer_of_another_group_replaces_none(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        async with open_bus.consume(topics.NODES, "g") as one:
+            async with open_bus.consume(topics.NODES, "other"):
+                await writer.append(NODES[0])
+            assert records.keys(await log_reading.take(one, 1)) == [NODES[0].key]
+
     async def test_an_empty_topic_has_nothing_unfinished(self, open_bus: port.Bus) -> None:
         async with open_bus.consume(topics.NODES, "g") as consumer:
             assert consumer.lowest_unfinished == 0
