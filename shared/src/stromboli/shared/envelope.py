@@ -21,9 +21,10 @@ Headers = Mapping[str, str]
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A record to be appended. ``message`` None is a tombstone and needs uid and version.
+    """A record to be appended. A draft whose ``message`` is None is a tombstone and needs uid and
+    version.
 
-    ``time`` is the core's clock argument, so that the same input makes the same bytes.
+    ``time`` is the core's clock argument, so that the same input produces the same bytes.
     """
 
     topic: topics.Topic
@@ -38,7 +39,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record as read. Nothing in it is checked yet: see ``decode``."""
+    """A record as read. Its content is not validated yet: see ``decode``."""
 
     topic: topics.Topic
     offset: int
@@ -63,12 +64,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """Id of what led to this, or empty."""
+        """Id of the event that caused this one, or empty."""
         return self.headers.get("ce_cause", "")
 
     @property
     def traceparent(self) -> str:
-        """The trace this belongs to, or empty."""
+        """The trace context, or empty."""
         return self.headers.get("traceparent", "")
 
     @property
@@ -94,7 +95,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def time(self) -> datetime:
-        """When it happened. Raises UndecodableError."""
+        """When the event occurred. Raises UndecodableError."""
         try:
             return decoding.instant(self.headers.get("ce_time", ""))
         except msgspec.DecodeError as error:
@@ -113,7 +114,8 @@ def event_id(writer: str, epoch: int, sequence: int) -> str:
 def seal(
     draft: Draft, writer: str, epoch: int, sequence: int, *, cluster_name: str
 ) -> tuple[dict[str, str], bytes | None]:
-    """Headers and value of a draft. Raises ValueError for a message foreign to its topic."""
+    """Headers and value of a draft. Raises ValueError for a message that does not belong on its
+    topic."""
     if draft.message is not None and type(draft.message) not in draft.topic.carries:
         raise ValueError(f"{type(draft.message).__name__} does not belong on {draft.topic.name}")
     headers = {

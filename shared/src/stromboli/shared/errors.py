@@ -1,20 +1,20 @@
-"""Trouble with the outside, translated once by the adapters.
+"""Errors of external calls, translated once by the adapters.
 
 ::
 
-    OutsideError
-    ├── TransientError        try again, after retry_after_s
-    │   ├── RateLimitedError  the caller reached a limit of its own
-    │   └── UnavailableError  nobody answers
-    └── PermanentError        the same call will fail again
+    ExternalError
+    ├── TransientError        retry, after retry_after_s
+    │   ├── RateLimitedError  the caller exceeded a limit of its own
+    │   └── UnavailableError  no response
+    └── PermanentError        the same call fails again
         ├── NotFoundError
-        ├── ConflictError        a test in a patch failed, or the version or uid is another's
+        ├── ConflictError        a patch test failed, or the version or uid does not match
         │   └── AlreadyExistsError
         ├── ExpiredError         the watch's version is gone: list again
-        ├── InvalidError         the API server or a webhook refused the object
+        ├── InvalidError         the API server or a webhook rejected the object
         ├── ForbiddenError
-        ├── TooLargeError        over the limit of a record or request
-        └── UnsupportedError     the embedded cluster does not do this verb (501)
+        ├── TooLargeError        above the limit of a record or request
+        └── UnsupportedError     the embedded cluster does not implement this verb (501)
 """
 
 
@@ -22,7 +22,7 @@ class ExternalError(Exception):
     """A call to the cluster or the log failed. ``what`` names the object and the verb."""
 
     retry_after_s: float = 0.0
-    """Whoever calls again for ever does not do so sooner."""
+    """Callers that retry indefinitely wait at least this long."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
@@ -31,7 +31,7 @@ class ExternalError(Exception):
 
 
 class TransientError(ExternalError):
-    """Worth repeating, not before ``retry_after_s`` seconds."""
+    """A retry may succeed, but not within ``retry_after_s`` seconds."""
 
     def __init__(self, what: str, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(what, reason)
@@ -39,57 +39,57 @@ class TransientError(ExternalError):
 
 
 class RateLimitedError(TransientError):
-    """The caller has reached a limit of its own; others are served."""
+    """The caller exceeded a limit of its own; other callers are served."""
 
 
 class UnavailableError(TransientError):
-    """Nobody answers at all."""
+    """The server does not respond."""
 
 
 class PermanentError(ExternalError):
-    """Repeating the same call is useless."""
+    """The same call fails again."""
 
 
 class NotFoundError(PermanentError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ConflictError(PermanentError):
-    """Somebody else was faster: a precondition (uid, version, patch test) does not hold."""
+    """A precondition (uid, version, patch test) failed: another client changed the object."""
 
 
 class AlreadyExistsError(ConflictError):
-    """The name is taken."""
+    """The name is in use."""
 
 
 class ExpiredError(PermanentError):
-    """The asked version is older than what is kept."""
+    """The requested version is older than the retained history."""
 
 
 class InvalidError(PermanentError):
-    """The object is refused; ``reason`` says why, with paths."""
+    """The object was rejected; ``reason`` gives the causes with paths."""
 
 
 class ForbiddenError(PermanentError):
-    """Our account may not do this; ``reason`` names the missing right."""
+    """The account lacks a right; ``reason`` names it."""
 
 
 class TooLargeError(PermanentError):
-    """The record or request is over the limit."""
+    """The record or request exceeds the limit."""
 
 
 class UnsupportedError(PermanentError):
-    """The embedded cluster does not do this; the verb stands in ``what``."""
+    """The embedded cluster does not implement this verb; ``what`` names it."""
 
 
 class InvariantError(Exception):
-    """A rule across objects does not hold: a bug that no object can be blamed for. It is never
-    isolated: the process ends with it, starts again and rebuilds its state from the log."""
+    """A rule across objects is broken: a bug that no single object causes. It is never isolated:
+    the process ends, restarts and rebuilds its state from the log."""
 
 
 class LogLostError(InvariantError):
-    """A topic was deleted and created again, or lost its tail. What was derived from it is void:
-    the term ends, and the next one derives it anew."""
+    """A topic was deleted and created again, or lost its tail. State derived from it is void: the
+    term ends, and the next one rebuilds it."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
@@ -101,7 +101,7 @@ class ReplacedError(Exception):
 
 
 class UndecodableError(Exception):
-    """A record whose type is unknown or whose value is not of its type: its key is *unknown*."""
+    """A record of unknown type, or whose value does not match its type. Its key is *unknown*."""
 
     def __init__(self, topic: str, offset: int, key: str, reason: str) -> None:
         super().__init__(f"{topic}@{offset} key {key!r}: {reason}")

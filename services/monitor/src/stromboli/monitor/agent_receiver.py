@@ -1,13 +1,13 @@
-"""The door for agents: who reports for which node, over HTTP.
+"""The HTTP endpoint for node agents: accepts reports and heartbeats of authenticated agents.
 
 ::
 
     PUT  /v1/nodes/{node}/topology                 the whole report
-    POST /v1/nodes/{node}/topology/alive?digest=…  a sign of life: 204, or 409 for *send it whole*
+    POST /v1/nodes/{node}/topology/alive?digest=…  a heartbeat: 204, or 409 for *send the report*
 
-An agent comes with its service account's token, made for us, and speaks for the node of the pod
-that the token is bound to, and no other. Kubernetes says which that is: its TokenReview names the
-node, and before 1.30 the pod, which we look up.
+An agent authenticates with the token of its service account, for the audience of the monitor. It
+may report only for the node of the pod to which the token is bound. TokenReview returns the node,
+and before Kubernetes 1.30 the pod, whose node is then looked up.
 """
 
 import contextlib

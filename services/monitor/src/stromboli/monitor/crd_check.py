@@ -1,7 +1,7 @@
-"""Says at the start which definitions in the cluster lack fields that ours have.
+"""Warns at the start about installed CRDs that lack fields of ours.
 
-They are another system's or an older version's, and nobody overwrites them: people should know that
-the API server drops those fields from objects.
+They belong to another system or an older version and are never overwritten, but the API server
+drops the missing fields from objects.
 """
 
 import functools

@@ -1,8 +1,4 @@
-"""Reading what stands on our own topics: first to know it, then to see who else writes there.
-
-A monitor that stands by reads what the active one says, for as long as that takes; once it has
-opened the log itself it reads on up to the ends of then, and from there on what it says itself.
-"""
+"""Reads the monitor's own topics: first to restore its state, then to detect other writers."""
 
 import asyncio
 import contextlib
@@ -25,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 class OwnTopicsReader:
-    """Folds into pictures and reports up to the barrier; behind it, follows."""
+    """Restores reflector states and reports up to the barrier; then follows new records."""
 
     def __init__(
         self,
@@ -47,8 +43,8 @@ class OwnTopicsReader:
         self._batches: AsyncGenerator[port.Batch, None]
 
     async def stand_by(self, caught_up: asyncio.Event) -> None:
-        """Take in what there is, say so, and go on with what the active monitor says, for ever.
-        Raises LogLostError."""
+        """Apply all records, set ``caught_up`` at the barrier, and follow the active monitor
+        indefinitely. Raises LogLostError."""
         async with contextlib.aclosing(self._read()) as batches:
             async for batch in batches:
                 self._fold(batch)
@@ -57,8 +53,8 @@ class OwnTopicsReader:
 
     @contextlib.asynccontextmanager
     async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
-        """While inside, ``follow`` may go on behind what stood there when this began, which has
-        been taken in; topic name -> next offset. Raises ReplacedError, LogLostError."""
+        """While inside, ``follow`` continues behind the records of the moment of opening, which
+        have been applied. Yields topic name -> next offset. Raises ReplacedError, LogLostError."""
         self._epoch = epoch
         async with contextlib.aclosing(self._read()) as self._batches:
             async for batch in self._batches:
@@ -70,7 +66,8 @@ class OwnTopicsReader:
             yield dict(self._place.positions)
 
     async def follow(self) -> None:
-        """Go on for ever: mark what others hide. Raises ReplacedError, LogLostError."""
+        """Follow indefinitely, and mark keys that records of other writers hide. Raises
+        ReplacedError, LogLostError."""
         async for batch in self._batches:
             for record, is_heard in self._news(batch):
                 self._look_at(record, is_heard=is_heard)
@@ -80,7 +77,7 @@ class OwnTopicsReader:
             await asyncio.sleep(PAUSE_S)
 
     async def reached(self, topic: topics.Topic, position: int) -> None:
-        """Return when everything before ``position`` of a topic has been looked at."""
+        """Return when all records before ``position`` of a topic have been processed."""
         async with self._moved:
             await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
 
@@ -106,9 +103,9 @@ class OwnTopicsReader:
         self._place = batch.position
 
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
-        """Records as they stand in their topics, each with whether it is heard.
+        """New records in the order of their topics, each with whether it is accepted.
 
-        Without those that come a second time: they would look like somebody else's later ones.
+        Without repetitions, which would look like later records of another writer.
         """
         either = [(record, True) for record in batch.records]
         either += [(record, False) for record in batch.fenced]

@@ -1,4 +1,4 @@
-"""One kind: read the cluster, send off what it says, vouch for how far that is."""
+"""Mirrors one kind: lists and watches it, publishes changes, and marks how far it is synced."""
 
 import asyncio
 import contextlib

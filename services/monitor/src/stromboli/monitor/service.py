@@ -1,13 +1,13 @@
-"""The monitor's shell: the reader of the cluster for all services.
+"""The monitor's shell: reads the cluster for all services.
 
 ::
 
-    own topics ── fold, standing by and then to our own beginning ──▶ a picture per kind
+    own topics ── apply, as standby and then up to our own start ──▶ a reflector state per kind
                                                    │ resume, else list
-    API server ── list, watch ──▶ picture ── drafts ──▶ outbox ──▶ snapshot topic
-                                                   ╰── mark ──▶ cluster.sync
-    nodes' agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology
-    own topics ── follow ──▶ what others hide is said again; a later monitor ends this term
+    API server ── list, watch ──▶ reflector state ── drafts ──▶ outbox ──▶ snapshot topic
+                                                   ╰── sync point ──▶ cluster.sync
+    node agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology
+    own topics ── follow ──▶ republish hidden keys; a later monitor ends this term
 """
 
 import asyncio

@@ -1,30 +1,28 @@
-"""Fencing: readers drop the records of a writer that a later one has replaced.
+"""Fencing: readers drop records of replaced writers and of other clusters.
 
-A writer's *epoch* is its fencing token: a number in the id of each of its records. Rules, which
-writers and readers compute alike:
+A writer's *epoch* is its fencing token: a number in the id of each of its records. Writers and
+readers apply the same rules:
 
 1. A writer appends ``opened`` to its main topic. The record carries ``floor``, one more than the
    highest epoch on any topic of that writer. The epoch is max(offset, floor). A writer that finds
-   another ``opened`` between its reading of the floor and its own record opens again, so each
-   ``opened`` that is used determines its epoch without its predecessors, which retention and
-   compaction remove.
-2. So epochs never go back, also where a topic was deleted and created again: another topic of the
-   same writer still shows the highest one.
-3. As it opens, the writer announces its epoch on each of its other topics (``EpochAnnounced``),
-   and again where a topic was deleted and created again.
+   another ``opened`` between its reading of the floor and its own record opens again. So each
+   ``opened`` in use determines its epoch without its predecessors, which retention and compaction
+   remove.
+2. Hence epochs never decrease, even where a topic was deleted and created again: another topic of
+   the same writer still shows the highest one.
+3. When it opens, the writer announces its epoch on each of its other topics (``EpochAnnounced``),
+   and again on a topic that was deleted and created again.
 4. Readers drop a record whose epoch is lower than the highest one of its topic (a paused writer
-   that wakes up), and one whose epoch is higher but not announced (garbage, or a forgery): either
-   would otherwise decide who is read. Where records are missing between two that were read
-   (compaction, retention, a start in the middle), an announcement may be among them; there a
-   higher epoch is accepted.
-5. Readers begin anew with a topic only when its identity has changed: it was deleted and created
+   that resumes), and a record whose epoch is higher but was not announced (garbage or a forgery).
+   Where records are missing between two that were read (compaction, retention, a start in the
+   middle), an announcement may be among them; a higher epoch is accepted there.
+5. Readers reset a topic's epochs only when its topic id has changed: it was deleted and created
    again.
+6. Readers drop a record that names another Kubernetes cluster (``ce_cluster``), whatever its epoch:
+   two clusters that share topics by mistake do not mix, and a foreign ``opened`` replaces no writer
+   of this cluster. Topics of external clients are exempt.
 
-6. Readers drop a record that names another Kubernetes cluster (``ce_cluster``), whatever its
-   epoch: two clusters that were given the same name's topics by mistake do not mix, and a foreign
-   ``opened`` replaces no writer of ours. Topics that external clients write are exempt.
-
-Admission's replicas act side by side: on their topics only rule 6 applies.
+Admission's replicas write side by side: only rule 6 applies to their topics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,16 +41,16 @@ _foreign_records = telemetry.meter.create_counter(
 )
 
 TAIL_RECORDS = 32
-"""Records at a topic's end in which an opening writer looks for the highest epoch: what a replaced
-writer appends behind its successor is a few records, until it notices."""
+"""Records at a topic's end in which an opening writer looks for the highest epoch. A replaced
+writer appends only a few records behind its successor until it notices."""
 
 
 class Fence:
-    """Decides record by record. O(1).
+    """Decides for each record whether readers accept it. O(1) per record.
 
-    ``cluster_name``: the cluster whose records are accepted.
-    ``epochs``: topic name -> the highest epoch accepted already. ``positions``: topic name -> the
-    offset from which reading goes on without a gap.
+    ``cluster_name``: the cluster whose records are accepted. ``epochs``: topic name -> the highest
+    epoch accepted so far. ``positions``: topic name -> the offset from which reading continues
+    without a gap.
     """
 
     def __init__(
@@ -71,13 +69,13 @@ class Fence:
         return dict(self._highest)
 
     def forget(self, topic: topics.Topic) -> None:
-        """The topic is another one than before under the same name."""
+        """Reset a topic that was deleted and created again."""
         self._highest.pop(topic.name, None)
         self._next.pop(topic.name, None)
 
     def passes(self, record: envelope.Record) -> bool:
-        """Whether the record counts. A record without an epoch of ours passes: it will not decode
-        as one of our messages and makes its key unknown, which must not go unnoticed."""
+        """Whether the record is accepted. A record without a valid epoch is accepted: it does not
+        decode as a message, so its key becomes *unknown*, which must be noticed."""
         topic = record.topic
         if is_foreign(record, self._cluster_name):
             _foreign_records.add(1, {"topic": topic.name})
@@ -116,7 +114,7 @@ class Fence:
     def split(
         self, records: Iterable[envelope.Record]
     ) -> tuple[list[envelope.Record], list[envelope.Record]]:
-        """Records that count, and those that do not; announcements are in neither."""
+        """Accepted and dropped records; announcements are in neither list."""
         accepted: list[envelope.Record] = []
         fenced: list[envelope.Record] = []
         for record in records:
@@ -139,12 +137,12 @@ def announces(record: envelope.Record) -> bool:
 
 
 def is_announcement(record: envelope.Record) -> bool:
-    """Whether a record is the log's own business and no message of its topic."""
+    """Whether a record announces an epoch and is no message of its topic."""
     return record.topic.is_announced and record.type == log.ANNOUNCED
 
 
 def floor(records: Iterable[envelope.Record]) -> int:
-    """What a writer's ``opened`` has to say, given the last records of all its topics."""
+    """The ``floor`` of a writer's ``opened``, given the last records of all its topics."""
     epochs = (record.epoch for record in records)
     return max((epoch for epoch in epochs if epoch is not None), default=-1) + 1
 
@@ -162,7 +160,7 @@ def opening(service: topics.Service, instance: str, at_least: int, now: datetime
 def announcements(
     wanted: Iterable[topics.Topic], service: topics.Service, instance: str, now: datetime
 ) -> list[envelope.Draft]:
-    """The drafts that go before a writer's first records on other topics than the main one."""
+    """The drafts that precede a writer's first records on topics other than the main one."""
     message = log.EpochAnnounced(writer=service, instance=instance)
     return [
         envelope.Draft(topic=topic, key=log.ANNOUNCED_KEY, message=message, time=now)

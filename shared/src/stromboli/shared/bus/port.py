@@ -1,27 +1,29 @@
 """The port to the log.
 
-Promises of every adapter, held by the contract suite ``stromboli.testkit.contracts.bus``:
+Every adapter keeps these promises; the contract suite ``stromboli.testkit.contracts.bus`` tests
+them.
 
-* A topic keeps the order in which its records were acknowledged. What ``append`` returned for is
-  durable. Records appended through one writer stand in the order of the calls.
-* ``open_writer`` appends ``opened`` to the service's main topic; it determines the writer's
-  *epoch*, which is in the id of each of its records and never goes back, also where a topic was
-  deleted and created again. Readers drop a record whose epoch is lower than the highest one of its
-  topic, so a paused writer that wakes up is fenced, and one whose epoch was not announced; see
+* A topic keeps the order in which its records were acknowledged. Records for which ``append`` has
+  returned are durable. Records of one writer are in the order of the calls.
+* ``open_writer`` appends ``opened`` to the main topic of the service. It determines the writer's
+  *epoch*, which is part of the id of each of its records and never decreases, even where a topic
+  was deleted and created again. Readers drop records with an epoch below the highest one of the
+  topic, so a paused writer is fenced, and records with an epoch that was not announced; see
   ``fencing``.
-* ``fold`` reads from the start (or a given place) to the end offsets noted when it began, says so
-  by ``caught_up``, and goes on for ever. ``caught_up`` is decided by position, never by a record:
-  compaction may have removed the last one.
-* ``consume`` gives every record of a topic at least once to a group; what was finished without a
-  gap is committed, so a restart begins at the lowest unfinished offset. Opening a consumer replaces
-  the earlier ones of its group: their commits are refused, and they end with ReplacedError.
-* A place and a commit carry the epochs with the offsets, so a replaced writer is not believed
-  because its reader was away; and the topics' identities, so that a reader which goes on in a topic
-  that was deleted and created again begins at its start.
-* A topic that is deleted and created again while it is read is read from its start, and its name
-  is in ``Batch.recreated``: what was derived from the records before is void.
-* What others append to a topic of theirs is read as it stands, whatever its headers say.
-* Order across topics is not promised.
+* ``materialize`` reads from the start (or from a given position) to the end offsets of the moment
+  it began, sets ``caught_up``, and continues. ``caught_up`` depends on positions, never on a
+  record, because compaction may have removed the last one.
+* ``consume`` gives every record of a topic to a group at least once. Records that are finished
+  without a gap are committed, so a restart begins at the lowest unfinished offset. Opening a
+  consumer replaces the earlier ones of its group: their commits are refused, and they end with
+  ReplacedError.
+* Positions and commits carry epochs, so a reader that was away does not accept a replaced writer;
+  and topic ids, so a reader that resumes in a topic that was deleted and created again begins at
+  its start.
+* A topic that is deleted and created again while it is read is read from its start, and its name is
+  in ``Batch.recreated``: state derived from the earlier records is void.
+* Records of external clients on their own topics are returned unchanged, whatever their headers.
+* There is no order across topics.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -35,24 +37,26 @@ from stromboli.shared import envelope, topics
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """Where a draft came to stand, and its event id."""
+    """The offset and the event id of an appended draft."""
 
     offset: int
     id: str
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a fold stands or is to begin, by topic name. ``positions``: the next offset; a topic
-    that is not named begins at its start. ``epochs``: the highest that was heard before it.
-    ``identities``: what tells the topic from a later one of the same name; where it is not named
-    the position is taken to be of the topic that is there."""
+    """A position in several topics, by topic name.
+
+    ``positions``: the next offset; a topic without an entry is read from its start. ``epochs``: the
+    highest epoch accepted before that offset. ``topic_ids``: distinguishes a topic from a later one
+    of the same name; without an entry the position applies to the current topic.
+    """
 
     positions: Mapping[str, int] = msgspec.field(default_factory=dict)
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
     topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def valid_in(self, topic_ids: Mapping[str, str]) -> "Position":
-        """Without the topics that are others now, to be read from their start."""
+        """The position without topics whose id has changed; they are read from their start."""
         gone = {
             name
             for name, identity in self.topic_ids.items()
@@ -70,15 +74,16 @@ START = Position()
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records in order of their topics' offsets. ``place``: where to go on behind them.
+    """Records in order of the offsets of their topics.
 
-    A batch may be empty: it then reports its place or ``caught_up`` only. ``unheard``: records of
-    replaced writers, dropped from ``records``. Only the topic's writer looks at them: compaction
-    keeps a key's last record, so it has to say again what they hide. ``recreated``: topics that
-    were deleted and created again since the batch before, or that lost their tail; they are read
-    from their start again, and what was derived from them is void. ``at_end``: topic name -> when,
-    by the event loop's clock, the reader had last read all of that topic, before it read this
-    batch; so the records of the batch were appended after that. Not named: never.
+    ``position``: where to continue. A batch may be empty and only report its position or
+    ``caught_up``. ``fenced``: records of replaced writers and of other clusters, which are not in
+    ``records``. Only the topic's writer uses them: compaction keeps the last record of a key, so it
+    has to repeat what they hide. ``recreated``: topics that were deleted and created again since
+    the batch before, or that lost their tail; they are read from their start again, and state
+    derived from them is void. ``at_end``: topic name -> the time, by the clock of the event loop,
+    at which the reader had read the whole topic before it read this batch; records of the batch
+    were appended after that time. A topic without an entry was never read to its end.
     """
 
     records: tuple[envelope.Record, ...]
@@ -95,7 +100,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Writer(Protocol):
-    """The one appender of a service, from ``open_writer`` until its process ends."""
+    """The only appender of a service, from ``open_writer`` until its process ends."""
 
     @property
     def epoch(self) -> int:
@@ -106,35 +111,36 @@ class Writer(Protocol):
         """Offset of this writer's ``opened`` on its main topic."""
 
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
-        """Append in order; returns when all are acknowledged.
+        """Append in order; returns when all records are acknowledged.
 
-        Raises TransientError when the log does not take them now, or was left: some may stand there
-        all the same, so repeating is at least once. Raises LogLostError when the main topic was
-        deleted and created again: open another writer. Raises TooLargeError, and appends none, if
-        one draft is over ``topics.RECORD_BYTES``; ValueError for another service's topic.
+        Raises TransientError when the log is unavailable or was left: some records may be appended
+        nevertheless, so a repetition is at least once. Raises LogLostError when the main topic was
+        deleted and created again: open another writer. Raises TooLargeError, and appends nothing,
+        if one draft exceeds ``topics.RECORD_BYTES``. Raises ValueError for the topic of another
+        service.
         """
 
 
 class GroupConsumer(Protocol):
-    """A group's records of one topic, each to be answered by ``done``."""
+    """The records of one topic for a group; the caller finishes each with ``done``."""
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         """Records in order; several may be in flight. Raises ReplacedError once a later consumer of
         the group was opened, TransientError, PermanentError."""
 
     def done(self, record: envelope.Record) -> None:
-        """This record is finished. Committed soon after all before it are finished, too."""
+        """Finish a record. Its offset is committed soon after all earlier records are finished."""
 
     @property
     def lowest_unfinished(self) -> int:
-        """Where a restart of this group would begin, once committed."""
+        """The offset at which a restart of this group would begin, once committed."""
 
 
 class Bus(Protocol):
     """A connection to the log of one Kubernetes cluster. Use as an async context manager."""
 
     async def __aenter__(self) -> Self:
-        """Connect, and create the topics that are missing with the settings they should have."""
+        """Connect, and create missing topics with their settings."""
 
     async def __aexit__(
         self,
@@ -142,24 +148,24 @@ class Bus(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Disconnect; commits what is finished."""
+        """Commit finished records and disconnect."""
 
     async def open_writer(self, service: topics.Service, instance: str) -> Writer:
-        """Begin a new epoch of ``service``. ``instance`` names this process for people."""
+        """Open a writer with a new epoch of ``service``. ``instance`` names this process for
+        people."""
 
     def materialize(
         self, wanted: Sequence[topics.Topic], start: Position = START
     ) -> AsyncGenerator[Batch, None]:
-        """State: everything from ``start``, and on."""
+        """Build state: all records from ``start``, then new ones."""
 
     def consume(
         self, topic: topics.Topic, group: str
     ) -> AbstractAsyncContextManager[GroupConsumer]:
-        """Things to do once."""
+        """Process each record of ``topic`` once for ``group``."""
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record of a topic, None if it is empty. What announces a writer's epoch is
-        none: the log keeps that to itself."""
+        """The newest record of a topic without announcements of epochs; None if there is none."""
 
     async def is_reachable(self) -> bool:
-        """Whether the log answers now; for readiness, never raises."""
+        """Whether the log responds now; for readiness, never raises."""

@@ -1,8 +1,4 @@
-"""Who of several replicas acts: one holds a lease and renews it, the others stand by.
-
-``core`` decides, ``keeping`` has the one loop around it and a service's terms, ``on_cluster`` and
-``on_log`` are the two places where a lease can stand.
-"""
+"""Leader election: one replica holds a lease and renews it, the others stand by."""
 
 from stromboli.shared.leader_election.elector import (
     LeaderElector,

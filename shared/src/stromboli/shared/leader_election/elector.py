@@ -1,12 +1,12 @@
-"""The loop around a lease, and a service that acts while it holds one.
+"""The lease loop, and a service that acts while it holds the lease.
 
 ::
 
-    stand by ──▶ fold, and follow what the holder does
-       ▲            │ the lease is ours: ``Lead.acquired`` returns
+    standby ──▶ materialize, and follow the leader
+       ▲            │ the lease is acquired: ``Leadership.acquired`` returns
        │            ▼
-       │         open the log, act ──▶ asked to end: finish, give the lease back
-       └── lost, or replaced in the log: everything is dropped and begun anew, standing by
+       │         open the log, act ──▶ asked to stop: finish, release the lease
+       └── lost, or replaced in the log: drop all state and start again as standby
 """
 
 import asyncio
@@ -29,49 +29,52 @@ REPLACED = (
     "two, or let both hold a lease (STROM_LEASE_ENABLED=true)"
 )
 RELEASE_TIMEOUT_S = 1.0
-"""At the end the lease is given back if that is quick; else it ends by itself."""
+"""At the end the lease is released if that is quick; otherwise it expires."""
 
 _log = structlog.get_logger(__name__)
 
 
 def identity(given: settings.LeaseSettings) -> str:
-    """What this replica is called in its lease."""
+    """The name of this replica in its lease."""
     return given.identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
 class LeaseStore(Protocol):
-    """Where a lease stands: a lease is read and written there, never blindly overwritten."""
+    """Where a lease is stored. Writes are conditional on the version that was read or written
+    last."""
 
     async def read(self) -> lease_rules.LeaseRecord:
-        """How it stands. Raises OutsideError."""
+        """The lease as stored. Raises ExternalError."""
 
     async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """Take it; how it stands then. Raises ConflictError if it does not stand as it was last
-        read or written here, and other OutsideErrors."""
+        """Take the lease; returns it as stored afterwards. Raises ConflictError if it has changed
+        since it was last read or written here, and other ExternalErrors."""
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """Renew what was taken. Raises as ``take`` does."""
+        """Renew the lease. Raises as ``take`` does."""
 
     async def release(self) -> None:
-        """Leave what was taken to the next one. Raises as ``take`` does."""
+        """Release the lease. Raises as ``take`` does."""
 
 
 class Leadership(Protocol):
     """What a service knows of its lease during one term."""
 
     async def acquired(self) -> None:
-        """Return once this replica is the one that acts."""
+        """Return once this replica is the leader."""
 
     @property
     def acts(self) -> bool:
-        """Whether it may act at this moment."""
+        """Whether this replica may act at this moment."""
 
 
 Term = Callable[[Leadership], Awaitable[None]]
-"""A service from standing by to its end: it folds, awaits ``acquired``, opens the log and acts.
+"""A service from standby to the end of its term: it materializes its state, awaits ``acquired``,
+opens
+the log and acts.
 
-Cancelled while it acts, it may finish what it began; cancelled when it no longer ``acts``, it stops
-at once. Raises ReplacedError when the log has a later writer.
+Cancelled while it acts, it may finish work in progress; cancelled when it no longer ``acts``, it
+stops immediately. Raises ReplacedError when the log has a later writer.
 """
 
 
@@ -79,15 +82,15 @@ class Lease(Protocol):
     """Terms of a service, one at a time."""
 
     async def serve(self, term: Term) -> None:
-        """Serve this term until it is over; returns when there may be another one."""
+        """Serve this term until it ends; returns when another one may begin."""
 
     async def leave(self) -> None:
-        """The process ends: give back what is held."""
+        """The process ends: release the lease."""
 
 
 class SingleReplica:
-    """No lease: this replica acts at once, and stays aside for ever once it is replaced, since two
-    that know nothing of each other would replace one another in turns."""
+    """No lease: this replica acts immediately. Once replaced it stays inactive, because two such
+    replicas would replace one another in turns."""
 
     acts = True
 
@@ -96,7 +99,7 @@ class SingleReplica:
         self._is_replaced = False
 
     async def acquired(self) -> None:
-        """At once, the first time."""
+        """Returns immediately, the first time."""
         if self._is_replaced:
             self._health.set(LEASE, REPLACED)
             await asyncio.Event().wait()
@@ -113,11 +116,11 @@ class SingleReplica:
             self._is_replaced = not has_lost_log
 
     async def leave(self) -> None:
-        """There is nothing to give back."""
+        """There is nothing to release."""
 
 
 class LeaderElector:
-    """See ``Lease``: holds a lease at a place, or waits for it."""
+    """See ``Lease``: holds a lease in a store, or waits for it."""
 
     def __init__(
         self,
@@ -129,8 +132,8 @@ class LeaderElector:
         role: str = ROLE,
         essential: bool = True,
     ) -> None:
-        """``role``: the health note that says whether this replica is active. ``essential``:
-        whether a process whose lease cannot be read is not ready; else that is a warning."""
+        """``role``: the health note with this replica's role. ``essential``: whether a process
+        whose lease cannot be read is not ready; otherwise that is a warning."""
         self._place = place
         self._terms = terms
         self._health = health
@@ -221,8 +224,8 @@ class LeaderElector:
 
 
 async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:
-    """Serve for ever: standing by, acting, and standing by again when another has taken over, or
-    when a topic was deleted and created again: then all that was derived from it is dropped."""
+    """Serve indefinitely: standby, leader, and standby again after another replica took over or a
+    topic was deleted and created again; state derived from it is dropped then."""
     backoff = runtime.Backoff()
     try:
         while True:

@@ -1,20 +1,5 @@
-"""When a lease may be taken, and until when its holder may act. Pure: time is an argument.
-
-Every replica goes by its own clock and by what it saw change, never by a time that somebody else
-wrote: clocks may show what they like, as long as they run about equally fast. With *L* the length
-of a lease and *R* < *L* what its holder allows itself:
-
-* A renewal that was sent at *t* lets its holder act until *t* + *R*. That it took effect is known
-  later, so the holder is never later than it thinks.
-* Others see it at *t* or later, and take the lease when it has stood unchanged for *L* since: not
-  before *t* + *L*.
-
-So two act at once only where clocks run apart by more than *L* / *R*. What a replica still does
-that was paused between looking at the clock and acting is for the log's epochs to drop, and for
-tests in patches.
-
-Source: client-go's leader election, with the holder's deadline counted from the sending.
-"""
+"""The rules of a lease: when it may be taken, and how long its holder may act. Pure: time is an
+argument."""
 
 import math
 
@@ -27,8 +12,8 @@ DEFAULT_DURATION_S = 15.0
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: how long a lease lasts, how long its holder acts after a renewal, and between two
-    looks at it. Raises ValueError for an order that promises nothing."""
+    """Durations in seconds: of a lease, of the holder's right to act after a renewal, and between
+    two renewals or checks."""
 
     duration_s: float
     renew_deadline_s: float
@@ -43,7 +28,7 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """A lease as it stands. ``mark`` changes with every renewal; without a holder it is free."""
+    """A lease as stored. ``mark`` changes with every renewal; a lease without a holder is free."""
 
     holder: str = ""
     duration_s: float = 0.0
@@ -51,7 +36,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 def lease_record(spec: coordination.LeaseSpec) -> LeaseRecord:
-    """A lease of the cluster as candidates look at it."""
+    """The record of a Lease object's spec."""
     duration_s = float(spec.lease_duration_seconds or DEFAULT_DURATION_S)
     return LeaseRecord(
         spec.holder_identity or "", duration_s, f"{spec.renew_time} {spec.acquire_time}"
@@ -59,27 +44,27 @@ def lease_record(spec: coordination.LeaseSpec) -> LeaseRecord:
 
 
 class LeaseObservation:
-    """How long a lease has stood as it is, by the observer's own clock."""
+    """How long a lease has been unchanged, by the observer's own clock."""
 
     def __init__(self) -> None:
         self.seen: LeaseRecord | None = None
         self._since = 0.0
 
     def see(self, seen: LeaseRecord, now: float) -> None:
-        """This is how it stands."""
+        """Observe the lease as stored at ``now``."""
         if seen != self.seen:
             self.seen, self._since = seen, now
 
     def is_held(self, now: float) -> bool:
-        """Whether its holder may still act for all we know; a lease never looked at is held."""
+        """Whether its holder may still act. A lease that was never observed counts as held."""
         if self.seen is None:
             return True
         return bool(self.seen.holder) and now <= self._since + self.seen.duration_s
 
 
 class Candidate:
-    """One replica's part. ``identity`` is its own alone: who begins anew under an identity ends
-    whoever had it before."""
+    """One replica's view of a lease. ``identity`` must be unique: a process that restarts under the
+    same identity continues the lease of its predecessor."""
 
     def __init__(self, identity: str, terms: LeaseTiming) -> None:
         self.identity = identity
@@ -90,11 +75,12 @@ class Candidate:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as last seen; empty for nobody, or if it was never looked at."""
+        """The holder as last observed; empty if there is none or the lease was never observed."""
         return "" if self._observed.seen is None else self._observed.seen.holder
 
     def see(self, seen: LeaseRecord, now: float) -> None:
-        """This is how the lease stands. Whoever else holds it has our place."""
+        """Observe the lease as stored at ``now``. Another holder ends this replica's right to
+        act."""
         self._observed.see(seen, now)
         if seen.holder != self.identity:
             self.acts_until = -math.inf
@@ -104,7 +90,7 @@ class Candidate:
         return self.holder == self.identity or not self._observed.is_held(now)
 
     def wrote(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
-        """The lease is ours by a write that was sent at ``sent_at``."""
+        """The lease is held by this replica, by a write that was sent at ``sent_at``."""
         self._observed.see(seen, now)
         self.acts_until = sent_at + self.terms.renew_deadline_s
 
@@ -113,5 +99,5 @@ class Candidate:
         return now < self.acts_until
 
     def yields(self) -> None:
-        """Act no more."""
+        """Stop acting."""
         self.acts_until = -math.inf

@@ -9,24 +9,24 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of a service acts, the others stand by."""
 
     enabled: bool = True
-    """Off: this process acts at once, as is right for a service that has one replica for ever and
-    is stopped before another begins."""
+    """Off: this process acts immediately. Only for a service with a single replica that is stopped
+    before the next one starts."""
     identity: str = ""
-    """Names this replica in the lease, and must be its own alone: a pod's name. A process that
-    begins anew under it goes on at once instead of waiting for the lease to end. Empty: the host's
-    name with some chance."""
+    """Names this replica in the lease and must be unique, such as the pod's name. A process that
+    restarts under the same identity continues without waiting for the lease to expire. Empty: the
+    host's name and a random suffix."""
     namespace: str = ""
     """Where the Leases of monitor and controller are. Empty: where the pod is, else ``default``."""
     name: str = "stromboli"
-    """What they are called: ``<name>-<cluster name>-<service>``."""
+    """Prefix of the leases' names: ``<name>-<cluster name>-<service>``."""
     duration_s: int = 15
-    """How long a lease lasts that nobody renews: a standby takes over in so many seconds after its
-    holder has died. In whole seconds, as Kubernetes has it."""
+    """Seconds until a lease that is not renewed expires: a standby takes over this long after its
+    holder failed. Whole seconds, as in Kubernetes."""
     renew_deadline_s: float = 10.0
-    """How long its holder acts after its last renewal: less, so that clocks which run apart by half
-    and a request under way do no harm."""
+    """Seconds for which the holder acts after its last renewal. Less than the duration, so that
+    clocks which differ in speed by half and a request in flight do no harm."""
     retry_period_s: float = 2.0
-    """How often it is renewed, or looked at by a standby: one small request."""
+    """Seconds between two renewals, or between two checks of a standby: one small request each."""
 
     @property
     def terms(self) -> lease_rules.LeaseTiming:

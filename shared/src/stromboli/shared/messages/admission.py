@@ -1,4 +1,4 @@
-"""Who asked for what, and what the door said."""
+"""Requests to admission and their answers."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ import msgspec
 from stromboli.shared.messages.base import Message, register
 
 EntryPoint = Literal["webhook", "rest", "kafka"]
-"""How an object comes in."""
+"""How an object was submitted."""
 
 
 class Violation(Message, frozen=True, kw_only=True):
-    """One thing that is wrong: where, what, and what would be right."""
+    """One rule that an object violates: the path, the reason, and what is expected."""
 
     path: str
     reason: str
@@ -19,14 +19,15 @@ class Violation(Message, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """All of it in one line."""
+        """The violation in one line."""
         what = f"{self.path or 'document'}: {self.reason}"
         return f"{what}; {self.expected}" if self.expected else what
 
 
 @register("stromboli.admission.object_reviewed.v1")
 class ObjectReviewed(Message, frozen=True, kw_only=True):
-    """One review (key: the object). Allowed exactly if there are no violations."""
+    """The review of an object (key: the object). It is allowed exactly if there are no
+    violations."""
 
     kind: str
     object: str
@@ -39,7 +40,7 @@ class ObjectReviewed(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.objects_submitted.v1")
 class ObjectsSubmitted(Message, frozen=True, kw_only=True):
-    """Objects to create or change, all or none, as somebody outside hands them in.
+    """Objects to create or change, all or none, submitted by an external client.
 
     The header ``authorization`` has ``Bearer`` and a token of the submissions' audience. ``ce_id``
     (with ``ce_source``) names the submission and makes it safe to repeat.
@@ -49,7 +50,7 @@ class ObjectsSubmitted(Message, frozen=True, kw_only=True):
 
 
 class SubmittedObject(Message, frozen=True, kw_only=True):
-    """What became of an object: created, configured or unchanged."""
+    """The result for one object: created, configured or unchanged."""
 
     kind: str
     object: str
@@ -59,10 +60,11 @@ class SubmittedObject(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.submission_answered.v1")
 class SubmissionAnswered(Message, frozen=True, kw_only=True):
-    """What became of a submission (key: its ``ce_id``, cut to 255 characters).
+    """The answer to a submission (key: its ``ce_id``, truncated to 255 characters).
 
-    ``status`` as HTTP has it: 200 done, else nothing was, and ``detail`` and ``violations`` say
-    why. A submission that comes twice is answered twice: the first answer counts.
+    ``status`` is an HTTP status: with 200 all objects were applied, otherwise none was, and
+    ``detail`` and ``violations`` give the reason. A repeated submission is answered again; the
+    first answer is authoritative.
     """
 
     submission: str
@@ -77,8 +79,8 @@ class SubmissionAnswered(Message, frozen=True, kw_only=True):
 
 @register("stromboli.admission.request_answered.v1")
 class RequestAnswered(Message, frozen=True, kw_only=True):
-    """What a request with an idempotency key was answered (key: that key), so that the same request
-    is answered alike. ``request``: a digest of what was asked; ``body``: JSON."""
+    """The answer to a request with an idempotency key (key: that key), which is returned again for
+    a repetition. ``request``: a digest of the request; ``body``: JSON."""
 
     request: str
     status: int

@@ -1,4 +1,4 @@
-"""What happened to jobs and their tasks: ``batch.events``, the stable topic for integrations, and
+"""Events of jobs and their tasks: ``batch.events``, the stable topic for integrations, and
 ``batch.state``, from which a new leader of the controller restores what was published."""
 
 import msgspec
@@ -20,9 +20,9 @@ class TaskCounts(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.job_phase_changed.v1")
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
-    """A job entered another phase (key: the job). ``before`` is empty for a new job. ``reason`` is
-    the event that led there, ``message`` says in words what was behind it. ``object_version``: the
-    job's resourceVersion by which it was seen."""
+    """A job changed its phase (key: the job). ``before`` is empty for a new job. ``reason``: the
+    policy event that caused it; ``message``: details for people. ``object_version``: the job's
+    resourceVersion in which the change was observed."""
 
     job: str
     uid: str
@@ -72,7 +72,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.job_deleted.v1")
 class JobDeleted(Message, frozen=True, kw_only=True):
-    """A job is gone, with all that was its own (key: the job)."""
+    """A job was deleted with all objects that it owned (key: the job)."""
 
     job: str
     uid: str
@@ -81,7 +81,7 @@ class JobDeleted(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.command_accepted.v1")
 class CommandAccepted(Message, frozen=True, kw_only=True):
-    """A user's command was recorded and is carried out (key: the job)."""
+    """A user's command was recorded and is being executed (key: the job)."""
 
     job: str
     uid: str

@@ -1,7 +1,7 @@
-"""Snapshots: what the monitor saw in the cluster.
+"""Snapshots: the objects of the cluster as the monitor observed them.
 
-The value of a snapshot is the projection of the object itself. A tombstone is a record without
-value whose uid and resourceVersion stand in its headers.
+The value of a snapshot is the projection of the object. A tombstone is a record without a value;
+its headers have the object's uid and resourceVersion.
 """
 
 from typing import Literal
@@ -54,9 +54,9 @@ GONE = "stromboli.cluster.object_gone.v1"
 
 @register("stromboli.cluster.object_unreadable.v1")
 class Unreadable(Message, frozen=True, kw_only=True):
-    """An object is there but cannot be read or carried: its key is *unknown*, never absent.
+    """An object exists but cannot be decoded or is too large: its key is *unknown*, never absent.
 
-    ``node``: of a pod, where it is, as far as that can be read: nothing is placed there.
+    ``node``: the node of a pod, if that field can be read; no other pod is placed there.
     """
 
     uid: str
@@ -67,14 +67,14 @@ class Unreadable(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.history_checkpointed.v1")
 class HistoryCheckpointed(Message, frozen=True, kw_only=True):
-    """How far ``cluster.changes`` holds what stood on the snapshot topics.
+    """How far ``cluster.changes`` contains the records of the snapshot topics.
 
-    ``positions``: topic -> first offset that is not there yet; ``epochs``: topic -> the highest
-    epoch heard before it; ``identities``: topic -> what tells it from a later one of its name.
-    ``image_from``: from this offset of
-    ``cluster.changes`` on the picture is whole: first what the snapshot topics held at
-    ``imaged_at``, then all that came. The header ``ce_position`` of a copy says at which offset of
-    its snapshot topic it stood, its ``ce_cause`` under which id.
+    ``positions``: topic -> the first offset that is not copied yet. ``epochs``: topic -> the
+    highest epoch accepted before it. ``topic_ids``: topic -> the id that distinguishes it from a
+    later one of its name. ``image_offset``: the history is complete from this offset of
+    ``cluster.changes``: first an image of the snapshot topics as of ``imaged_at``, then all later
+    records. A copy has the headers ``ce_position``, the offset of the original in its snapshot
+    topic, and ``ce_cause``, the id of the original.
     """
 
     positions: dict[str, int]
@@ -86,12 +86,12 @@ class HistoryCheckpointed(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.kind_synced.v1")
 class KindSynced(Message, frozen=True, kw_only=True):
-    """How far the monitor has seen a kind (key: its plural), and when.
+    """How far the monitor has observed a kind (key: its plural), and when.
 
-    ``listing``: a full list is under way, the picture may lack deletions.
-    ``synced``: everything up to ``resource_version`` stands in the snapshot topic before offset
-    ``position``; a topic that ends earlier has lost records.
-    ``projection``: which fields the monitor's snapshots carry; another one means list again.
+    ``listing``: a full list is in progress; the snapshot may lack deletions. ``synced``: everything
+    up to ``resource_version`` is in the snapshot topic before offset ``position``; a topic that
+    ends earlier has lost records. ``projection``: digest of the fields that snapshots carry; the
+    next monitor lists again if its own differs.
     """
 
     kind: str
@@ -106,8 +106,8 @@ COMPETITORS_KEY = "$competitors"
 
 
 class Competitor(Message, frozen=True, kw_only=True):
-    """Another system of the same API groups, by the lease that it holds. ``since``: when it took
-    it, as it says itself."""
+    """Another system that acts on the same API groups, found by a lease that it holds. ``since``:
+    its acquire time, as written in the lease."""
 
     lease: str
     holder: str

@@ -1,4 +1,4 @@
-"""Messages about the log itself: epochs and parked records."""
+"""Messages of the log itself: epochs and dead letters."""
 
 from stromboli.shared.messages.base import Message, register
 
@@ -12,9 +12,9 @@ EPOCH_LIMIT = 2**53
 
 @register(OPENED)
 class Opened(Message, frozen=True, kw_only=True):
-    """A writer begins (key ``$opened`` on its main topic). Its epoch is the larger of this
-    record's offset and ``floor``, which is above every epoch on the writer's topics: a topic that
-    was deleted and created again starts at offset 0, and epochs must not go back."""
+    """A writer opens (key ``$opened`` on its main topic). Its epoch is the larger of this record's
+    offset and ``floor``, which is above every epoch on the writer's topics: a topic that was
+    deleted and created again starts at offset 0, and epochs must not decrease."""
 
     writer: str
     instance: str
@@ -23,9 +23,9 @@ class Opened(Message, frozen=True, kw_only=True):
 
 @register(ANNOUNCED)
 class EpochAnnounced(Message, frozen=True, kw_only=True):
-    """The records of this writer with the epoch in this record's id follow (key ``$epoch``): the
-    first record of a writer on each of its topics but the main one. Readers refuse a higher epoch
-    that was not announced."""
+    """Records of this writer with the epoch in this record's id follow (key ``$epoch``): the first
+    record of a writer on each of its topics but the main one. Readers drop records with a higher
+    epoch that was not announced."""
 
     writer: str
     instance: str

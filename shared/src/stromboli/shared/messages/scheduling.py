@@ -1,4 +1,4 @@
-"""Decisions, what became of them, and why something waits."""
+"""Decisions, their outcomes, and why PodGroups are pending."""
 
 from typing import Literal
 
@@ -10,8 +10,8 @@ from stromboli.shared.messages.base import Message, register
 
 
 class ClaimedVolume(Message, frozen=True, kw_only=True):
-    """A PersistentVolumeClaim of the pod (same namespace) that must be bound before the pod is: to
-    ``volume``, or, without one, to what its provisioner makes for the node."""
+    """A PersistentVolumeClaim of the pod (same namespace) that must be bound before the pod: to
+    ``volume`` or, if that is empty, to a volume that its provisioner creates for the node."""
 
     claim: str
     uid: str
@@ -20,7 +20,7 @@ class ClaimedVolume(Message, frozen=True, kw_only=True):
 
 class ClaimedDevices(Message, frozen=True, kw_only=True):
     """A ResourceClaim of the pod (same namespace) that must be reserved for the pod before it is
-    bound. ``allocation``: the devices it is to get; None: it has them."""
+    bound. ``allocation``: the devices to allocate; None if they are allocated."""
 
     claim: str
     uid: str
@@ -63,12 +63,12 @@ class Eviction(Message, frozen=True, kw_only=True):
 @register("stromboli.scheduling.statement_decided.v1")
 class StatementDecided(Message, frozen=True, kw_only=True):
     """One gang's whole statement in one session (key: the PodGroup). Its ``ce_id`` is the
-    decision's id.
+    decision's
+    id.
 
-    ``enqueue``: the PodGroup enters its queue, so its pods may be created. ``job_uid``: of the
-    PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id; that one
-    holds what is still open of the statement, and is answered like any other. ``starts_gang``: no
-    member of the gang had a node before.
+    ``enqueue``: the PodGroup is admitted to its queue, so its pods may be created. ``job_uid``: uid
+    of the PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id;
+    the repetition contains what is still open of the statement, and gets an outcome like any other.
     """
 
     pod_group: str
@@ -118,7 +118,7 @@ Result = Literal["executed", "refused", "expired"]
 
 
 class TaskOutcome(Message, frozen=True, kw_only=True):
-    """What became of one bind or eviction."""
+    """The outcome of one bind or eviction."""
 
     namespace: str
     pod: str
@@ -172,7 +172,7 @@ being released. ``topology``: no part of the network that is near enough has the
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):
-    """So many nodes are out for this reason."""
+    """How many nodes were rejected for one reason."""
 
     nodes: int
     reason: str
@@ -199,11 +199,11 @@ class Shortage(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.pod_group_explained.v1")
 class PodGroupExplained(Message, frozen=True, kw_only=True):
-    """Why a PodGroup waits (key: the PodGroup); a tombstone once it does not.
+    """Why a PodGroup is pending (key: the PodGroup); a tombstone once it is not.
 
-    ``tier``: what blocks it. ``message``: the text users know from the PodGroup's condition.
-    ``placeable``: members that would fit now. Its place in the queue is computed on reading from
-    the queue's order record.
+    ``tier``: the kind of reason. ``message``: the text of the PodGroup's condition. ``placeable``:
+    members that could be placed now. Readers compute its position in the queue from the queue's
+    order record.
     """
 
     pod_group: str
@@ -223,7 +223,7 @@ class PodGroupExplained(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.queue_ordered.v1")
 class QueueOrdered(Message, frozen=True, kw_only=True):
-    """A chunk of the waiting PodGroups of a queue, the next one first (key
+    """A chunk of the pending PodGroups of a queue, the next one first (key
     ``queue//<name>//<chunk>``). The order of the queue is all its chunks by number."""
 
     queue: str

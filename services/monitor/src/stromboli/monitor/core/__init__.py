@@ -1,1 +1,1 @@
-"""What the monitor knows and what it says about it: pure."""
+"""The monitor's state and the records that it publishes: pure."""

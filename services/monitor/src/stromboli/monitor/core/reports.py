@@ -1,8 +1,8 @@
-"""What agents report of their nodes, and what of it goes to ``cluster.topology``.
+"""Agents' reports of their nodes, and what is published on ``cluster.topology``.
 
-Pure: reports and signs of life in, drafts out; time is an argument. Only changes are said. An agent
-that falls silent leaves its last report standing, marked with when it was last heard, so that
-readers see its age and can keep off; a node that is gone takes its report with it.
+Pure: reports and heartbeats in, drafts out; time is an argument. Only changes are published. The
+last report of an agent that stops sending heartbeats stays, marked with the time of its last
+heartbeat, so that readers know its age. The report of a deleted node is deleted.
 """
 
 from collections.abc import Callable

@@ -29,8 +29,8 @@ REACHABLE_WITHIN_S = 1.0
 
 
 class KafkaBus:
-    """See ``port.Bus``. Entering raises UnavailableError when no broker answers, and may then be
-    tried again; missing topics are created."""
+    """See ``port.Bus``. Entering creates missing topics; it raises UnavailableError when no broker
+    responds, and may then be retried."""
 
     def __init__(
         self, given: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now

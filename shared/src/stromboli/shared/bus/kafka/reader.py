@@ -1,6 +1,6 @@
-"""What ``fold`` and ``work`` read through: one consumer whose partitions are assigned by hand.
+"""Reads topics for ``materialize`` and ``consume``: one consumer with manually assigned partitions.
 
-Positions, not records, say how far a reader is: compaction leaves holes, also at the end.
+Progress is measured by positions, not by records: compaction leaves gaps, also at the end.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ deleted and created again mostly shows sooner, by an offset that is not there.""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
-    """Records that count, those that are fenced, and topics that begin again from their start."""
+    """Accepted and fenced records, and topics that are read from their start again."""
 
     accepted: tuple[envelope.Record, ...] = ()
     fenced: tuple[envelope.Record, ...] = ()
@@ -48,7 +48,7 @@ EMPTY_RESULT = ReadResult()
 
 
 class Reader:
-    """A consumer of some topics. It waits while the broker is away and goes on where it was."""
+    """A consumer of several topics. It waits while the broker is unavailable and then continues."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Reader:
         self._behind: dict[str, int] = {}
 
     async def seek(self, start: port.Position) -> None:
-        """Note the ends, and go to ``start`` or the beginning.
+        """Note the end offsets, and go to ``start`` or the beginning.
 
-        An offset that is no longer there, or not yet, or of an earlier topic of this name, is
-        replaced by the beginning, and said.
+        A position that is out of range, or belongs to an earlier topic of the name, is replaced by
+        the beginning, with a warning.
         """
         self.topic_ids = await clients.retry_until_available(
             "identify the topics", self._identities_now
@@ -198,7 +198,7 @@ class Reader:
         return frozenset(recreated)
 
     async def position(self) -> port.Position:
-        """Behind what was read."""
+        """The position behind the records that were read."""
         positions = {
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
@@ -211,7 +211,7 @@ def _now() -> float:
 
 
 def record_of(topic: topics.Topic, read: structs.ConsumerRecord) -> envelope.Record:
-    """A record as the rest of the house sees it; what is no text is made readable, not dropped."""
+    """A Kafka record as an envelope record. Bytes that are not UTF-8 are replaced, not dropped."""
     headers = {name: (value or b"").decode("utf-8", "replace") for name, value in read.headers}
     key = (read.key or b"").decode("utf-8", "replace")
     return envelope.Record(topic, read.offset, key, read.value, headers)
@@ -223,7 +223,7 @@ async def open_reader(
     wanted: Sequence[topics.Topic],
     group: str | None = None,
 ) -> AsyncIterator[Reader]:
-    """A connected reader, still without a position. Waits for the broker."""
+    """A connected reader without a position yet. Waits for the broker."""
     consumer = aiokafka.AIOKafkaConsumer(
         **clients.connection(given),
         group_id=group,

@@ -6,10 +6,10 @@ import msgspec
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the broker, and how long to wait for it."""
+    """How to connect to Kafka, and the timeouts."""
 
     bootstrap: tuple[str, ...] = ("127.0.0.1:9092",)
-    """``host:port`` of brokers to ask first; the default is a broker on this machine."""
+    """``host:port`` of the bootstrap brokers; the default is a broker on this machine."""
     cluster_name: str = "default"
     """Name of this Kubernetes cluster in the log: the prefix of its topics and groups, and in the
     ``ce_source`` and ``ce_cluster`` of each record. Clusters that share a broker need different
@@ -25,27 +25,28 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     sasl_username: str = ""
     sasl_password: str = ""
     tls_ca_file: str = ""
-    """PEM file of the authority that signed the brokers' certificates; empty: the system's."""
+    """PEM file of the authority that signed the brokers' certificates; empty: the system's
+    authorities."""
     tls_certificate_file: str = ""
-    """PEM file of our certificate, where brokers ask for one; needs ``tls_key_file``."""
+    """PEM file of the client certificate, if brokers require one; needs ``tls_key_file``."""
     tls_key_file: str = ""
 
     request_timeout_s: float = 5.0
-    """Until a request to a broker counts as lost: a healthy one answers within milliseconds, and
-    half of the time a process has to stop."""
+    """Seconds until a request to a broker counts as lost. A healthy broker answers within
+    milliseconds; this is half of the time in which a process has to stop."""
     append_timeout_s: float = 10.0
-    """Until ``append`` raises UnavailableError: a broker's restart takes about this long, so most
-    of them go unnoticed."""
+    """Seconds until ``append`` raises UnavailableError. A broker restarts in about this time, so
+    most restarts cause no error."""
     fetch_wait_ms: int = 250
-    """How long a broker holds a fetch that finds nothing. A record that comes ends the wait at
-    once; only for a reader that was slow to take the records before can it be seen late, by up
-    to this much. Shorter costs CPU on an idle system."""
+    """Milliseconds for which a broker holds a fetch without records. A new record ends the wait
+    immediately; only a reader that was slow to process the previous records may receive it late, by
+    up to this time. A lower value costs CPU on an idle system."""
     commit_every_s: float = 0.2
-    """Least time between two commits of a group: what a crash repeats, against requests."""
+    """Least seconds between two commits of a group: what a crash repeats, against requests."""
     commit_again_s: float = 60.0
-    """After this long a group commits the same offset again. Kafka forgets offsets that were not
-    committed for ``offsets.retention.minutes`` (7 days unless the brokers say otherwise), and a
-    group without an offset begins with the oldest record."""
+    """Seconds after which a group commits the same offset again. Kafka drops offsets that were not
+    committed for ``offsets.retention.minutes`` (7 days unless the brokers are configured
+    otherwise), and a group without an offset starts with the oldest record."""
     close_timeout_s: float = 2.0
-    """How long a last commit and each client's goodbye may take: four in a row, one after the
-    other, end well within the 10 s a process has to stop."""
+    """Seconds for the last commit and for closing each client: four in sequence fit in the 10 s in
+    which a process has to stop."""
