@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import json
+import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
@@ -196,3 +198,60 @@ async def test_of_two_without_a_lease_the_later_one_stays(
         assert second.health.is_ready
     opened = [r for r in await shell.said(bus, topics.SYNC) if r.type == log.OPENED]
     assert len(opened) == 2
+
+
+PODS = 5000
+HELD_S = 0.5
+
+
+class Crowded(EmbeddedCluster):
+    """An API server with many pods."""
+
+    pods: tuple[bytes, ...] = ()
+
+    async def list(
+        self,
+        kind: cluster_port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> cluster_port.Listing:
+        found = await super().list(kind, namespace, labels)
+        if kind is not kinds.PODS:
+            return found
+        return cluster_port.Listing(self.pods, found.resource_version)
+
+
+def pod(number: int) -> dict[str, object]:
+    """A pod as an API server lists it."""
+    metadata = {"name": f"p{number}", "namespace": "default"}
+    metadata |= {"uid": f"u{number}", "resourceVersion": "1"}
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    return {"metadata": metadata, "spec": spec}
+
+
+async def longest_turn_s(until: asyncio.Task[None]) -> float:
+    """The most CPU time that the event loop spent between two turns: a probe waits that long."""
+    longest, before = 0.0, time.thread_time()
+    while not until.done():
+        await asyncio.sleep(0)
+        now = time.thread_time()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+async def test_probes_are_answered_within_a_second_while_many_pods_are_listed(
+    bus: bus_port.Bus, tmp_path: Path
+) -> None:
+    """In CPU time of the event loop, with a margin of two: other processes do not count."""
+
+    async def listed() -> None:
+        async with cluster, shell.monitoring(bus, cluster):
+            read, _ = await records.read(bus, topics.PODS)
+            assert len(read) == PODS
+
+    cluster = Crowded(tmp_path / "crowded")
+    cluster.pods = tuple(json.dumps(pod(number)).encode() for number in range(PODS))
+    work = asyncio.create_task(listed())
+    longest = await longest_turn_s(work)
+    work.result()
+    assert longest < HELD_S
