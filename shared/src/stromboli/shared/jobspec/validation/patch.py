@@ -41,13 +41,14 @@ def pointer(*parts: str | int) -> str:
 
 def merged(before: Document, wanted: Document) -> Document:
     """``before`` with what ``wanted`` says: labels and annotations are added, every other part
-    that ``wanted`` has replaces the old one. Parts of the system (uid, status ...) stay."""
+    that ``wanted`` has replaces the old one. Parts of the system (uid, status ...) stay. Labels and
+    annotations that are no objects are taken as they are, for validation to reject."""
     result = copy.deepcopy(before)
     for name, value in wanted.items():
         if name == "metadata":
             for part in ("labels", "annotations"):
                 if value.get(part):
-                    result["metadata"][part] = {**before["metadata"].get(part, {}), **value[part]}
+                    result["metadata"][part] = _over(before["metadata"].get(part), value[part])
         elif name != "status":
             result[name] = _over(before.get(name), value)
     return result
