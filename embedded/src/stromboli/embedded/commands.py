@@ -24,11 +24,11 @@ from stromboli.shared import errors
 from stromboli.shared.runtime import runtime, telemetry
 
 REMEMBERED = "server"
-"""File in the state folder with the address, which ``strom`` finds from below."""
+"""File in the state folder with the REST address; ``strom`` finds it from folders below."""
 DEMO_LOG = "demo.log"
 USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
 PLAIN_WIDTH = 110
-"""Columns where there is no terminal to ask."""
+"""Width in columns without a terminal."""
 
 
 def up(
@@ -147,13 +147,13 @@ async def _up(options: system.Options, state: Path) -> None:
 
 
 def _progress(line: str) -> None:
-    """For a person who waits; a program reads what is printed once all is ready."""
+    """Print a progress line for a person; programs read the final output."""
     if sys.stderr.isatty():
         typer.echo(line, err=True)
 
 
 async def _ready(running: system.System) -> None:
-    """Return once every service is ready; print each as it becomes so."""
+    """Wait until every service is ready; print each as it becomes ready."""
 
     async def show(health: runtime.Health) -> None:
         await health.ready()

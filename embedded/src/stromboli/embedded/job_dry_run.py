@@ -1,8 +1,9 @@
-"""Would a job start now? The controller's pods and the scheduler's sessions, on a picture of a
+"""Dry run of a job: the controller's pods and the scheduler's sessions over a snapshot of a
 cluster. Nothing is written.
 
-The job is made as the controller makes it: its PodGroup and pods, last in line. One session
-decides, its decisions count as carried out, and a second one explains what still waits.
+The job's PodGroup and pods are created as the controller creates them, last in their queue. One
+session decides, its decisions count as executed, and a second session explains what is still
+pending.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +27,9 @@ from stromboli.shared.jobspec import quota, quota_scopes
 from stromboli.shared.messages import scheduling as messages
 
 UID = "trial"
-"""Of the job, which has none before it is written."""
+"""The uid of the job, which has none before it is created."""
 _PATIENT = schedule.CREATION_GRACE + timedelta(seconds=1)
-"""The second session comes so much later: about younger gangs nothing is said."""
+"""Time between the sessions: younger gangs are not explained."""
 
 
 class _Named(msgspec.Struct, rename="camel"):
@@ -39,10 +40,10 @@ class _Named(msgspec.Struct, rename="camel"):
 def dry_run_job(
     items: Sequence[bytes | msgspec.Raw], document: bytes, configuration: str | None, now: datetime
 ) -> DryRunResult:
-    """What would become of a job, as admission completed it, beside these objects.
+    """Return what would happen to a job, as defaulted by admission, beside these objects.
 
-    ``configuration``: file of the scheduler's configuration, None for the built-in one. Raises
-    CommandError for a file that cannot be used. Costs two sessions.
+    ``configuration``: the scheduler's configuration file, None for the built-in one. Raises
+    CommandError for an invalid file. Costs two sessions.
     """
     loaded = scheduler_file.read(configuration)
     registry = discovery.discover_plugins()
@@ -98,7 +99,7 @@ def _exceeded_quotas(
     found: Sequence[meta.Object],
     scheduler_cache: controller_cache.ControllerCache,
 ) -> Iterator[str]:
-    """The quotas of its namespace that its smallest gang would pass, as the API server counts."""
+    """Yield the quotas of the namespace that the job's minimum gang would exceed."""
     specs = {
         pod.metadata.annotation(keys.TASK_SPEC): pod.spec
         for pod in made
@@ -129,7 +130,9 @@ def _create_objects(
     classes: Sequence[core.PriorityClass],
     now: datetime,
 ) -> list[scheduling.PodGroup | core.Pod]:
-    """The PodGroup and the pods as the controller makes them and the API server completes them."""
+    """Return the PodGroup and the pods as the controller creates and the API server defaults
+    them.
+    """
     group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
     made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
     for member in tasks.Members(job):
@@ -141,7 +144,7 @@ def _create_objects(
 
 
 def _priority(pod: core.Pod, classes: Sequence[core.PriorityClass]) -> int:
-    """As the API server fills it in."""
+    """Return the priority that the API server resolves."""
     named = pod.spec.priority_class_name
     return next(
         (
@@ -169,7 +172,7 @@ def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
 
 
 def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
-    """As the monitor writes down what it saw."""
+    """Return the record that the monitor would publish."""
     topic = next(topic for topic in cluster_cache.TOPICS if type(seen) in topic.messages)
     key = seen.metadata.key
     draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)

@@ -1,4 +1,6 @@
-"""``strom simulate pack``: how much of a cluster's GPUs a policy can give to a list of pods."""
+"""``strom simulate pack``: the share of a cluster's GPUs that a policy allocates to a list of
+pods.
+"""
 
 import re
 import time
@@ -24,14 +26,16 @@ POLICY_HELP = "Who goes where. " + "; ".join(
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """Values of ``--output``."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """One arrival sequence. ``seconds``: of deciding, without reading, compiling or measuring."""
+    """The result of one arrival sequence. ``seconds``: decision time, without reading, compilation
+    and measurement.
+    """
 
     seed: int
     gpu_allocation_ratio_percent: float
@@ -91,7 +95,7 @@ def pack(
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``42-51``, ``42,45`` and both together, each seed once, in the order written."""
+    """Parse seeds such as ``42-51`` or ``42,45``, or both; each seed once, in the given order."""
     found: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip(), re.ASCII)
@@ -111,7 +115,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
-    """Both lists. Raises CommandError."""
+    """Read both lists. Raises CommandError."""
     try:
         with nodes.open(encoding="utf-8", newline="") as lines:
             cluster = trace.read_nodes(lines, str(nodes))
@@ -135,7 +139,7 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
 def run(
     nodes: trace.Nodes, pods: trace.Pods, name: str, seeds: list[int], paths: tuple[str, str]
 ) -> Report:
-    """Each seed's sequence under the policy, told on stderr as they end."""
+    """Run the policy for each seed and report each result on stderr."""
     # Numba takes half a second to import, which --help and the other commands need not pay.
     from stromboli.scheduler.core.packing import simulation
 
@@ -174,7 +178,7 @@ def run(
 
 
 def summary(policy: str, paths: tuple[str, str], tried: list[Seed]) -> Report:
-    """The report of all seeds."""
+    """Return the report over all seeds."""
 
     def mean(field: str) -> float:
         return round(float(np.mean([getattr(seed, field) for seed in tried])), 4)
@@ -197,7 +201,7 @@ def summary(policy: str, paths: tuple[str, str], tried: list[Seed]) -> Report:
 
 
 def table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Headers and a row per seed, the mean last."""
+    """Return headers and one row per seed, the mean last."""
     headers = ["SEED", "ALLOCATED %", "FRAGMENTED %", "AT 100 %", "PLACED", "DROPPED", "SECONDS"]
 
     def row(name: str, of: Any, placed: str, dropped: str) -> list[str]:

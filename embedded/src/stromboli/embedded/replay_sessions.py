@@ -1,4 +1,4 @@
-"""``strom simulate replay``: sessions of the past, run again from the log."""
+"""``strom simulate replay``: repeats past sessions from the log."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 from stromboli.shared.messages import scheduling as messages
 
 WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
-"""All that sessions were made of."""
+"""All topics that sessions read."""
 
 
 class ReplayResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is printed of a session."""
+    """The printed result of a session."""
 
     session: int
     now: str
@@ -96,7 +96,7 @@ def replay(
 
 
 def _embedded(state: Path) -> EmbeddedBus:
-    """Raises CommandError where no log is: one that is opened is made."""
+    """Open the embedded log. Raises CommandError if there is none: opening would create one."""
     file = state_folder.embedded(state) / state_folder.LOG
     if not file.is_file():
         raise CommandError(
@@ -133,7 +133,7 @@ def _of(
 
 
 async def _records(bus: port.Bus) -> list[envelope.Record]:
-    """All that stands there now."""
+    """Return all records of the log."""
     async with bus, contextlib.aclosing(bus.materialize(WANTED)) as batches:
         found: list[envelope.Record] = []
         async for batch in batches:

@@ -6,8 +6,9 @@ from stromboli.scheduler import configuration_file, discovery
 
 
 def read(file: str | None) -> configuration_file.LoadedConfiguration:
-    """What the file says; the built-in configuration without one. Raises CommandError, with a
-    detail for each mistake."""
+    """Read the file; return the built-in configuration without one. Raises CommandError with a
+    detail for each error.
+    """
     registry = discovery.discover_plugins()
     if file is None:
         return configuration_file.load_default(registry)

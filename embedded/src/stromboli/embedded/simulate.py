@@ -1,4 +1,4 @@
-"""``strom simulate``: what the scheduler would decide, without a cluster."""
+"""``strom simulate``: scheduling decisions without a cluster."""
 
 import sys
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ class _Named(msgspec.Struct):
 
 
 def time(text: str) -> datetime:
-    """A moment with its time zone. Raises ValueError."""
+    """Parse a time with its time zone. Raises ValueError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -109,8 +109,9 @@ def session(
 
 
 def decide(path: Path) -> simulate.Outcome | Failure:
-    """The decisions of a case file, or why there are none. Raises CommandError if it cannot be
-    read."""
+    """Return the decisions of a case file, or a failure. Raises CommandError if the file cannot be
+    read.
+    """
     raw = files.text(str(path))
     try:
         return simulate.simulate(raw)
@@ -120,7 +121,7 @@ def decide(path: Path) -> simulate.Outcome | Failure:
 
 
 def decide_on(objects: list[str], config: Path | None, now: datetime | None) -> simulate.Outcome:
-    """The decisions on manifests by a configuration file. Raises CommandError."""
+    """Return the decisions on manifests with a configuration file. Raises CommandError."""
     registry = discovery.discover_plugins()
     loaded = scheduler_file.read(None if config is None else str(config))
     for warning in loaded.warnings:
@@ -142,7 +143,7 @@ def _cluster_cache(found: list[manifests.Manifest], now: datetime) -> Cluster:
 
 
 def _check(found: manifests.Manifest, now: datetime) -> None:
-    """Raises CommandError with the object's place if it cannot be read."""
+    """Raise CommandError with the position of an object that cannot be decoded."""
     try:
         simulate.cluster_from_manifests([found.document], now)
     except msgspec.ValidationError as error:
@@ -157,7 +158,7 @@ def _show(answer: simulate.Outcome | Failure) -> None:
 
 
 def _name(raw: str) -> str:
-    """The case's own name, as far as it can be read."""
+    """Return the name of the case, as far as it can be decoded."""
     try:
         return msgspec.json.decode(raw, type=_Named).name
     except msgspec.DecodeError:

@@ -1,18 +1,18 @@
-"""What stands where in the folder of ``strom up``."""
+"""Layout of the state folder of ``strom up``."""
 
 from pathlib import Path
 
 STATE = Path(".strom")
-"""The folder, if none is named."""
+"""The default folder."""
 LOG = "log.db"
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that only its owner reads, also one that was made more open before."""
+    """Create a folder that only its owner can read; restrict an existing one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
 
 
 def embedded(state: Path) -> Path:
-    """Where log and cluster are."""
+    """Return the folder of log and cluster."""
     return state / "embedded"

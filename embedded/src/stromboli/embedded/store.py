@@ -1,13 +1,13 @@
-"""One SQLite file behind one thread: the ground under the embedded log and the embedded cluster.
+"""One SQLite file behind one thread: the storage of the embedded log and the embedded cluster.
 
-* What a ``write`` resolved for survives the end of this process, however it ends: SQLite in WAL
-  mode hands every commit to the operating system. When the machine loses power the last commits
-  may be missing, but never one without all later ones, and nothing is torn.
-* Writes take place in the order of the calls. Those that wait together are committed together:
-  one commit costs about 0.1 ms, whatever stands in it.
-* A write that fails stops the store: what later writes were built on does not stand, so nothing
-  after it may. Whoever opens it again finds what was acknowledged.
-* One process at a time: two would each believe what they keep in memory.
+* A resolved ``write`` survives the end of the process, however it ends: SQLite in WAL mode hands
+every commit to the operating system. After a power failure the last commits may be missing, but
+never one without all later ones, and no commit is torn.
+* Writes are executed in the order of the calls. Pending writes share one commit: a commit costs
+about 0.1 ms, whatever its size.
+* A failed write stops the store: later writes may depend on it. After a restart the file has every
+acknowledged write.
+* One process at a time: two would have diverging caches.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Job(Generic[T]):
-    """A change or query and who waits for it."""
+    """A change or query and its future."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class _Job(Generic[T]):
 
 
 def _ignore(_: Any) -> None:
-    """Nobody wants to know."""
+    """Ignore a result."""
 
 
 class Store:
-    """See the module. All methods belong to the event loop in which it was opened."""
+    """The store. All methods belong to the event loop in which it was opened."""
 
     def __init__(self, path: Path, schema: Sequence[str]) -> None:
         self._path = path
@@ -71,9 +71,9 @@ class Store:
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
-        """Lock the file, create what is missing in it, start the thread.
+        """Lock the file, create missing tables, start the thread.
 
-        Raises PermanentError if another process has it, or if it is no such file.
+        Raises PermanentError if another process has the lock or the file is not a store.
         """
         self._loop = asyncio.get_running_loop()
         self._queue = queue.SimpleQueue()
@@ -86,22 +86,22 @@ class Store:
         await opened
 
     async def close(self) -> None:
-        """Finish what was asked, then let go of the file."""
+        """Finish pending work and release the file."""
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
 
     def write(self, change: Change[T], then: Callable[[T], None] = _ignore) -> asyncio.Future[T]:
-        """Change the file. ``then`` is called in the event loop once it is durable, in the order
-        of the writes and before anyone hears of it, even if nobody waits any more.
+        """Change the file. ``then`` is called in the event loop once the change is durable, in the
+        order of the writes and before the future resolves, even if it was cancelled.
 
-        The future raises UnavailableError when it could not be written.
+        The future raises UnavailableError if the write failed.
         """
         return self._ask(change, then, is_write=True)
 
     def read(self, query: Change[T]) -> asyncio.Future[T]:
-        """Query the file: it sees every write that was asked for before, and whole writes only."""
+        """Query the file: a query sees every earlier write, and whole writes only."""
         return self._ask(query, None, is_write=False)
 
     def _ask(
@@ -212,7 +212,7 @@ def _private(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside the file. Raises PermanentError that names who holds it."""
+    """Hold the lock beside the file. Raises PermanentError that names the holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_name(f"{path.name}.lock")
     with open(file, "a+", encoding="utf-8", opener=_private) as lock:

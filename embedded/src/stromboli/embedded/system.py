@@ -1,7 +1,7 @@
-"""The whole system in one process: log, cluster, nodes and the four services.
+"""The embedded mode: log, cluster, nodes and the four services in one process.
 
-The services' code is the very same as on Kafka and Kubernetes; only the adapters differ. Log and
-cluster are durable below one folder and never share a transaction.
+The services run the same code as on Kafka and Kubernetes; only the adapters differ. Log and cluster
+are durable below one folder and share no transaction.
 """
 
 import asyncio
@@ -71,9 +71,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A running system. ``view``: how containers on process nodes see the machine, and why not
-    better; empty without such nodes. ``agents_url``: where agents report what nodes have.
-    ``token``: what REST and the agents' port ask for; empty with accounts."""
+    """A running system. ``view``: the view of containers on process nodes, and why it is not
+    better; empty without such nodes. ``agents_url``: where node agents report. ``token``:
+    required by REST and the agents' port; empty with accounts.
+    """
 
     url: str
     cluster: cluster_port.Cluster
@@ -83,11 +84,11 @@ class System(msgspec.Struct, frozen=True):
     token: str = ""
 
     def client(self) -> httpx.AsyncClient:
-        """A client of REST."""
+        """Return an HTTP client of REST."""
         return httpx.AsyncClient(**server.httpx_options(self.url, server.ANSWER_WITHIN_S))
 
     async def ready(self) -> None:
-        """Return once every service is ready."""
+        """Wait until every service is ready."""
         for health in self.healths:
             await health.ready()
 
@@ -96,9 +97,9 @@ class System(msgspec.Struct, frozen=True):
 async def run_system(
     options: Options, clock: runtime.Clock = runtime.utc_now
 ) -> AsyncIterator[System]:
-    """The system while inside. Leaving stops everything; nothing acknowledged is lost.
+    """Run the system while inside. Leaving stops everything; nothing acknowledged is lost.
 
-    A service that fails ends the whole, with its error.
+    If a service fails, the whole system ends with its error.
     """
     state_folder.make_private(options.state)
     async with contextlib.AsyncExitStack() as stack:

@@ -1,8 +1,8 @@
-"""Volumes in one process: what Kubernetes' volume controller and a provisioner do elsewhere.
+"""The volume controller and provisioner of the embedded cluster.
 
-A claim is bound to the volume that names it. Otherwise one is made for it: at once, or, where its
-class waits for the first consumer, once the claim names a node, and then for that node alone. A
-class that nobody provisions gets nothing made. Volumes made here go with their claims.
+A claim is bound to the volume that it names. Otherwise a volume is created: immediately, or, if the
+class waits for the first consumer, once the claim names a node, and for that node. No volume is
+created for a class without a provisioner. Volumes created here are deleted with their claims.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class VolumeController:
-    """Plays volume controller and provisioner until cancelled."""
+    """Acts as volume controller and provisioner until cancelled."""
 
     def __init__(self, cluster: cluster_port.Cluster) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class VolumeController:
         """What was not seen as a whole yet. Until it is, a volume may seem to be nobody's."""
 
     async def run(self) -> None:
-        """Look whenever something changed, and again after trouble."""
+        """Reconcile after every change, and retry after errors."""
         backoff = runtime.Backoff()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(kinds.STORAGE_CLASSES, self._classes))
@@ -129,8 +129,9 @@ class VolumeController:
 def provision(
     claim: storage.PersistentVolumeClaim, of: storage.StorageClass | None
 ) -> dict[str, Any] | None:
-    """The volume to be made for a claim; None while none is. A class that is not there makes
-    volumes at once."""
+    """Return the volume to create for a claim; None while none is needed. A missing class creates
+    volumes immediately.
+    """
     node = claim.metadata.annotation(keys.SELECTED_NODE)
     if of is not None and of.provisioner == _NO_PROVISIONER:
         return None

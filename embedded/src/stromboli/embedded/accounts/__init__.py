@@ -1,6 +1,6 @@
-"""Accounts without an API server: who has which token, and RBAC's roles, from a file.
+"""Accounts without an API server: tokens and RBAC roles from a file.
 
-``rbac`` decides as RBAC does, ``file`` reads.
+``file`` reads the accounts, ``rbac`` authorizes requests.
 """
 
 from stromboli.embedded.accounts.file import FileAccounts, read

@@ -1,4 +1,4 @@
-"""The file of accounts: YAML documents of Kubernetes' own RBAC kinds, and of one kind of ours.
+"""The accounts file: YAML documents of Kubernetes RBAC kinds and of the kind ``Account``.
 
 ::
 
@@ -9,8 +9,8 @@
     tokens:
     - {value: a-secret, audience: stromboli}
 
-It is read once, at the start. What is unknown in it is refused: a right that nobody understood
-must not be taken for one that was given or not given.
+The file is read once, at the start. Unknown kinds and fields are rejected: a right that cannot be
+interpreted must be neither granted nor denied.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody shows, and to whom it counts."""
+    """A bearer token and the audience for which it is valid."""
 
     value: str
     audience: str
@@ -44,7 +44,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Account(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Somebody."""
+    """A user with groups and tokens."""
 
     api_version: str
     kind: str
@@ -69,7 +69,9 @@ class _Binding(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class FileAccounts:
-    """See ``accounts.Accounts``. ``own_name``: the name under which the embedded cluster writes."""
+    """Implements ``accounts.Accounts``. ``own_name``: the user name of writes by the embedded
+    cluster.
+    """
 
     def __init__(self, known: Sequence[Account], policy: rbac.Policy, own_username: str) -> None:
         self._known = tuple(known)
@@ -79,7 +81,7 @@ class FileAccounts:
     async def who(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
-        """By the tokens in the file."""
+        """Authenticate a token against the file."""
         audience = ""
         for account in self._known:
             for own in account.tokens:
@@ -94,16 +96,16 @@ class FileAccounts:
         return accounts.UnknownToken("nobody has this token")
 
     async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
-        """By the roles in the file."""
+        """Authorize a request by the roles of the file."""
         return self._policy.allows(user, asked)
 
     async def own_username(self) -> str:
-        """As given."""
+        """Return the configured user name."""
         return self._own_name
 
 
 def user_of(account: Account) -> accounts.User:
-    """An account with the groups that an API server adds."""
+    """Return the account with the groups that an API server adds."""
     name = account.metadata.name
     groups = [*account.groups]
     if name.startswith(SERVICE_ACCOUNT):
@@ -113,7 +115,7 @@ def user_of(account: Account) -> accounts.User:
 
 
 def read(path: Path, own_username: str) -> FileAccounts:
-    """The accounts of a file. Raises ValueError that names the file, the line and what is wrong."""
+    """Read an accounts file. Raises ValueError with file, line and reason."""
     try:
         return parse(path.read_text(encoding="utf-8"), own_username)
     except (OSError, UnicodeDecodeError) as error:
@@ -123,7 +125,7 @@ def read(path: Path, own_username: str) -> FileAccounts:
 
 
 def parse(text: str, own_username: str) -> FileAccounts:
-    """The same of a text. Raises ValueError."""
+    """Parse the text of an accounts file. Raises ValueError."""
     known: list[Account] = []
     roles: dict[tuple[str, str, str], tuple[rbac.Rule, ...]] = {}
     bindings: list[rbac.Binding] = []

@@ -1,8 +1,7 @@
-"""Kubernetes' role based access control over manifests, as far as rules about resources go.
+"""Kubernetes role-based access control over manifests, for rules about resources.
 
-Rights only add up: there is no rule that takes one away. Source: Kubernetes' documentation, "Using
-RBAC Authorization". Roles that are put together by label (``aggregationRule``) and rules about
-URLs are refused by the reader, since nothing here would ever fill them.
+Rules only grant; none denies. Source: Kubernetes documentation, "Using RBAC Authorization". The
+reader rejects roles with an ``aggregationRule`` and rules about URLs: nothing evaluates them here.
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ ALL = "*"
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Base of what a manifest is made of."""
+    """Base of all manifest parts."""
 
 
 class Rule(_Part, frozen=True):
-    """Verbs on resources. Without ``resource_names`` on objects of every name."""
+    """Verbs on resources. An empty ``resource_names`` matches objects of any name."""
 
     verbs: tuple[str, ...]
     api_groups: tuple[str, ...]
@@ -29,7 +28,7 @@ class Rule(_Part, frozen=True):
     resource_names: tuple[str, ...] = ()
 
     def gives(self, asked: Right) -> bool:
-        """Whether the right follows from this rule."""
+        """Return whether the rule grants the right."""
         return (
             bool({ALL, asked.verb} & set(self.verbs))
             and bool({ALL, asked.group} & set(self.api_groups))
@@ -38,12 +37,12 @@ class Rule(_Part, frozen=True):
         )
 
     def _named(self, asked: Right) -> set[str]:
-        """How a rule may name the resource."""
+        """Return the forms in which a rule may name the resource."""
         return {ALL, asked.path} | ({f"{ALL}/{asked.subresource}"} if asked.subresource else set())
 
 
 class Subject(_Part, frozen=True):
-    """Who is bound to a role."""
+    """A subject of a role binding."""
 
     kind: Literal["User", "Group", "ServiceAccount"]
     name: str
@@ -51,7 +50,7 @@ class Subject(_Part, frozen=True):
     api_group: str = ""
 
     def is_a(self, user: User) -> bool:
-        """Whether somebody is meant."""
+        """Return whether the subject matches the user."""
         if self.kind == "Group":
             return self.name in user.groups
         if self.kind == "ServiceAccount":
@@ -60,7 +59,7 @@ class Subject(_Part, frozen=True):
 
 
 class RoleRef(_Part, frozen=True):
-    """The role that a binding is of."""
+    """The role that a binding grants."""
 
     kind: Literal["Role", "ClusterRole"]
     name: str
@@ -76,13 +75,13 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Roles by (kind, namespace, name), and who is bound to them."""
+    """Roles by (kind, namespace, name), and their bindings."""
 
     roles: Mapping[tuple[str, str, str], tuple[Rule, ...]] = {}
     bindings: tuple[Binding, ...] = ()
 
     def allows(self, user: User, asked: Right) -> bool:
-        """Whether somebody may. A binding in a namespace says nothing beyond it."""
+        """Return whether the user may do it. A RoleBinding applies to its own namespace only."""
         return any(
             rule.gives(asked)
             for binding in self.bindings
@@ -92,6 +91,8 @@ class Policy(msgspec.Struct, frozen=True):
         )
 
     def _rules(self, binding: Binding) -> tuple[Rule, ...]:
-        """None for a role that is not there: as an API server has it."""
+        """Return the rules of the bound role; none if the role does not exist, as an API server
+        does.
+        """
         namespace = binding.namespace if binding.role.kind == "Role" else ""
         return self.roles.get((binding.role.kind, namespace, binding.role.name), ())

@@ -1,8 +1,8 @@
-"""``EmbeddedBus``: the verbs of the port over ``Log``.
+"""``EmbeddedBus``: the operations of the port over ``Log``.
 
-See ``stromboli.shared.bus.port`` for what it promises and ``stromboli.embedded.store`` for when a
-record is durable. All services of a process share one instance and each enters it for itself; it
-is open while one of them is inside. A lone append is seen by a fold after about 1 ms.
+``stromboli.shared.bus.port`` states the contract, ``stromboli.embedded.store`` when a record is
+durable. All services of a process share one instance, and each of them enters it; the file is open
+while at least one is inside. A materializing reader sees a single append after about 1 ms.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from stromboli.shared.runtime import runtime
 
 
 class EmbeddedBus:
-    """See the module. ``path``: the file; ``clock`` decides what is too old to keep."""
+    """The embedded log. ``path``: the SQLite file; ``clock`` decides which records have expired."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class EmbeddedBus:
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        """Open the file. Raises PermanentError if another process or instance has it."""
+        """Open the file. Raises PermanentError if another process or instance has it open."""
         async with self._entering:
             if self._inside == 0:
                 await self._log.open()
@@ -49,14 +49,14 @@ class EmbeddedBus:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file when the last one leaves; who still reads then gets UnavailableError."""
+        """Close the file when the last user leaves; active readers then get UnavailableError."""
         async with self._entering:
             self._inside -= 1
             if self._inside == 0:
                 await self._log.close()
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
-        """Begin a new epoch."""
+        """Open a writer with a new epoch."""
         async with self._opening:
             floor = fencing.floor(
                 record
@@ -80,8 +80,9 @@ class EmbeddedBus:
     async def put(
         self, topic: topics.Topic, key: str, headers: Mapping[str, str], value: bytes | None
     ) -> int:
-        """Append what somebody outside hands in, as it is; its offset. Raises ValueError for a
-        topic of our own services."""
+        """Append a record of an external client unchanged and return its offset. Raises ValueError
+        for a topic that one of our services writes.
+        """
         if topic.writer != topics.OUTSIDE:
             raise ValueError(f"{topic.name} is written by {topic.writer} alone")
         (offset,) = await self._log.append(
@@ -92,7 +93,9 @@ class EmbeddedBus:
     async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """State. A start behind the end, or in an earlier topic of the name, means the start."""
+        """Read topics from their start. A position behind the end, or of an earlier topic of the
+        same name, means the start.
+        """
         names = [topic.name for topic in wanted]
         topic_ids = self._log.topic_ids(names)
         start = start.valid_in(topic_ids)
@@ -134,7 +137,7 @@ class EmbeddedBus:
 
     @contextlib.asynccontextmanager
     async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
-        """Things to do once."""
+        """Process each record of a topic once per group."""
         given = consumer.EmbeddedConsumer(self._log, topic, group)
         await given.begin()
         try:
@@ -143,11 +146,11 @@ class EmbeddedBus:
             await given.end()
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record."""
+        """Return the newest record."""
         return await self._log.last(topic)
 
     async def is_reachable(self) -> bool:
-        """Whether the file is open and takes writes."""
+        """Return whether the file is open and writable."""
         try:
             await self._log.probe()
         except errors.ExternalError:
@@ -155,9 +158,11 @@ class EmbeddedBus:
         return True
 
     async def recreate(self, topic: topics.Topic) -> None:
-        """Delete a topic with its records and the offsets of its groups, and create it again."""
+        """Delete a topic with its records and committed offsets, and create it again."""
         await self._log.recreate(topic)
 
     async def compact(self) -> None:
-        """Let go now of what need not be kept; it also happens when enough has come together."""
+        """Remove expired and superseded records now; this also happens periodically with
+        appends.
+        """
         await self._log.compact()

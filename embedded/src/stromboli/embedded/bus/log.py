@@ -1,7 +1,7 @@
-"""Topics, records and the offsets of groups in one file.
+"""Topics, records and committed offsets in one SQLite file.
 
-Kept is what Kafka would keep: the last record of a key on compacted topics, everything of the
-last 14 days on the others. Offsets never come back, also where nothing is left behind them.
+Retention follows Kafka: the last record of each key on compacted topics, the last 14 days on the
+others. Offsets are never reused, even if all records behind them were removed.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ _SCHEMA = (
 )
 _PAGE_RECORDS = 1000
 _PAGE_BYTES = 16 * 1024 * 1024
-"""What is read at once: enough to be fast, little enough for every reader to hold."""
+"""Bytes per read: large enough to be fast, small enough for each reader to hold in memory."""
 
 _BY_NAME = {topic.name: topic for topic in topics.ALL}
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class PendingRecord(msgspec.Struct, frozen=True):
-    """What is to be appended; ``seal`` makes headers and value once the offset is known."""
+    """A record to append; ``seal`` makes headers and value once the offset is known."""
 
     topic: topics.Topic
     key: str
@@ -45,7 +45,7 @@ class PendingRecord(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """See the module. ``ends``: topic name -> offset behind its last durable record."""
+    """The log file. ``ends``: topic name -> offset behind its last durable record."""
 
     def __init__(self, path: Path, cluster_name: str, clock: Callable[[], datetime]) -> None:
         self.cluster_name = cluster_name
@@ -61,7 +61,7 @@ class Log:
         self._grown = asyncio.Event()
 
     async def open(self) -> None:
-        """Open the file, create the topics, let go of what need not be kept."""
+        """Open the file, create missing topics, remove expired records."""
         await self._store.open()
         try:
             await self._store.write(self._load)
@@ -73,13 +73,13 @@ class Log:
         self._is_open = True
 
     async def close(self) -> None:
-        """Close the file; whoever waits for growth is told."""
+        """Close the file and wake all waiting readers."""
         self._is_open = False
         self._wake()
         await self._store.close()
 
     def append(self, lines: Sequence[PendingRecord]) -> asyncio.Future[list[int]]:
-        """Append in order, all or nothing; the offsets once they are durable."""
+        """Append records in order, atomically; return their offsets once they are durable."""
         at_ms = int(self._clock().timestamp() * 1000)
 
         def change(database: Connection) -> list[int]:
@@ -96,22 +96,23 @@ class Log:
         return self._store.write(change, publish)
 
     def has_more(self, positions: Mapping[str, int]) -> bool:
-        """Whether one of these topics goes on behind its position."""
+        """Return whether one of the topics has records behind its position."""
         return any(position < self.ends[name] for name, position in positions.items())
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """What tells each topic from others that have or had its name."""
+        """Return the ids that tell each topic from earlier topics of the same name."""
         return {name: self._identities[name] for name in names}
 
     async def page(
         self, positions: Mapping[str, int], topic_ids: Mapping[str, str]
     ) -> tuple[list[envelope.Record], dict[str, int]]:
-        """The next records from these positions, and the positions behind them; none of a topic
-        that is another one by now."""
+        """Return the next records from these positions and the positions behind them; none of a
+        topic whose id has changed.
+        """
         return await self._store.read(lambda database: self._read(database, positions, topic_ids))
 
     async def tails(self, wanted: Sequence[topics.Topic]) -> list[envelope.Record]:
-        """The last records of each topic, as many as who opens a writer looks at."""
+        """Return the last records of each topic, as many as opening a writer requires."""
         query = (
             "SELECT offset, key, value, headers FROM records WHERE topic = ?"
             f" ORDER BY offset DESC LIMIT {fencing.TAIL_RECORDS}"
@@ -127,7 +128,9 @@ class Log:
         return await self._store.read(read)
 
     async def recreate(self, topic: topics.Topic) -> None:
-        """Another topic under the name: empty, from offset 0, without the offsets of groups."""
+        """Replace the topic by an empty one that starts at offset 0 and has no committed
+        offsets.
+        """
 
         def change(database: Connection) -> int:
             before = self._ids[topic.name]
@@ -149,15 +152,16 @@ class Log:
         await self._store.write(change, publish)
 
     async def growth(self) -> None:
-        """Returns when something was appended. Raises UnavailableError if the log is closed."""
+        """Wait for an append. Raises UnavailableError if the log is closed."""
         if self._is_open:
             await self._grown.wait()
         if not self._is_open:
             raise errors.UnavailableError("read the log", "it was closed")
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The record with the highest offset, without announcements of epochs and records of other
-        clusters."""
+        """Return the record with the highest offset, except epoch announcements and records of
+        other clusters.
+        """
 
         def read(database: Connection) -> envelope.Record | None:
             rows = database.execute(
@@ -184,7 +188,7 @@ class Log:
         return not is_foreign and not fencing.is_announcement(record)
 
     async def committed(self, topic: topics.Topic, group: str) -> tuple[int, int]:
-        """The offset and epoch that a group has committed, 0 and -1 at first."""
+        """Return the committed offset and epoch of a group; 0 and -1 if there is none."""
         row = await self._store.read(
             lambda database: database.execute(
                 "SELECT next, epoch FROM work LEFT JOIN heard USING (name, topic)"
@@ -220,12 +224,12 @@ class Log:
         return self._store.write(change, then)
 
     async def compact(self) -> None:
-        """Let go of what need not be kept."""
+        """Remove expired and superseded records."""
         for topic in topics.ALL:
             await self._store.write(self._retention.sweep(topic, self._ids[topic.name]))
 
     async def probe(self) -> None:
-        """Raises UnavailableError if nothing can be written."""
+        """Raise UnavailableError if the file is not writable."""
         await self._store.write(lambda database: None)
 
     def _wake(self) -> None:

@@ -1,7 +1,7 @@
-"""What the embedded log lets go of, with Kafka's meaning.
+"""Retention and compaction of the embedded log, with Kafka's semantics.
 
-Compacted topics keep the last record of every key, tombstones for a day so that whoever folds
-meanwhile hears of them. The others keep what is younger than their ``retention.ms``.
+Compacted topics keep the last record of every key, and tombstones for a day so that active readers
+receive them. Other topics keep records younger than their ``retention.ms``.
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ from sqlite3 import Connection
 from stromboli.shared import topics
 
 _LEAST_APPENDED = 1000
-"""A sweep reads a topic's keys (about 1 ms for 1000), so it waits for something to find."""
+"""Appends between two sweeps: a sweep reads all keys of a topic, about 1 ms per 1000."""
 
 
 class Retention:
-    """Decides when to sweep a topic, and sweeps. Amortised O(log n) a record."""
+    """Decides when to sweep a topic, and sweeps it. Amortized O(log n) per record."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -24,8 +24,9 @@ class Retention:
         self._kept: Counter[str] = Counter()
 
     def is_due(self, topic: topics.Topic) -> bool:
-        """Count one appended record; True if a sweep is worth its while now: as much was appended
-        as was kept by the last one."""
+        """Count an appended record; return True if as many records were appended as the last sweep
+        kept.
+        """
         name = topic.name
         self._appended[name] += 1
         if self._appended[name] < max(_LEAST_APPENDED, self._kept[name]):
@@ -34,7 +35,7 @@ class Retention:
         return True
 
     def sweep(self, topic: topics.Topic, number: int) -> Callable[[Connection], None]:
-        """The change that lets go of what need not be kept of the topic with this id."""
+        """Return the database change that removes expired and superseded records of the topic."""
         now_ms = int(self._clock().timestamp() * 1000)
 
         def change(database: Connection) -> None:
@@ -62,8 +63,9 @@ def _compact(database: Connection, number: int, tombstones_before_ms: int) -> No
 
 
 def _expire(database: Connection, number: int, before_ms: int) -> None:
-    """Delete from the start up to the first record that is young enough: time goes on with
-    offsets, but for a clock that was set back."""
+    """Delete from the start up to the first record that is young enough. Record times grow with
+    offsets, unless the clock was set back.
+    """
     young = database.execute(
         "SELECT offset FROM records WHERE topic = ? AND at_ms >= ? ORDER BY offset LIMIT 1",
         (number, before_ms),

@@ -1,4 +1,4 @@
-"""The embedded log's ``Writer``."""
+"""The writer of the embedded log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ Sealed = tuple[Mapping[str, str], bytes | None]
 
 
 class EmbeddedWriter:
-    """See ``port.Writer``."""
+    """Implements ``port.Writer``."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class EmbeddedWriter:
         await self._append(self._announcements())
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """Append in order, all or nothing."""
+        """Append records in order, atomically."""
         for draft in drafts:
             if draft.topic.writer not in (None, self._service):
                 raise ValueError(f"{draft.topic.name} is written by {draft.topic.writer} alone")
@@ -75,7 +75,7 @@ class EmbeddedWriter:
         )
 
     def _announcements(self) -> list[envelope.Draft]:
-        """For topics that are new to this writer, or were deleted and created again."""
+        """Return announcements for topics that are new to this writer or were recreated."""
         own = {topic.name: topic for topic in topics.of(self._service) if topic.is_announced}
         topic_ids = self._log.topic_ids(list(own))
         wanted = [own[name] for name in own if self._announced.get(name) != topic_ids[name]]

@@ -1,4 +1,6 @@
-"""The embedded cluster: what our services need of a Kubernetes API server, in this process."""
+"""The embedded cluster: the part of a Kubernetes API server that our services use, in this
+process.
+"""
 
 from stromboli.embedded.cluster.admission_reviews import OWN_NAME
 from stromboli.embedded.cluster.embedded import EmbeddedCluster

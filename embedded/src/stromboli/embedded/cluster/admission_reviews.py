@@ -1,4 +1,4 @@
-"""Asks hooks as an API server asks webhooks.
+"""Calls admission hooks as an API server calls webhooks.
 
 Source: ``admission.k8s.io/v1`` and "Dynamic Admission Control" of the Kubernetes documentation.
 """
@@ -18,9 +18,9 @@ from stromboli.shared.cluster import port
 Document = dict[str, Any]
 
 OWN_NAME = "stromboli:embedded"
-"""Whose writes all writes are: the embedded cluster knows no others."""
+"""The user name of all writes: the embedded cluster has no other users."""
 USER = {"username": OWN_NAME, "groups": ["system:authenticated"]}
-"""Whoever can reach the embedded cluster is in this process: there are no accounts."""
+"""The user in reviews: every client of the embedded cluster is in this process."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ _REVIEW = msgspec.json.Decoder(_Review)
 
 
 class AdmissionReviews:
-    """Asks the hooks that are given at the moment: the sequence may grow. Costs what they cost."""
+    """Calls the given hooks in order; the sequence may grow between calls."""
 
     def __init__(self, hooks: Sequence[Webhook], ids: Callable[[], str]) -> None:
         self._hooks = hooks
@@ -56,7 +56,9 @@ class AdmissionReviews:
         old: Document | None,
         what: str,
     ) -> Document:
-        """The object as the mutating hooks want it, one after another. Raises like ``validate``."""
+        """Return the object after all mutating hooks, one after another. Raises like
+        ``validate``.
+        """
         for hook in self._of(kind, operation, mutating=True):
             answer = await self._ask(hook, operation, document, old, what)
             if answer is not None and answer.patch:
@@ -72,16 +74,16 @@ class AdmissionReviews:
         old: Document | None,
         what: str,
     ) -> None:
-        """Returns if nobody objects.
+        """Return if all validating hooks allow the object.
 
-        Raises InvalidError with the hook's words, TransientError where a hook that must answer
-        did not.
+        Raises InvalidError with the message of the hook, TransientError if a required hook did not
+        answer.
         """
         for hook in self._of(kind, operation, mutating=False):
             await self._ask(hook, operation, document, old, what)
 
     async def delete(self, kind: port.AnyKind, old: Document, what: str) -> None:
-        """Returns if nobody objects to the object's end. Raises like ``validate``."""
+        """Return if all hooks allow the deletion. Raises like ``validate``."""
         for mutating in (True, False):
             for hook in self._of(kind, "DELETE", mutating=mutating):
                 await self._ask(hook, "DELETE", None, old, what)

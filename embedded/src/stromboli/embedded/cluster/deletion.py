@@ -1,4 +1,4 @@
-"""How an object goes: at once, or marked until finalizers and its kubelet let go. Pure.
+"""Deletion of an object: immediately, or marked until finalizers and the kubelet release it. Pure.
 
 Source: ``BeforeDelete`` in ``registry/rest/delete.go`` of Kubernetes 1.34.
 """
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 def is_released(document: Document) -> bool:
-    """Whether the object is going and nothing holds it any more."""
+    """Return whether the object is being deleted and nothing holds it any more."""
     metadata = document["metadata"]
     return (
         "deletionTimestamp" in metadata
@@ -26,9 +26,10 @@ def is_released(document: Document) -> bool:
 def mark(
     kind: port.AnyKind, document: Document, asked_s: int | None, now: datetime
 ) -> Document | None:
-    """The object as a deletion leaves it; None if it is gone, itself if nothing changes.
+    """Return the object marked for deletion; None if it is gone, the object itself if nothing
+    changes.
 
-    What is going already can only be told to hurry.
+    A repeated deletion can only shorten the grace period.
     """
     metadata = document["metadata"]
     if "deletionTimestamp" not in metadata:

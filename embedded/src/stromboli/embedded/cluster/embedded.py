@@ -1,11 +1,11 @@
-"""``EmbeddedCluster``: the verbs of the port over ``State``.
+"""``EmbeddedCluster``: the operations of the cluster port over ``State``.
 
-See ``stromboli.shared.cluster.port`` for what it promises; beyond that it is no API server: other
-kinds and verbs raise UnsupportedError that names them. All services of a process share one
-instance and each enters it for itself; it is open while one of them is inside.
+``stromboli.shared.cluster.port`` states the contract. Other kinds and verbs of an API server raise
+UnsupportedError that names them. All services of a process share one instance, and each of them
+enters it; the file is open while at least one is inside.
 
-What is answered is durable. What is read was durable before: a log that a reader writes to never
-knows more than the cluster, whenever the process is killed.
+Acknowledged writes are durable, and reads return durable data only: the log of a reader never
+contains more than the cluster does, whenever the process is killed.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from stromboli.shared.runtime import runtime
 Document = dict[str, Any]
 
 _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+"""Letters of generated names: without vowels they form no words. Kubernetes uses the same."""
 
 
 def _new_id() -> str:
@@ -49,12 +49,11 @@ def _new_id() -> str:
 
 
 class EmbeddedCluster:
-    """See the module.
+    """The embedded cluster.
 
-    ``path``: the file; ``ids`` makes uids; ``hooks``, and ``kubelets`` by the names of their
-    nodes, are read on every call, so they may be added later. ``events_kept``: how many changes a
-    watch may be behind before it has to list again. ``bookmark_after_s``: how long a watch is
-    silent before it says how far it is.
+    ``path``: the SQLite file; ``ids`` generates uids. ``hooks`` and ``kubelets`` (by node name) are
+    read on every call and may grow. ``events_kept``: how many changes a watch may lag before it
+    expires. ``bookmark_after_s``: idle time after which a watch sends a bookmark.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class EmbeddedCluster:
         self._entering = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        """Open the file. Raises PermanentError if another process or instance has it."""
+        """Open the file. Raises PermanentError if another process or instance has it open."""
         async with self._entering:
             if self._inside == 0:
                 await self._state.open()
@@ -101,7 +100,7 @@ class EmbeddedCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file when the last one leaves; watches end."""
+        """Close the file when the last user leaves; watches end."""
         async with self._entering:
             self._inside -= 1
             if self._inside == 0 and self._background:
@@ -115,7 +114,7 @@ class EmbeddedCluster:
     # --- reading ---------------------------------------------------------------------------
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """One object."""
+        """Return one object."""
         what = _what("get", kind, namespace, name)
         self._check_open(what)
         stored = self._state.get(key_of(_served_kind(kind, what), namespace, name))
@@ -126,7 +125,7 @@ class EmbeddedCluster:
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """All objects, in the order of their names."""
+        """Return all objects, sorted by name."""
         chosen = sorted(self._chosen(kind, namespace, labels))
         return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
 
@@ -139,7 +138,9 @@ class EmbeddedCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """The objects behind the last one of the page before, as they are now. Never expires."""
+        """Return the objects behind the last one of the previous page, in their current state.
+        Never expires.
+        """
         behind = paging.position_of(after, _what("list", kind, namespace)) if after else ("", "")
         found = self._chosen(kind, namespace, labels)
         rest = (each for each in found if (each[0].namespace, each[0].name) > behind)
@@ -163,7 +164,7 @@ class EmbeddedCluster:
     def watch(
         self, kind: port.AnyKind, resource_version: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Changes after ``resource_version``; ends when the cluster is closed."""
+        """Yield changes after ``resource_version``; ends when the cluster is closed."""
         what = _what("watch", kind)
         return self._watches.watch(_served_kind(kind, what), resource_version, what)
 
@@ -171,7 +172,7 @@ class EmbeddedCluster:
     async def logs(
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """What a container wrote, from the node where it is."""
+        """Read the output of a container from its node."""
         what = f"read the log of Pod {namespace}/{pod}"
         found = kinds.PODS.decode(await self.get(kinds.PODS, namespace, pod))
         container = pods.container_of(found, query.container, what)
@@ -187,16 +188,18 @@ class EmbeddedCluster:
             yield chunks
 
     def _check_open(self, what: str) -> None:
-        """A closed cluster does not answer: who lists anew when a watch ends would never pause."""
+        """Raise UnavailableError if the cluster is closed: a client that lists again when its watch
+        ends would otherwise loop without a pause.
+        """
         if not self._watches.is_open:
             raise errors.UnavailableError(what, "the cluster is closed")
 
     def bookmark(self) -> None:
-        """Make every watch say now how far it is."""
+        """Make every watch send a bookmark now."""
         self._watches.bookmark()
 
     async def is_reachable(self) -> bool:
-        """Whether the file is open and takes writes."""
+        """Return whether the file is open and writable."""
         try:
             await self._state.settled()
         except errors.ExternalError:
@@ -206,7 +209,7 @@ class EmbeddedCluster:
     # --- creating --------------------------------------------------------------------------
 
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
-        """Create an object: mutating hooks, defaults, checks, validating hooks."""
+        """Create an object: mutating hooks, defaults, validation, validating hooks."""
         what = _what("create", kind, namespace, kinds.name_of(body))
         kind = _served_kind(kind, what)
         document = storage_rules.parse(kind, namespace, body, what)
@@ -249,7 +252,7 @@ class EmbeddedCluster:
             raise errors.NotFoundError(what, f"namespace {namespace!r} not found")
 
     def _generate(self, kind: port.AnyKind, namespace: str, prefix: str) -> str:
-        """A free name that begins so."""
+        """Return an unused name with the prefix."""
         while True:
             number = uuid.uuid5(uuid.NAMESPACE_OID, self._ids()).int
             letters = [_SUFFIXES[number // 27**place % 27] for place in range(5)]
@@ -258,7 +261,7 @@ class EmbeddedCluster:
                 return name
 
     async def _found(self) -> None:
-        """Create what every cluster has."""
+        """Create the objects that exist in every cluster."""
         for name in ("default", "kube-system"):
             await self._found_one(kinds.NAMESPACES, name)
         for name, value in pods.SYSTEM_CLASSES.items():
@@ -287,7 +290,7 @@ class EmbeddedCluster:
         patch_type: Literal["json", "merge"],
         subresource: Literal["", "status"] = "",
     ) -> bytes:
-        """Change an object; tried again when it changed while hooks were asked."""
+        """Patch an object; retry if it changed while hooks were called."""
         what = _what("patch", kind, namespace, name)
         kind = _served_kind(kind, what)
         if subresource == "status" and not kind.status_subresource:
@@ -310,7 +313,9 @@ class EmbeddedCluster:
     async def _reviewed(
         self, kind: port.AnyKind, old: Document, new: Document, subresource: str, what: str
     ) -> Document:
-        """The changed object as it may be stored. Only objects themselves are hooks' to judge."""
+        """Return the patched object after admission. Hooks see main resources only, no
+        subresources.
+        """
         new = storage_rules.prepare_for_update(
             kind, old, storage_rules.set_defaults(kind, new), subresource
         )
@@ -336,7 +341,9 @@ class EmbeddedCluster:
         grace_seconds: int | None = None,
         propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
     ) -> None:
-        """Delete, or mark as going; dependents follow in the background."""
+        """Delete an object or mark it as terminating; dependents are collected in the
+        background.
+        """
         what = _what("delete", kind, namespace, name)
         kind = _served_kind(kind, what)
         if propagation in ("Foreground", "Orphan"):
@@ -363,7 +370,7 @@ class EmbeddedCluster:
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Bind a pod in one change."""
+        """Bind a pod to a node in one change."""
         what = f"bind Pod {namespace}/{pod} to {node}"
         key = key_of(kinds.PODS, namespace, pod)
         bound = pods.bind(

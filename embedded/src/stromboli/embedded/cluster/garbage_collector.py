@@ -1,8 +1,8 @@
-"""Collects what belongs to nobody any more, as the garbage collector of Kubernetes does.
+"""Deletes objects without owners, as the garbage collector of Kubernetes does.
 
-An owner is its uid. An object goes in the background when none of its owners is there; while one
-is, only the references to the others are taken out. An owner of a kind that we do not keep is
-never taken for gone. Event objects go an hour after they were made.
+Owners are identified by uid. An object is deleted in the background when none of its owners exists;
+while one does, only the references to missing owners are removed. An owner of an unknown kind
+counts as present. Event objects are deleted an hour after their creation.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from stromboli.shared.cluster import port
 EVENTS_KEPT = timedelta(hours=1)
 _EVENTS_BETWEEN_SWEEPS = 1000
 _RETRY_S = 1.0
-"""Pause after a refusal, such as a webhook's, before everything refused is tried again."""
+"""Pause after a rejection, for instance by a webhook, before rejected deletions are retried."""
 
 _KINDS = {resource_of(kind): kind for kind in kinds.BY_NAME.values()}
 _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector:
-    """Hears of every change that may be seen; ``run`` acts on them."""
+    """Receives every durable change; ``run`` acts on them."""
 
     def __init__(self, state: State, clock: Callable[[], datetime]) -> None:
         self._state = state
@@ -42,7 +42,7 @@ class GarbageCollector:
         state.when_published.append(self._handle_change)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Collect for ever, beginning with what an earlier process left behind."""
+        """Collect indefinitely, starting with the objects that an earlier process left behind."""
         self._sweep_events()
         for key, stored in self._state.everything():
             self._link(key, stored.owners)
@@ -58,7 +58,7 @@ class GarbageCollector:
                 self._enqueue(*refused)
 
     def _handle_change(self, event: Event) -> None:
-        """Something changed."""
+        """Queue the objects that a change may have orphaned."""
         if event.type == "DELETED":
             self._enqueue(*self._dependents.pop(event.stored.uid, ()))
         elif event.stored.owners:
@@ -78,13 +78,13 @@ class GarbageCollector:
         self._wanted.set()
 
     def _sweep_events(self) -> None:
-        """Look at all Event objects: nothing happens when one grows old."""
+        """Queue all Event objects: no change announces that one has expired."""
         for key, stored in self._state.all(kinds.EVENTS).items():
             if self._is_old_event(kinds.EVENTS, stored.document()["metadata"]):
                 self._enqueue(key)
 
     async def _collect(self, cluster: port.Cluster, key: Key) -> bool:
-        """Whether the object is as it should be now; False if that was refused."""
+        """Return whether the object is in its final state; False if the deletion was rejected."""
         stored = self._state.get(key)
         if stored is None:
             return True

@@ -1,7 +1,7 @@
-"""Where a page of the embedded cluster ended, as an opaque token. Pure.
+"""Continue tokens of the embedded cluster. Pure.
 
-A place among the names, not a picture of the past: what stays is seen exactly once all the same,
-and the token never expires.
+A token encodes a name, not a version: an object that exists throughout is listed exactly once, and
+the token never expires.
 """
 
 import base64
@@ -14,13 +14,13 @@ from stromboli.shared import errors
 
 
 def token_of(last: Key) -> str:
-    """The token behind an object."""
+    """Return the continue token behind an object."""
     place = msgspec.json.encode((last.namespace, last.name))
     return base64.urlsafe_b64encode(place).decode()
 
 
 def position_of(token: str, what: str) -> tuple[str, str]:
-    """Namespace and name behind which to go on. Raises InvalidError."""
+    """Return the namespace and name in a token. Raises InvalidError."""
     try:
         place = base64.b64decode(token, altchars=b"-_", validate=True)
         return msgspec.json.decode(place, type=tuple[str, str])

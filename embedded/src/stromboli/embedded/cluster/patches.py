@@ -29,10 +29,10 @@ _MERGE = msgspec.json.Decoder(Document)
 
 
 def apply(document: Document, patch: bytes, patch_type: str, what: str) -> Document:
-    """The patched document, a new one.
+    """Return a patched copy of the document.
 
-    Raises ConflictError when a step of a JSON patch does not apply (its test fails, or its path
-    is not there), InvalidError when the patch is none, UnsupportedError for other operations.
+    Raises ConflictError if a step of a JSON patch does not apply (its test fails or its path is
+    missing), InvalidError if the patch is malformed, UnsupportedError for other operations.
     """
     try:
         if patch_type == "merge":
@@ -84,7 +84,7 @@ def _apply(document: Document, step: Step) -> None:
 
 
 def _pointer(path: str) -> list[str]:
-    """The parts of a pointer. The whole document is never patched, so there is at least one."""
+    """Split a JSON pointer. The whole document is never patched, so there is at least one part."""
     if not path.startswith("/"):
         raise ValueError("a path begins with /")
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]

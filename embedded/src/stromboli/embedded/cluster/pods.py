@@ -1,4 +1,4 @@
-"""What is special about pods: defaults, priority, what of them never changes, and binding.
+"""Rules for pods: defaults, priority, immutable fields and binding.
 
 Source: ``pkg/registry/core/pod`` of Kubernetes 1.34 and its Priority admission plugin.
 """
@@ -16,12 +16,12 @@ Document = dict[str, Any]
 
 DEFAULT_GRACE_S = 30
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""Priority classes that every cluster has."""
+"""Priority classes that exist in every cluster."""
 _MAY_CHANGE = ("tolerations", "activeDeadlineSeconds", "schedulingGates")
 
 
 def set_defaults(pod: Document) -> None:
-    """Set the defaults that schedulers and controllers look at."""
+    """Set the defaults that schedulers and controllers read."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
@@ -35,7 +35,7 @@ def set_defaults(pod: Document) -> None:
 def set_priority(pod: Document, classes: Iterable[core.PriorityClass]) -> None:
     """Resolve the pod's priority class.
 
-    Raises ValueError for a class that is not there, or another priority than the class has.
+    Raises ValueError if the class does not exist or the pod's priority differs from it.
     """
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
@@ -54,7 +54,7 @@ def set_priority(pod: Document, classes: Iterable[core.PriorityClass]) -> None:
 
 
 def validation_errors(pod: Document) -> Iterable[str]:
-    """What is wrong with a pod whose types are right."""
+    """Yield the errors of a pod whose types are right."""
     containers = pod.get("spec", {}).get("containers")
     if not containers:
         yield "spec.containers: at least one is needed"
@@ -80,13 +80,13 @@ def _quantity_faults(path: str, stated: Document | None) -> Iterable[str]:
 
 
 def update_errors(old: Document, new: Document) -> Iterable[str]:
-    """What of a change is not allowed."""
+    """Yield the forbidden changes between two versions of a pod."""
     if _immutable_fields(old["spec"]) != _immutable_fields(new.get("spec", {})):
         yield f"spec: only images and {', '.join(_MAY_CHANGE)} of a pod may be changed"
 
 
 def _immutable_fields(spec: Document) -> Document:
-    """What never changes."""
+    """Return the fields of a spec that never change."""
     fixed = {name: value for name, value in spec.items() if name not in _MAY_CHANGE}
     for part in ("containers", "initContainers"):
         if part in fixed:
@@ -95,7 +95,7 @@ def _immutable_fields(spec: Document) -> Document:
 
 
 def container_of(pod: core.Pod, asked: str, what: str) -> str:
-    """The container whose output is meant. Raises InvalidError that names those there are."""
+    """Return the requested container. Raises InvalidError that lists the containers of the pod."""
     mains = [each.name for each in pod.spec.containers]
     known = [*(each.name for each in pod.spec.init_containers), *mains]
     if not asked and len(mains) == 1:
@@ -107,7 +107,9 @@ def container_of(pod: core.Pod, asked: str, what: str) -> str:
 
 
 def grace_s(pod: Document, asked_s: int | None) -> int:
-    """For how long a deletion waits for the kubelet: only a bound, unfinished pod has one."""
+    """Return the seconds that a deletion waits for the kubelet: 0 unless the pod is bound and
+    unfinished.
+    """
     spec, status = pod["spec"], pod.get("status", {})
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
@@ -124,7 +126,7 @@ def bind(
     now: datetime,
     what: str,
 ) -> Document:
-    """The pod as bound to a node, a new document. Raises ConflictError."""
+    """Return a copy of the pod bound to the node. Raises ConflictError."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     if uid and uid != metadata["uid"]:
         raise errors.ConflictError(what, f"the uid is {metadata['uid']}, not {uid}")

@@ -1,7 +1,7 @@
-"""Refuses pods beyond quotas, and keeps in each quota's status how much of it is used.
+"""Rejects pods beyond quotas and keeps the usage in the status of each quota.
 
-The ledger decides; the status follows it in the background, with as few writes as the store has
-time for, as the quota controller of Kubernetes does it.
+``QuotaUsage`` decides. The status follows in the background, with as few writes as possible, as the
+quota controller of Kubernetes does it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class QuotaController:
-    """Hears of every change as it is decided; ``run`` writes what follows from them."""
+    """Receives every change as it is decided; ``run`` writes the statuses that follow."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -32,7 +32,7 @@ class QuotaController:
         state.when_decided.append(self._handle_change)
 
     def begin(self) -> None:
-        """Take up the quotas of a file that was just opened."""
+        """Load the quotas of a file that was just opened."""
         self._usage = quota_usage.QuotaUsage(self._pods_of)
         for key, stored in self._state.all(kinds.RESOURCE_QUOTAS).items():
             self._usage.open(key.namespace, key.name, stored.raw)
@@ -41,17 +41,17 @@ class QuotaController:
             _log.warning("quota cannot be kept", problem=problem)
 
     def _handle_change(self, event: Event) -> None:
-        """Something was decided."""
+        """Update usage with a decided change."""
         self._enqueue(event.key.namespace, self._usage.saw(event))
 
     def check(self, pod: Document, what: str) -> None:
-        """Raises InvalidError for a new pod beyond a quota."""
+        """Raise InvalidError for a new pod beyond a quota."""
         refusal = self._usage.refusal(pod)
         if refusal is not None:
             raise errors.InvalidError(what, refusal)
 
     async def run(self, cluster: port.Cluster) -> None:
-        """Keep statuses for ever."""
+        """Write statuses indefinitely."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -1,12 +1,12 @@
-"""What namespaces may hold at most: pods beyond a ``ResourceQuota`` are refused as they are made.
+"""Resource quotas: pods beyond a ``ResourceQuota`` are rejected at creation.
 
-A quota counts the pods of its namespace that its scopes match and that have not ended. The ledger
-hears of every change as it is decided, so that pods made at the same time never pass a quota
-together; what stands in a quota's status follows. Only pods are counted: a quota of anything else
-is refused rather than not kept. What an older file holds and nobody can read allows nothing: while
-a quota or a pod is unreadable, no pod comes into a namespace whose quota could be passed by it.
+A quota counts the unfinished pods of its namespace that match its scopes. Usage is updated as
+changes are decided, so pods created concurrently never exceed a quota together; the status of the
+quota follows. Only pods are counted: a quota of other resources is rejected instead of ignored. An
+unreadable object never allows anything: while a quota or a pod is unreadable, pods that could
+exceed a quota of its namespace are rejected.
 Source: ``plugin/pkg/admission/resourcequota`` and ``pkg/quota/v1/evaluator/core/pods.go`` of
-Kubernetes 1.34, whose words the refusals have.
+Kubernetes 1.34, whose messages the rejections use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,14 +30,14 @@ class _Quota(Part, frozen=True, kw_only=True):
 
 
 class _PodUsage(msgspec.Struct, frozen=True):
-    """What a pod takes of quotas, and of which."""
+    """The amounts that a pod uses, and the quotas that count it."""
 
     amounts: units.Amounts
     traits: quota_scopes.PodTraits
 
 
 class _QuotaAccount(msgspec.Struct):
-    """A quota with what is used of what it names."""
+    """A quota with the usage of the resources it limits."""
 
     spec: core.ResourceQuotaSpec
     hard: units.Amounts
@@ -51,7 +51,7 @@ class _QuotaAccount(msgspec.Struct):
 
 
 class QuotaUsage:
-    """See the module. ``pods_of``: the pods of a namespace as the next change finds them."""
+    """Usage of all quotas. ``pods_of``: the pods of a namespace after all decided changes."""
 
     def __init__(self, pods_of: Callable[[str], Iterable[bytes]]) -> None:
         self._pods_of = pods_of
@@ -61,14 +61,15 @@ class QuotaUsage:
         """Namespace -> (resource, name) of what cannot be read -> why."""
 
     def problems(self) -> Iterator[str]:
-        """What cannot be read, and what follows from it."""
+        """Yield the unreadable objects and their consequences."""
         for namespace in sorted(self._unread):
             if reason := self._closed(namespace):
                 yield f"no pod comes into namespace {namespace}: {reason}"
 
     def saw(self, event: Event) -> list[str]:
-        """A change was decided. Answers the names of its namespace's quotas whose status it may
-        have made untrue. Costs nothing in a namespace without quotas."""
+        """Apply a decided change; return the names of the quotas whose status it may have outdated.
+        Costs nothing in a namespace without quotas.
+        """
         key = event.key
         if key.resource == kinds.RESOURCE_QUOTAS.plural:
             if event.type == "DELETED":
@@ -89,7 +90,7 @@ class QuotaUsage:
         return [] if before == after else self._book(key.namespace, before, after)
 
     def open(self, namespace: str, name: str, raw: bytes) -> None:
-        """Keep a quota that is there."""
+        """Add an existing quota."""
         try:
             spec = msgspec.json.decode(raw, type=_Quota).spec
             hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}
@@ -113,7 +114,7 @@ class QuotaUsage:
         accounts[name] = account
 
     def status(self, namespace: str, name: str) -> Document | None:
-        """What a quota's status should be; None if there is no such quota."""
+        """Return the current status of a quota; None if there is no such quota."""
         account = self._accounts.get(namespace, {}).get(name)
         if account is None:
             return None
@@ -121,7 +122,7 @@ class QuotaUsage:
         return {"hard": account.spec.hard or {}, "used": used}
 
     def refusal(self, pod: Document) -> str | None:
-        """Why a new pod may not be, in an API server's words."""
+        """Return why a new pod is rejected, in the words of an API server."""
         metadata = pod["metadata"]
         if reason := self._closed(metadata["namespace"]):
             return f'pods "{metadata["name"]}" is forbidden: {reason}'
@@ -164,7 +165,7 @@ class QuotaUsage:
                     self._forgive(namespace, resource, pod)
 
     def _read_pod(self, namespace: str, name: str, raw: bytes) -> _PodUsage | None:
-        """What a pod takes; None, and noted, if that cannot be read."""
+        """Return the usage of a pod; None, and recorded as unreadable, if it cannot be decoded."""
         try:
             return _pod_usage(kinds.PODS.decode(raw))
         except (ValueError, msgspec.DecodeError) as error:
@@ -181,7 +182,7 @@ class QuotaUsage:
             self._unread.pop(namespace, None)
 
     def _closed(self, namespace: str) -> str:
-        """Why no pod may come into a namespace whatever it asks for; empty if some may."""
+        """Return why the namespace accepts no pod at all; empty if it accepts some."""
         unread = self._unread.get(namespace, {})
         if not unread:
             return ""
@@ -203,7 +204,7 @@ class QuotaUsage:
 
 
 def faults(document: Document) -> Iterator[str]:
-    """Why a quota whose types are right could not be kept."""
+    """Yield why a well-typed quota cannot be enforced."""
     try:
         spec = msgspec.convert(document.get("spec") or {}, core.ResourceQuotaSpec)
     except msgspec.ValidationError as error:
@@ -251,14 +252,14 @@ def _is_counted(name: str) -> bool:
 
 
 def _pod_usage(pod: core.Pod) -> _PodUsage:
-    """A pod that has ended takes nothing but its place among objects."""
+    """Return the usage of a pod. A finished pod counts as an object only."""
     ended = pod.status.phase in ("Succeeded", "Failed")
     amounts = {"count/pods": 1} if ended else quota.usage(pod.spec)
     return _PodUsage(amounts, quota_scopes.traits(pod.spec))
 
 
 def _missing_requests(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
-    """What containers have to ask for, as the quota limits it."""
+    """Return the requests that the quota requires and containers lack."""
     found = []
     for name in sorted(hard):
         if quota.resource(name) not in quota_scopes.MUST_BE_SAID:
@@ -275,7 +276,7 @@ def _missing_requests(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
 
 
 def _effective_resources(container: core.Container, *, limits: bool) -> set[str]:
-    """A limit without a request is a request, too."""
+    """Return the resources with a request; a limit implies a request."""
     stated = container.resources
     return {*(stated.limits or {}), *(() if limits else stated.requests or {})}
 

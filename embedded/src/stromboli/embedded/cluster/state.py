@@ -1,8 +1,8 @@
-"""What the embedded cluster holds: objects, one count of versions, and the latest changes.
+"""The objects of the embedded cluster, their version counter, and the latest changes.
 
-Every change has a version of its own and is one event. A change is *newest* as soon as it is
-decided, and *seen* once it is durable: readers see only what survives ``kill -9``, while the next
-change is decided on what was decided before it. So writes need not wait for each other.
+Every change has its own version and is one event. A change is *newest* once it is decided and
+*seen* once it is durable: readers see only what survives ``kill -9``, and the next change is based
+on the newest version. Writes therefore do not wait for each other.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 OBJECT_BYTES = 1_572_864
-"""The largest object that an API server's store takes."""
+"""The size limit of an object, as in an API server's store."""
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (resource TEXT, namespace TEXT, name TEXT,"
@@ -35,7 +35,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Key(NamedTuple):
-    """Where an object stands; ``namespace`` is empty for cluster scoped kinds."""
+    """The key of an object; ``namespace`` is empty for cluster-scoped kinds."""
 
     resource: str
     namespace: str
@@ -43,17 +43,17 @@ class Key(NamedTuple):
 
 
 def key_of(kind: port.AnyKind, namespace: str, name: str) -> Key:
-    """The key of an object of this kind."""
+    """Return the key of an object of the kind."""
     return Key(resource_of(kind), namespace if kind.namespaced else "", name)
 
 
 def resource_of(kind: port.AnyKind) -> str:
-    """``jobs.batch.volcano.sh``, or ``pods``."""
+    """Return the resource name, such as ``jobs.batch.volcano.sh`` or ``pods``."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """An object, and what is asked of it without decoding it."""
+    """An object as bytes, and the metadata that is needed without decoding it."""
 
     raw: bytes
     version: int
@@ -62,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     owners: tuple[str, ...]
 
     def document(self) -> Document:
-        """The object as a document of the caller's own."""
+        """Return the object as a new document."""
         document: Document = msgspec.json.decode(self.raw)
         return document
 
@@ -77,7 +77,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class State:
-    """See the module. ``events_kept``: how many changes a watch can be behind."""
+    """The state. ``events_kept``: how many changes a watch may lag behind."""
 
     def __init__(self, path: Path, events_kept: int) -> None:
         self._store = Store(path, _SCHEMA)
@@ -97,7 +97,7 @@ class State:
         """The lowest version from which a watch can go on."""
 
     async def open(self) -> None:
-        """Load everything. Nothing else is to be called meanwhile."""
+        """Load all objects. No other call is allowed meanwhile."""
         self._seen.clear()
         self._newest.clear()
         self.version = self._decided = self.oldest = self.first_index = 0
@@ -105,32 +105,32 @@ class State:
         await self._store.read(self._load)
 
     async def close(self) -> None:
-        """Wake who waits, close the file."""
+        """Wake all waiting readers and close the file."""
         self.wake()
         await self._store.close()
 
     # --- reading ---------------------------------------------------------------------------
 
     def get(self, key: Key) -> Stored | None:
-        """The object as it may be seen."""
+        """Return the durable version of the object."""
         return self._seen[key.resource].get(key)
 
     def all(self, kind: port.AnyKind) -> dict[Key, Stored]:
-        """All objects of a kind as they may be seen: not to be changed."""
+        """Return the durable objects of a kind. Callers must not change the dict."""
         return self._seen[resource_of(kind)]
 
     def everything(self) -> Iterator[tuple[Key, Stored]]:
-        """All objects of all kinds."""
+        """Yield all objects of all kinds."""
         for of_kind in self._seen.values():
             yield from of_kind.items()
 
     def newest(self, key: Key) -> Stored | None:
-        """The object as the next change finds it."""
+        """Return the newest version of the object, durable or not."""
         decided = self._newest[key.resource]
         return decided[key][1] if key in decided else self.get(key)
 
     def newest_of(self, kind: port.AnyKind, namespace: str = "") -> list[Stored]:
-        """All objects of a kind, or those of a namespace, as the next change finds them."""
+        """Return the newest versions of all objects of a kind, or of one namespace."""
         resource = resource_of(kind)
         merged: dict[Key, Stored | None] = dict(self._seen[resource])
         merged |= {key: stored for key, (_, stored) in self._newest[resource].items()}
@@ -141,26 +141,26 @@ class State:
         ]
 
     def index_behind(self, version: int) -> int:
-        """Index of the first event behind a version."""
+        """Return the index of the first event behind a version."""
         return self.first_index + bisect_right(self.events, version, key=lambda it: it.version)
 
     def events_from(self, index: int) -> list[Event] | None:
-        """The events from an index on; None if the first of them is not kept any more."""
+        """Return the events from an index on; None if the first of them has been dropped."""
         return None if index < self.first_index else self.events[index - self.first_index :]
 
     async def growth(self) -> None:
-        """Returns when there are events, or somebody was woken."""
+        """Wait for events or a wake-up."""
         await self._grown.wait()
 
     def wake(self) -> None:
-        """Make everybody who waits look again."""
+        """Wake all waiting readers."""
         self._grown.set()
         self._grown = asyncio.Event()
 
     # --- changing --------------------------------------------------------------------------
 
     async def change(self, key: Key, change: Change, document: Document, what: str) -> Stored:
-        """Store a change, stamped with the next version. Decided when called, durable on return.
+        """Store a change with the next version. It is decided on call and durable on return.
 
         Raises TooLargeError, UnavailableError.
         """
@@ -181,7 +181,7 @@ class State:
         return stored
 
     async def settled(self) -> None:
-        """Returns when everything decided so far is durable. Raises UnavailableError."""
+        """Wait until every decided change is durable. Raises UnavailableError."""
         await self._store.write(lambda database: None)
 
     def _publish(self, event: Event) -> None:
@@ -201,7 +201,7 @@ class State:
         self.wake()
 
     def _trim(self) -> None:
-        """Forget the oldest events, many at once: a list gives up its head in linear time."""
+        """Drop the oldest events in batches: removing the head of a list takes linear time."""
         if len(self.events) >= 2 * self._events_kept:
             surplus = len(self.events) - self._events_kept
             self.oldest = self.events[surplus - 1].version

@@ -1,7 +1,6 @@
-"""What an API server makes of an object before it stores it, kind by kind. Pure functions.
+"""Processing of an object before it is stored, by kind. Pure functions.
 
-Only what our services and their users can tell: defaults and checks that a kubelet or another
-controller would want are left out.
+Only defaults and checks that our services and their users can observe are implemented.
 Source: the ``strategy.go`` of each resource in Kubernetes 1.34.
 """
 
@@ -21,7 +20,7 @@ from stromboli.shared.jobspec import crds
 Document = dict[str, Any]
 
 BODY_BYTES = 3 * 1024 * 1024
-"""The largest request, as an API server has it."""
+"""The size limit of a request, as in an API server."""
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAMED_BY_LABELS = (kinds.NAMESPACES, kinds.SERVICES)
@@ -39,7 +38,7 @@ _OF_THE_USER = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Document:
-    """The document to create, standing where the request says.
+    """Return the document to create, with the namespace of the request.
 
     Raises InvalidError, TooLargeError.
     """
@@ -75,7 +74,7 @@ def set_defaults(kind: port.AnyKind, document: Document) -> Document:
 
 
 def prepare_for_create(kind: port.AnyKind, document: Document, uid: str, now: datetime) -> None:
-    """Stamp a new object, and take away what its creator may not say."""
+    """Set server-side metadata of a new object and remove fields its creator may not set."""
     metadata = _clean(document["metadata"])
     for field in _OF_THE_SERVER:
         metadata.pop(field, None)
@@ -97,10 +96,10 @@ def prepare_for_create(kind: port.AnyKind, document: Document, uid: str, now: da
 def prepare_for_update(
     kind: port.AnyKind, old: Document, new: Document, subresource: str
 ) -> Document:
-    """The new object without what this way of writing may not change.
+    """Return the new object without the changes that this endpoint may not make.
 
-    The main endpoint leaves the status alone where it is a subresource, which in turn leaves
-    everything else alone. The server's own metadata stays; the generation counts.
+    The main endpoint ignores the status if the kind has a status subresource; that endpoint ignores
+    everything else. Server-side metadata is kept; the generation is incremented.
     """
     if subresource == "status":
         return _with_status(old, new)
@@ -118,7 +117,7 @@ def prepare_for_update(
 
 
 def validate(kind: port.AnyKind, document: Document, what: str) -> None:
-    """Raises InvalidError with everything that is wrong with an object."""
+    """Raise InvalidError that lists all violations of an object."""
     if is_custom(kind):
         found = [each.message for each in crds.violations(kind.group, kind.kind, document)]
     else:
@@ -134,8 +133,9 @@ def validate(kind: port.AnyKind, document: Document, what: str) -> None:
 
 
 def check_preconditions(old: Document, new: Document, what: str) -> None:
-    """Raises ConflictError if a patch was meant for another version or object, InvalidError if it
-    moves the object or is none."""
+    """Raise ConflictError if a patch was meant for another version or object, InvalidError if it
+    moves the object or leaves no object.
+    """
     after = new.get("metadata")
     if not isinstance(after, dict):
         raise errors.InvalidError(what, "metadata is no object")
@@ -152,7 +152,7 @@ def check_preconditions(old: Document, new: Document, what: str) -> None:
 
 
 def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str) -> None:
-    """Raises InvalidError for changes that are not allowed, whatever the object is like."""
+    """Raise InvalidError for a forbidden change."""
     before, after = old["metadata"], new["metadata"]
     late = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if late and "deletionTimestamp" in before:
@@ -164,12 +164,12 @@ def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str)
 
 
 def is_custom(kind: port.AnyKind) -> bool:
-    """Whether the kind is one of our definitions, with a schema of its own."""
+    """Return whether the kind is a CRD of ours with its own schema."""
     return kind.group.endswith("volcano.sh")
 
 
 def _clean(metadata: Document) -> Document:
-    """Without what says nothing: an empty map is none."""
+    """Return the metadata without empty maps."""
     return {
         name: value
         for name, value in metadata.items()

@@ -1,4 +1,4 @@
-"""Streams of changes out of the embedded cluster's history."""
+"""Watches over the event history of the embedded cluster."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from stromboli.shared.cluster import port
 
 
 class Watches:
-    """Every watch reads the same history at its own pace; one that falls out of it is expired."""
+    """All watches read one history at their own speed; one that lags too far expires."""
 
     def __init__(self, state: State, bookmark_after_s: float) -> None:
         self._state = state
@@ -20,15 +20,16 @@ class Watches:
         self.is_open = False
 
     def bookmark(self) -> None:
-        """Every watch says how far it is."""
+        """Make every watch send a bookmark."""
         self._bookmarks_asked += 1
         self._state.wake()
 
     async def watch(
         self, kind: port.AnyKind, version: str, what: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Changes of a kind behind a version. Raises UnavailableError once the cluster is closed:
-        whoever begins anew when a watch ends would do so for ever, and let nobody else in."""
+        """Yield changes of a kind behind a version. Raises UnavailableError once the cluster is
+        closed, so that a client that restarts ended watches does not loop.
+        """
         if not self.is_open:
             raise errors.UnavailableError(what, "the cluster is closed")
         behind = _number(version, what)
@@ -57,11 +58,11 @@ class Watches:
                 silent_until = self._silence()
 
     def _silence(self) -> float:
-        """Until when a watch that has just spoken may be silent, by the loop's clock."""
+        """Return the loop time until which an idle watch sends no bookmark."""
         return asyncio.get_running_loop().time() + self._bookmark_after_s
 
     async def _grows(self, until: float) -> bool:
-        """True when there may be news, False when it is time to speak anyway."""
+        """Wait; return True when events may be available, False when a bookmark is due."""
         try:
             async with asyncio.timeout_at(until):
                 await self._state.growth()

@@ -1,4 +1,4 @@
-"""Whom the embedded cluster asks: webhooks without the web, and kubelets without a wire."""
+"""The callees of the embedded cluster: admission hooks without HTTP, and kubelets of its nodes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,10 +16,10 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """One webhook of a webhook configuration.
 
     ``call`` takes an ``AdmissionReview`` (``admission.k8s.io/v1``) with a request, as JSON, and
-    answers one with a response. It is asked for ``operations`` on objects of ``kind`` themselves,
-    never on their subresources. A ``mutating`` hook may answer with a JSON patch.
-    ``failure_policy``: what an error, no answer within ``timeout_s`` or a wrong answer means:
-    ``Fail`` refuses the request, ``Ignore`` goes on as if the hook were not there.
+    returns one with a response. It is called for ``operations`` on objects of ``kind``, never on
+    subresources. A ``mutating`` hook may return a JSON patch.
+    ``failure_policy`` applies to errors, timeouts (``timeout_s``) and malformed responses: ``Fail``
+    rejects the request, ``Ignore`` skips the hook.
     """
 
     kind: Kind[Any]
@@ -32,9 +32,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kubelet(Protocol):
-    """A node as the cluster sees it when somebody asks for what its containers wrote."""
+    """The log endpoint of a node."""
 
     def logs(
         self, uid: str, query: port.LogQuery
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
-        """As ``port.Cluster.logs``, of the pod with this uid and a container that it has."""
+        """As ``port.Cluster.logs``, for the pod with this uid and one of its containers."""

@@ -1,10 +1,9 @@
-"""The gang experiment of the field: jobs of 2 parameter servers and 4 workers compete for room for
-9 pods. A job does its work only while all its 6 pods run; a pod that waits for its peers holds its
-place.
+"""The gang experiment: jobs of 2 parameter servers and 4 workers compete for room for 9 pods. A job
+makes progress only while all its 6 pods run; a pod that waits for its peers keeps its resources.
 
-Without gang scheduling pods are placed one by one, here by our own allocate without the plugin
-``gang`` and with pods in an order drawn by lot from a fixed seed. Jobs are handed in before there
-are nodes, so that all of them compete from the start.
+The baseline places pods one by one: our ``allocate`` without the plugin ``gang``, with the pods in
+a random order from a fixed seed. Jobs are submitted before nodes exist, so that all of them compete
+from the start.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ PODS_OF_A_JOB = sum(ROLES.values())
 NODES, CPUS_OF_A_NODE = 3, 3
 ROOM = NODES * CPUS_OF_A_NODE
 RUN_S = 0.4
-"""How long a job works once all of its pods run."""
+"""Seconds that a job works once all of its pods run."""
 STILL_S, LIMIT_S = 3.0, 20.0
 """How long nothing may change, and how long the jobs may take in all, until we look who holds
 what: a job works for less than a second, so after three nothing will come."""
@@ -39,7 +38,7 @@ IN_VAIN_S = 1.0
 """From when on pods of a job that does not start count as held in vain: before, the others of its
 gang may be on their way, since binds are writes one after another."""
 SEED = 7
-"""Shuffles the baseline's pods, and is the same in every run."""
+"""Shuffles the pods of the baseline; the same in every run."""
 
 
 ONE_BY_ONE = """\
@@ -47,11 +46,11 @@ actions: "enqueue, allocate, backfill"
 tiers:
 - plugins: [{name: random-order}, {name: predicates}, {name: nodeorder}]
 """
-"""What the scheduler is told for the baseline: no gangs, and pods in an order drawn by lot."""
+"""Scheduler configuration of the baseline: no gangs, pods in random order."""
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """A job as the live view shows it. ``held``: pods that have a node and are not over."""
+    """A job in the live view. ``held``: its bound, unfinished pods."""
 
     name: str
     phase: str
@@ -59,8 +58,9 @@ class JobView(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """How one number of jobs fared. ``most_held``: pods held at one time by jobs that could not
-    start; ``holders``: what each unfinished job holds at the end."""
+    """The result for one number of jobs. ``most_held``: the maximum of pods bound at one time for
+    jobs that could not start; ``holders``: pods that each unfinished job holds at the end.
+    """
 
     jobs: int
     gang: bool
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def manifest(name: str) -> dict[str, Any]:
-    """A job of the experiment."""
+    """Return the manifest of a job."""
     container = {
         "name": "main",
         "image": "busybox",
@@ -98,7 +98,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 async def observe_jobs(cluster: cluster_port.Cluster) -> list[JobView]:
-    """All jobs with what they hold."""
+    """Return all jobs with the pods they hold."""
     held: Counter[str] = Counter()
     for item in (await cluster.list(kinds.PODS)).items:
         pod = kinds.PODS.decode(item)
@@ -114,7 +114,7 @@ async def observe_jobs(cluster: cluster_port.Cluster) -> list[JobView]:
 
 
 def options(state: Path, *, gang: bool) -> system.Options:
-    """The system of a trial, without nodes."""
+    """Return the options of a trial's system, without nodes."""
     if gang:
         return system.Options(state=state)
     state.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def options(state: Path, *, gang: bool) -> system.Options:
 async def trial(
     state: Path, jobs: int, show: Callable[[list[JobView]], None], *, gang: bool
 ) -> Trial:
-    """Hand in so many jobs, give them the nodes, and look until all are done or time is up."""
+    """Submit the jobs, add the nodes, and observe until all jobs are finished or the time limit."""
     async with system.run_system(options(state, gang=gang)) as running:
         await running.ready()
         await submit_jobs(running, jobs, wait_for_pods=not gang)
@@ -138,8 +138,9 @@ async def trial(
 async def restarted_trial(
     state: Path, jobs: int, show: Callable[[list[JobView]], None]
 ) -> tuple[Trial, list[str]]:
-    """The same with gangs, but everything is stopped once the first job is done and started again
-    on what it left; and somebody asks meanwhile why the last job waits."""
+    """Run the trial with gangs, stop the whole system after the first finished job and restart it
+    on its state; meanwhile explain why the last job is pending.
+    """
     async with system.run_system(options(state, gang=True)) as running:
         await running.ready()
         await submit_jobs(running, jobs, wait_for_pods=False)
@@ -174,7 +175,7 @@ async def submit_jobs(running: system.System, jobs: int, *, wait_for_pods: bool)
 
 
 async def open_nodes(cluster: cluster_port.Cluster) -> None:
-    """Add the nodes that there is room on."""
+    """Add the nodes."""
     documents = simulated.node_documents(NODES, cpu=str(CPUS_OF_A_NODE), memory="8Gi")
     await simulated.create_nodes(cluster, documents)
 
@@ -186,7 +187,7 @@ async def watch(
     show: Callable[[list[JobView]], None],
     until_finished: int | None = None,
 ) -> Trial:
-    """Look until all jobs (or so many) are finished, or until the limit."""
+    """Observe until all jobs (or so many) are finished, or until the limit."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     most_held = 0
@@ -213,8 +214,9 @@ async def watch(
 
 
 async def explained(running: system.System, views: list[JobView]) -> list[str]:
-    """Why the last job in line waits, in the words of ``strom explain``; one that was let in a
-    moment ago waits for nothing."""
+    """Return why the last pending job waits, as ``strom explain`` prints it; nothing for a job
+    admitted a moment ago.
+    """
     waiting = [view.name for view in views if view.phase == "Pending"]
     answers = []
     async with running.client() as client:

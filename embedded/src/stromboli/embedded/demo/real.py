@@ -1,6 +1,6 @@
-"""Real jobs on process nodes: their commands run on this machine and talk to each other.
+"""Real jobs on process nodes: their commands run on this machine and communicate.
 
-The manifests lie in ``jobs/`` and are the same as those in ``examples/``.
+The manifests are in ``jobs/``; those in ``examples/`` link to them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from stromboli.shared.formats import documents
 MANIFESTS = Path(__file__).parent / "jobs"
 NODES = 2
 LIMIT_S = 25.0
-"""For all of them together: they need three on a machine with nothing else to do."""
+"""Time limit for all jobs; on an idle machine they take three seconds."""
 SHOWN = {
     "ring": "4 processes add up their vectors in a ring: none can finish without the others",
     "mpi": "a master reads the host file and collects its workers' ranks; its end is the job's",
@@ -29,12 +29,12 @@ SHOWN = {
 }
 PRINTED_BY = {"ring": "ring-worker-", "mpi": "mpi-mpimaster-", "pytorch": "pytorch-"}
 PROOF = {"ring": "sums are right", "mpi": "collected 2 ranks", "pytorch": "y = 3.00 x + 1.00"}
-"""What its output must say."""
+"""Text that the output must contain."""
 FINAL = ("Completed", "Failed", "Aborted", "Terminated")
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """How a job fared. ``lines``: what its pods wrote."""
+    """The result of a job. ``lines``: output of its pods."""
 
     name: str
     phase: str
@@ -42,14 +42,14 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 class RealJobsResult(msgspec.Struct, frozen=True):
-    """All jobs. ``left_out``: why some or all were not run, empty if all were."""
+    """The results of all jobs. ``left_out``: why some were not run; empty if all ran."""
 
     ran: tuple[JobResult, ...]
     left_out: str = ""
 
     @property
     def failures(self) -> list[str]:
-        """What did not come out as it must."""
+        """Return the expectations that were not met."""
         return [
             f"the job {job.name} is {job.phase} and its output says not {PROOF[job.name]!r}"
             for job in self.ran
@@ -58,7 +58,7 @@ class RealJobsResult(msgspec.Struct, frozen=True):
 
 
 async def show(state: Path) -> RealJobsResult:
-    """Run the jobs, all at once, and read what they wrote."""
+    """Run all jobs concurrently and read their output."""
     try:
         machine.check()
     except machine.UnsupportedMachineError as error:
@@ -85,13 +85,13 @@ async def show(state: Path) -> RealJobsResult:
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The manifests of a job."""
+    """Return the manifests of a job."""
     text = (MANIFESTS / f"{name}.yaml").read_text()
     return [document for document, _ in documents.read(text)]
 
 
 async def _phases(cluster: cluster_port.Cluster, names: set[str]) -> Mapping[str, str]:
-    """Job -> final phase, of those that reach one in time."""
+    """Return job -> final phase for jobs that reached one in time."""
     phases: dict[str, str] = {}
     try:
         async with asyncio.timeout(LIMIT_S):

@@ -1,4 +1,4 @@
-"""What ``strom demo`` prints: a live view on a terminal, plain lines elsewhere, and the verdict."""
+"""Output of ``strom demo``: a live view on a terminal, plain lines elsewhere, and the result."""
 
 from rich.console import Console
 from rich.live import Live
@@ -12,7 +12,7 @@ PHASES = {"Completed": "green", "Running": "cyan", "Pending": "yellow"}
 
 
 class View:
-    """The jobs of the trial under way: redrawn in place on a terminal, else silent."""
+    """The jobs of the running trial: redrawn in place on a terminal, otherwise silent."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
@@ -29,7 +29,7 @@ class View:
             self._live.stop()
 
     def show(self, jobs: list[JobView]) -> None:
-        """Draw where every job stands."""
+        """Draw the current state of every job."""
         if not self._is_live:
             return
         table = Table(title=self._title, title_justify="left", box=None)
@@ -42,7 +42,7 @@ class View:
 
 
 def line(trial: Trial) -> str:
-    """One trial in a line."""
+    """Format a trial as one line."""
     how = "with gangs   " if trial.gang else "without gangs"
     fate = f"{trial.finished} of {trial.jobs} finished in {trial.seconds:.1f} s"
     if trial.finished < trial.jobs:
@@ -54,7 +54,7 @@ def line(trial: Trial) -> str:
 
 
 def summary(trials: list[Trial]) -> Table:
-    """All trials side by side."""
+    """Return a table of all trials."""
     table = Table(title="Jobs of 6 pods, room for 9", title_justify="left")
     table.add_column("jobs", justify="right")
     table.add_column("one by one (gang and job order off, pods shuffled)")
@@ -79,7 +79,7 @@ def _cell(trial: Trial) -> str:
 
 
 def traffic(apart: float, near: float) -> list[str]:
-    """What of the jobs' traffic stays inside a node, in lines."""
+    """Describe the share of job traffic that stays inside a node."""
     return [
         "",
         "Three of these jobs on three nodes of 6 CPUs; their tasks say that they like each other's",
@@ -90,7 +90,7 @@ def traffic(apart: float, near: float) -> list[str]:
 
 
 def real_jobs(shown: real.RealJobsResult) -> list[str]:
-    """What the real jobs wrote, each below what it is."""
+    """Format the output of the real jobs, each with a title."""
     lines = []
     for job in shown.ran:
         lines += [f"{job.name} ({job.phase}): {real.SHOWN[job.name]}"]
@@ -101,7 +101,7 @@ def real_jobs(shown: real.RealJobsResult) -> list[str]:
 
 
 def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
-    """What did not come out as it must; empty if all of it held."""
+    """Return the expectations that were not met; empty if all were."""
     lines = []
     for trial in trials:
         if trial.gang and trial.finished < trial.jobs:

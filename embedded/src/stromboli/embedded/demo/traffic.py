@@ -1,7 +1,7 @@
-"""Parameter servers next to their workers: how much of what jobs send stays inside a node.
+"""Parameter servers beside their workers: the share of job traffic that stays inside a node.
 
-Three jobs of 2 parameter servers and 4 workers fill three nodes. Each worker sends as much to each
-server of its job, so what stays inside is the share of their pairs that lie on one node.
+Three jobs of 2 parameter servers and 4 workers fill three nodes. Each worker sends the same amount
+to each server of its job, so the share equals the share of worker-server pairs on one node.
 """
 
 import copy
@@ -25,12 +25,12 @@ WISH = {"volcano.sh/task-topology-affinity": "ps,worker"}
 
 
 async def measure_traffic(state: Path) -> tuple[float, float]:
-    """What stays inside, without and with the plugin ``task-topology``."""
+    """Return the share without and with the plugin ``task-topology``."""
     return await _share(state / "apart", None), await _share(state / "near", "task-topology")
 
 
 def _options(state: Path, plugin: str | None) -> system.Options:
-    """The system with its usual plugins, and one more."""
+    """Return the options of a system with one additional plugin."""
     state.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = copy.deepcopy(dict(config_reader.DEFAULT))
     if plugin is not None:
@@ -59,7 +59,7 @@ async def _submit_jobs(running: system.System) -> None:
 
 
 async def _placed(running: system.System) -> list[core.Pod]:
-    """All pods, once each has its node."""
+    """Return all pods once each of them is bound."""
     found: dict[str, core.Pod] = {}
     async for event in list_and_watch(running.cluster, kinds.PODS):
         if event is not None:
@@ -72,7 +72,7 @@ async def _placed(running: system.System) -> list[core.Pod]:
 
 
 def traffic_inside_nodes(pods: list[core.Pod]) -> float:
-    """The share of the pairs of a worker and a server of its job that lie on one node."""
+    """Return the share of worker-server pairs of a job that are on one node."""
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in pods:
         note = pod.metadata.annotation

@@ -1,9 +1,8 @@
-"""Log and cluster as bad days make them: late, repeated, out of order across topics, cut off.
+"""Fault injection for log and cluster: delays, duplicates, reordering across topics, disconnects.
 
-Wrappers over both ports, so that the embedded system cannot hide races that real parts have.
-What they do is allowed by the ports: whoever breaks under them breaks one day without them. The
-seed decides which call and which stream meets which trouble; what is read in one go depends on
-when it came, as it does without them.
+The wrappers stay within the contracts of both ports: a service that fails under them would fail on
+real parts sooner or later. The seed decides which call and which stream meets which fault; how many
+records one read returns depends on timing, as it does without the wrappers.
 """
 
 from stromboli.embedded.fault_injection.bus import FaultyBus

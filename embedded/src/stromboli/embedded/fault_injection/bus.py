@@ -1,7 +1,7 @@
-"""A log that is read late, with repetitions, and in another order across topics.
+"""A log that delivers late, repeats records and reorders them across topics.
 
-Within a topic the order stays, and what comes again is always a suffix of what came, in its
-order, before anything new of its topic: as after a reader that lost its place.
+The order within a topic is kept. Repeated records are a suffix of the delivered ones, in order,
+before any new record of the topic, as after a reader that lost its position.
 """
 
 import asyncio
@@ -23,11 +23,13 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
 
 LONGEST_REPEAT = 10
-"""Records that come again at once, at most."""
+"""Maximum of records repeated at once."""
 
 
 class FaultyBus:
-    """See the module. An append may fail though it stands in the log, and readers are cut off."""
+    """The faulty log. An append may raise although the record is in the log, and readers are
+    disconnected.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class FaultyBus:
         self._dice = SeededFaults(seed, rates, sleep)
 
     async def __aenter__(self) -> Self:
-        """Enter the log itself."""
+        """Enter the wrapped log."""
         await self._bus.__aenter__()
         return self
 
@@ -50,27 +52,27 @@ class FaultyBus:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the log itself."""
+        """Leave the wrapped log."""
         await self._bus.__aexit__(kind, error, trace)
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
-        """A writer whose appends fail now and then."""
+        """Return a writer whose appends fail at random."""
         what = f"open writer {service}"
         inner = await self._dice.call(what, lambda: self._bus.open_writer(service, instance))
         return _FaultyWriter(inner, self._dice)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record, perhaps without an answer."""
+        """Return the newest record, or fail."""
         return await self._dice.call(f"last {topic.name}", lambda: self._bus.last(topic))
 
     async def is_reachable(self) -> bool:
-        """Whether the log itself is."""
+        """Return whether the wrapped log is reachable."""
         return await self._bus.is_reachable()
 
     async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """State: each topic at its own pace."""
+        """Read topics, each with its own delay."""
         names = " ".join(topic.name for topic in wanted)
         chance = self._dice.draw(f"fold {names}")
         held = _DelayedRecords(chance, self._dice.rates.repeat, start)
@@ -92,7 +94,7 @@ class FaultyBus:
     async def _news(
         self, pull: asyncio.Future[port.Batch], chance: Random, *, is_holding: bool
     ) -> None:
-        """Wait for the log, but not for long while there is something to release."""
+        """Wait for the log, but only briefly while delayed records are held."""
         if not is_holding:
             await asyncio.wait([pull])
             return
@@ -106,13 +108,13 @@ class FaultyBus:
 
     @contextlib.asynccontextmanager
     async def consume(self, topic: topics.Topic, group: str) -> AsyncIterator[port.GroupConsumer]:
-        """Things to do once, given more often."""
+        """Consume a topic with repeated deliveries."""
         async with self._bus.consume(topic, group) as inner:
             yield _FaultyConsumer(inner, self._dice, f"work {topic.name} {group}")
 
 
 class _FaultyWriter:
-    """See ``port.Writer``."""
+    """Implements ``port.Writer``."""
 
     def __init__(self, writer: port.Writer, seeded: SeededFaults) -> None:
         self._writer = writer
@@ -121,13 +123,13 @@ class _FaultyWriter:
         self.opened_at = writer.opened_at
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """Append, perhaps without an answer."""
+        """Append; the acknowledgement may be lost."""
         what = f"append to {drafts[0].topic.name}" if drafts else "append nothing"
         return await self._dice.call(what, lambda: self._writer.append(*drafts), at_once=True)
 
 
 class _DelayedRecords:
-    """What was read but not released yet, by topic, and what was released lately."""
+    """Records that were read and not released yet, by topic, and the recently released ones."""
 
     def __init__(self, chance: Random, repeat: float, start: port.Position) -> None:
         self._chance = chance
@@ -143,11 +145,11 @@ class _DelayedRecords:
 
     @property
     def is_holding(self) -> bool:
-        """Whether something waits to be released."""
+        """Return whether records wait for their release."""
         return any(self._waiting.values())
 
     def add(self, batch: port.Batch) -> None:
-        """Take what the log gave."""
+        """Add a batch of the wrapped log."""
         for name in batch.recreated:  # what waits is of the topic before
             self._waiting.pop(name, None)
             self._released.pop(name, None)
@@ -166,7 +168,7 @@ class _DelayedRecords:
             self._barrier = dict(batch.positions)
 
     def release(self) -> port.Batch:
-        """A part of it: of some topics some records, and some again."""
+        """Return some records of some topics, and some repeated ones."""
         heard: dict[str, list[envelope.Record]] = {}
         fenced: list[envelope.Record] = []
         for name, waiting in self._waiting.items():
@@ -194,23 +196,23 @@ class _DelayedRecords:
         )
 
     def _again(self, name: str) -> list[envelope.Record]:
-        """Now and then the last records of a topic, once more."""
+        """Return the last records of a topic again, at random."""
         lately = list(self._released.get(name, ()))
         if not lately or self._chance.random() >= self._repeat:
             return []
         return lately[-self._chance.randint(1, len(lately)) :]
 
     def _positions(self) -> dict[str, int]:
-        """Never before what was released, never behind what waits."""
+        """Return positions: never before a released record, never behind a held one."""
         return {
             name: self._waiting[name][0][0].offset if self._waiting.get(name) else end
             for name, end in self._read_to.items()
         }
 
     def _epochs_there(self) -> dict[str, int]:
-        """Topic name -> the highest epoch accepted before its position.
+        """Return topic name -> highest epoch accepted before its position.
 
-        What announced the epoch of a waiting record is no message and has been passed already.
+        The announcement of a held record's epoch is not a message and has already been passed.
         """
         epochs = dict(self._epochs)
         for name, waiting in self._waiting.items():
@@ -224,7 +226,7 @@ class _DelayedRecords:
 def _interleave(
     by_topic: dict[str, list[envelope.Record]], chance: Random
 ) -> list[envelope.Record]:
-    """All records in an order that keeps each topic's."""
+    """Return all records in an order that keeps the order of each topic."""
     turns = [name for name, released in by_topic.items() for _ in released]
     chance.shuffle(turns)
     each = {name: iter(released) for name, released in by_topic.items()}
@@ -232,7 +234,7 @@ def _interleave(
 
 
 class _FaultyConsumer:
-    """See ``port.GroupConsumer``."""
+    """Implements ``port.GroupConsumer``."""
 
     def __init__(self, consumer: port.GroupConsumer, seeded: SeededFaults, what: str) -> None:
         self._work = consumer
@@ -244,11 +246,11 @@ class _FaultyConsumer:
         self._again: deque[envelope.Record] = deque()
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
-        """Records in order, with repetitions."""
+        """Iterate over records in order, with repetitions."""
         return self
 
     async def __anext__(self) -> envelope.Record:
-        """The next record, or one that was given before."""
+        """Return the next record or an earlier one."""
         await self._dice.delay(self._chance)
         self._dice.maybe_disconnect(self._chance, self._what)
         if not self._again and self._given and self._chance.random() < self._dice.rates.repeat:
@@ -261,10 +263,10 @@ class _FaultyConsumer:
         return record
 
     def done(self, record: envelope.Record) -> None:
-        """This record is finished, however often it was given."""
+        """Mark the record as finished, however often it was delivered."""
         self._work.done(record)
 
     @property
     def lowest_unfinished(self) -> int:
-        """Where a restart would begin."""
+        """Return the offset from which a restarted group would read."""
         return self._work.lowest_unfinished

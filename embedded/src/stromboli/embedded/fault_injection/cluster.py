@@ -1,7 +1,7 @@
-"""A cluster that answers late, loses answers, closes watches and has others write in between.
+"""A cluster with late and lost responses, closed watches and concurrent writers.
 
-A conflict is raised only where the patch tests something: elsewhere a server never says so, and
-whoever believed it would be right to.
+A conflict is injected only for patches with a test: an API server raises none for others, and a
+client may rely on that.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from stromboli.shared.cluster import port
 
 
 class FaultyCluster:
-    """See the module."""
+    """The faulty cluster."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class FaultyCluster:
         self._trouble = rates
 
     async def __aenter__(self) -> Self:
-        """Enter the cluster itself."""
+        """Enter the wrapped cluster."""
         await self._cluster.__aenter__()
         return self
 
@@ -46,18 +46,18 @@ class FaultyCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the cluster itself."""
+        """Leave the wrapped cluster."""
         await self._cluster.__aexit__(kind, error, trace)
 
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
-        """One object."""
+        """Return one object."""
         what = f"get {kind.kind} {namespace}/{name}"
         return await self._dice.call(what, lambda: self._cluster.get(kind, namespace, name))
 
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """All objects."""
+        """Return all objects."""
         what = f"list {kind.kind} {namespace}"
         return await self._dice.call(what, lambda: self._cluster.list(kind, namespace, labels))
 
@@ -70,7 +70,7 @@ class FaultyCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """A part of them."""
+        """Return a page of objects."""
         what = f"list {kind.kind} {namespace}"
         return await self._dice.call(
             what, lambda: self._cluster.page(kind, namespace, labels, limit=limit, after=after)
@@ -79,7 +79,7 @@ class FaultyCluster:
     async def watch(
         self, kind: port.AnyKind, resource_version: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Changes, late and cut off."""
+        """Yield changes with delays; the watch closes at random."""
         what = f"watch {kind.kind}"
         chance = self._dice.draw(what)
         await self._dice.delay(chance)
@@ -98,7 +98,7 @@ class FaultyCluster:
             await inner.aclose()
 
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
-        """Create, perhaps without an answer."""
+        """Create an object; the response may be lost."""
         what = f"create {kind.kind} {namespace}"
         return await self._dice.call(what, lambda: self._cluster.create(kind, namespace, body))
 
@@ -112,7 +112,7 @@ class FaultyCluster:
         patch_type: Literal["json", "merge"],
         subresource: Literal["", "status"] = "",
     ) -> bytes:
-        """Change, perhaps without an answer; perhaps somebody was faster."""
+        """Patch an object; the response may be lost, or a concurrent write causes a conflict."""
         what = f"patch {kind.kind} {namespace}/{name}"
         tests = b'"test"' in patch if patch_type == "json" else b'"resourceVersion"' in patch
         if tests and self._dice.draw(f"race {what}").random() < self._trouble.conflict:
@@ -134,7 +134,7 @@ class FaultyCluster:
         grace_seconds: int | None = None,
         propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
     ) -> None:
-        """Delete, perhaps without an answer."""
+        """Delete an object; the response may be lost."""
         await self._dice.call(
             f"delete {kind.kind} {namespace}/{name}",
             lambda: self._cluster.delete(
@@ -150,7 +150,7 @@ class FaultyCluster:
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Bind, perhaps without an answer."""
+        """Bind a pod; the response may be lost."""
         await self._dice.call(
             f"bind Pod {namespace}/{pod}",
             lambda: self._cluster.bind(namespace, pod, uid=uid, node=node, annotations=annotations),
@@ -160,11 +160,11 @@ class FaultyCluster:
     async def logs(
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """What a container wrote, late."""
+        """Read the output of a container, late."""
         await self._dice.delay(self._dice.draw(f"read the log of Pod {namespace}/{pod}"))
         async with self._cluster.logs(namespace, pod, query) as chunks:
             yield chunks
 
     async def is_reachable(self) -> bool:
-        """Whether the cluster itself is."""
+        """Return whether the wrapped cluster is reachable."""
         return await self._cluster.is_reachable()

@@ -1,4 +1,4 @@
-"""How much trouble, and where it comes."""
+"""Rates of faults, and their reproducible random source."""
 
 import asyncio
 from collections import Counter
@@ -16,14 +16,14 @@ Seed = int | str
 
 
 class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
-    """Chances between 0 and 1.
+    """Probabilities between 0 and 1.
 
-    ``longest_delay_s``: what is read or asked for waits up to so long, evenly spread.
-    ``repeat``: after something read, the last few before it come again, too.
-    ``closed``: a watch ends behind an event. ``expired``: a watch is refused when it begins.
-    ``conflict``: a patch that tests something is refused before it took effect.
-    ``unavailable``: a call fails before it took effect. ``lost``: it fails after it.
-    ``cut``: whoever reads the log is cut off, behind something read.
+    ``longest_delay_s``: maximum delay of reads and calls, uniformly distributed.
+    ``repeat``: the last few records are delivered again.
+    ``closed``: a watch ends after an event. ``expired``: a new watch is rejected as expired.
+    ``conflict``: a patch with a test is rejected before it takes effect.
+    ``unavailable``: a call fails before it takes effect. ``lost``: it fails afterwards.
+    ``cut``: a reader of the log is disconnected.
     """
 
     longest_delay_s: float = 0.01
@@ -37,13 +37,13 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_RATES = FaultRates()
-"""Enough to meet every trouble within a scenario, little enough to end it."""
+"""High enough that each fault occurs in a scenario, low enough that scenarios finish."""
 
 
 class SeededFaults:
-    """Chances that depend on the seed, on what is decided and on how often it was before.
+    """Random decisions that depend on the seed, the kind of decision and its count.
 
-    Not on what else goes on: another order of tasks gives the same trouble at the same place.
+    They do not depend on other tasks: another interleaving of tasks meets the same faults.
     """
 
     def __init__(self, seed: Seed, rates: FaultRates, sleep: Sleep = asyncio.sleep) -> None:
@@ -53,20 +53,21 @@ class SeededFaults:
         self._draws: Counter[str] = Counter()
 
     def draw(self, what: str) -> Random:
-        """The source of chance for the next time that this happens."""
+        """Return the random source for the next decision of this kind."""
         self._draws[what] += 1
         return Random(f"{self._seed}/{what}/{self._draws[what]}")  # noqa: S311 - not for secrets
 
     def maybe_disconnect(self, chance: Random, what: str) -> None:
-        """Go on, or raise UnavailableError."""
+        """Return, or raise UnavailableError."""
         if chance.random() < self.rates.cut:
             raise errors.UnavailableError(what, "cut off, says the dice")
 
     async def call(
         self, what: str, call: Callable[[], Awaitable[T]], *, at_once: bool = False
     ) -> T:
-        """What the call returns, late, or UnavailableError: before it or after it. ``at_once``: it
-        takes its turn now."""
+        """Return the result of the call after a delay, or raise UnavailableError before or after
+        the call. ``at_once``: start the call without a delay, to keep its order.
+        """
         chance = self.draw(what)
         if not at_once:
             await self.delay(chance)
@@ -79,6 +80,6 @@ class SeededFaults:
         return result
 
     async def delay(self, chance: Random) -> None:
-        """Wait, or not."""
+        """Wait, at random."""
         if self.rates.longest_delay_s > 0:
             await self._sleep(chance.uniform(0, self.rates.longest_delay_s))

@@ -1,8 +1,7 @@
-"""``python -m stromboli.embedded.nodes``: simulated nodes on a real API server, for tests and
-trials.
+"""``python -m stromboli.embedded.nodes``: simulated nodes on a real API server, for tests.
 
-They take part as any node does: pods bound to them run for the time their annotation or the rule
-file says. Stop it and the nodes stay, but nothing on them goes on.
+Pods bound to them run for the time in their annotation or in the rule file. When the program stops,
+the nodes remain, but their pods make no progress.
 """
 
 import contextlib

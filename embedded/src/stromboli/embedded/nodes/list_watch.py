@@ -1,4 +1,4 @@
-"""All objects of a kind and their changes, over the Cluster port, for ever."""
+"""List and watch a kind over the cluster port, indefinitely."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,8 +14,9 @@ from stromboli.shared.runtime import runtime
 async def list_and_watch(
     cluster: cluster_port.Cluster, kind: kinds.Kind[Any]
 ) -> AsyncGenerator[cluster_port.WatchEvent | None, None]:
-    """ADDED for what is there, None once that is all, then changes. After a loss of the watch the
-    list comes again; objects that vanished meanwhile get a DELETED event."""
+    """Yield ADDED for each existing object, then None, then changes. After a lost watch the kind is
+    listed again; objects that vanished meanwhile yield DELETED.
+    """
     backoff = runtime.Backoff()
     known: dict[str, bytes] = {}
     while True:

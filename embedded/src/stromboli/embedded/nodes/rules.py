@@ -1,6 +1,6 @@
-"""How long a simulated pod runs, and how it ends: from its annotations, else from a rule file.
+"""Run time and exit code of a simulated pod, from its annotations or a rule file.
 
-The file keeps such things out of manifests that are to run elsewhere unchanged::
+The file keeps such values out of manifests that also run elsewhere::
 
     rules:
     - match: {job: train-*, task: worker, image: busybox}
@@ -8,7 +8,7 @@ The file keeps such things out of manifests that are to run elsewhere unchanged:
       exitCode: 0
     default: {runSeconds: 1}
 
-The first rule whose every pattern (shell style) matches counts.
+The first rule whose patterns (shell style) all match applies.
 """
 
 import fnmatch
@@ -23,7 +23,7 @@ from stromboli.shared.api.meta import Part
 
 
 class Match(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Patterns over the pod's job, task and first image; an empty one matches all."""
+    """Patterns over the pod's job, task and first image; an empty pattern matches everything."""
 
     job: str = "*"
     task: str = "*"
@@ -31,7 +31,9 @@ class Match(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Outcome(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run goes. ``starts_with``: pods of the job that must run before work begins."""
+    """The course of a run. ``starts_with``: number of the job's pods that must run before work
+    begins.
+    """
 
     run_seconds: float = 1.0
     exit_code: int = 0
@@ -39,7 +41,7 @@ class Outcome(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rule(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An outcome for the pods that match."""
+    """An outcome for matching pods."""
 
     match: Match = Match()
 
@@ -52,7 +54,7 @@ class Rules(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_rules(path: Path) -> Rules:
-    """The rules in a YAML file. Raises ValueError that names the file and what is wrong."""
+    """Read a rule file. Raises ValueError with file and reason."""
     try:
         return msgspec.convert(yaml.safe_load(path.read_text()) or {}, Rules)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
@@ -60,7 +62,7 @@ def read_rules(path: Path) -> Rules:
 
 
 def outcome(pod: core.Pod, rules: Rules) -> Outcome:
-    """How this pod's run goes. An annotation that is no number counts as absent."""
+    """Return the outcome of a pod. A non-numeric annotation counts as absent."""
     meta = pod.metadata
     image = pod.spec.containers[0].image if pod.spec.containers else ""
     found = rules.default

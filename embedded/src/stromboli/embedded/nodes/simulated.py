@@ -1,7 +1,7 @@
-"""The runner of simulated nodes: plays the kubelet for every node labelled for it.
+"""The runner of simulated nodes: acts as kubelet for every node with its label.
 
-A pod's life is derived from its object, so a restarted runner goes on where it was: what runs
-since when stands in the pod's status. One task a pod; each waits for a time or for its peers.
+A pod's state is derived from its object: start times are in the status, so a restarted runner
+continues. One asyncio task per pod waits for a time or for the pod's peers.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def node_documents(
 
 
 async def create_nodes(cluster: cluster_port.Cluster, documents: list[dict[str, object]]) -> None:
-    """Create the nodes that are missing, with their status."""
+    """Create missing nodes with their status."""
     for document in documents:
         meta = document["metadata"]
         name = meta["name"] if isinstance(meta, dict) else ""
@@ -74,7 +74,7 @@ async def create_nodes(cluster: cluster_port.Cluster, documents: list[dict[str, 
 
 
 class _Peers:
-    """Pods of one job that have started, and a waiting place for those that need more."""
+    """The started pods of a job, and a condition for pods that wait for more of them."""
 
     def __init__(self) -> None:
         self.started: dict[str, datetime] = {}
@@ -86,7 +86,7 @@ class _Peers:
         self.changed = asyncio.Event()
 
     async def began(self, count: int) -> datetime:
-        """When so many had started."""
+        """Return the time at which so many pods had started; wait for it."""
         while len(self.started) < count:
             await self.changed.wait()
         return sorted(self.started.values())[count - 1]
@@ -108,7 +108,7 @@ class Runner:
         self._peers: dict[str, _Peers] = defaultdict(_Peers)
 
     async def run(self) -> None:
-        """Play kubelet until cancelled."""
+        """Act as kubelet until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_nodes())
             await self._nodes_known.wait()
@@ -136,7 +136,7 @@ class Runner:
             )
 
     async def _is_mine(self, node: str) -> bool:
-        """A node whose event is still on its way is asked for."""
+        """Return whether the node is simulated; reads the node if its event has not arrived yet."""
         if node not in self._mine:
             try:
                 found = kinds.NODES.decode(await self._cluster.get(kinds.NODES, "", node))
@@ -195,12 +195,12 @@ class Runner:
             return
 
     def _left_s(self, pod: core.Pod, since: datetime) -> float | None:
-        """How long the pod may still be active; None: as long as it likes."""
+        """Return the remaining seconds until activeDeadlineSeconds; None without a deadline."""
         limit_s = pod.spec.active_deadline_seconds
         return None if limit_s is None else limit_s - (self._clock() - since).total_seconds()
 
     async def _write(self, pod: core.Pod, status: statuses.Status) -> bool:
-        """Write a status; False if the pod is another, gone, or further than we think."""
+        """Write a status; return False if the pod was replaced, deleted or is in a later phase."""
         patch = msgspec.json.encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         write = functools.partial(
             self._cluster.patch,
@@ -221,7 +221,7 @@ class Runner:
         return True
 
     async def _remove(self, pod: core.Pod) -> None:
-        """What a kubelet does once the containers of a deleted pod have ended."""
+        """Delete the pod object once its containers have ended, as a kubelet does."""
         remove = functools.partial(
             self._cluster.delete,
             kinds.PODS,

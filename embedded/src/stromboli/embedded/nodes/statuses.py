@@ -9,16 +9,16 @@ from stromboli.shared.api import core
 
 Status = dict[str, Any]
 KILLED = 137
-"""The exit code of a container that SIGKILL ended."""
+"""Exit code of a container killed by SIGKILL."""
 
 
 def timestamp(at: datetime) -> str:
-    """Kubernetes keeps whole seconds."""
+    """Format a time in whole seconds, as Kubernetes does."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def running(pod: core.Pod, at: datetime, restarts: int) -> Status:
-    """All containers run since ``at``."""
+    """Return the status of a pod whose containers run since ``at``."""
     state = {"running": {"startedAt": timestamp(at)}}
     return {
         "phase": "Running",
@@ -29,7 +29,9 @@ def running(pod: core.Pod, at: datetime, restarts: int) -> Status:
 
 
 def ended(pod: core.Pod, began: datetime, at: datetime, exit_code: int, restarts: int) -> Status:
-    """All containers, which ran since ``began``, ended with ``exit_code``."""
+    """Return the status of a pod whose containers ran from ``began`` and exited with
+    ``exit_code``.
+    """
     reason = "Completed" if exit_code == 0 else "Error"
     times = {"startedAt": timestamp(began), "finishedAt": timestamp(at)}
     state = {"terminated": {"exitCode": exit_code, "reason": reason, **times}}
@@ -41,18 +43,18 @@ def ended(pod: core.Pod, began: datetime, at: datetime, exit_code: int, restarts
 
 
 def overdue(pod: core.Pod, began: datetime, at: datetime, restarts: int) -> Status:
-    """The pod was active for longer than it may be: its containers are killed."""
+    """Return the status of a pod that exceeded its deadline: its containers were killed."""
     return {**ended(pod, began, at, KILLED, restarts), "reason": "DeadlineExceeded"}
 
 
 def is_restarted(pod: core.Pod, exit_code: int) -> bool:
-    """Whether a kubelet would start the containers again."""
+    """Return whether a kubelet would restart the containers."""
     policy = pod.spec.restart_policy
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def _conditions(pod: core.Pod, ready: str, at: datetime) -> list[Status]:
-    """Whether its containers are ready, beside what others say, such as that it was bound."""
+    """Return the readiness conditions, with the conditions of other writers kept."""
     own = [
         {"type": kind, "status": ready, "lastTransitionTime": timestamp(at)}
         for kind in ("Ready", "ContainersReady")

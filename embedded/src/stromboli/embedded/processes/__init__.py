@@ -1,8 +1,8 @@
-"""Nodes that really run a pod's containers, as processes of this machine, over the Cluster port.
+"""Process nodes: run a pod's containers as processes of this machine, over the cluster port.
 
-No container runtime: images are not used and nothing is isolated. docs/process-nodes.md says what
-holds and what does not; docs/decisions has the roads not taken.
+There is no container runtime: images are not used and nothing is isolated. docs/process-nodes.md
+lists what is supported; docs/decisions has the alternatives.
 
-``core``: a pod's life, environment, volumes and names as pure functions. ``launcher``: the process
-between the node and a container's processes. ``agent``: the node.
+``core``: lifecycle, environment, volumes and names of a pod as pure functions. ``launcher``: the
+process between the node and a container's processes. ``agent``: the node.
 """

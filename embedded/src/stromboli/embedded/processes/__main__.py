@@ -1,7 +1,7 @@
 """``python -m stromboli.embedded.processes``: process nodes on a real API server.
 
-They run commands as processes of this machine: no images, no isolation. Stop it and all of them
-are killed.
+They run commands as processes of this machine: no images, no isolation. When the program stops, all
+processes are killed.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""The agent of process nodes: plays the kubelet for nodes of its own, over the Cluster port alone.
+"""The agent of process nodes: acts as kubelet for its nodes, over the cluster port alone.
 
-One agent serves all process nodes of a system. It sees all pods, since names and addresses of a
-job's pods are known on every node, and runs those that are bound to its nodes.
+One agent serves all process nodes of a system. It watches all pods, since every node knows names
+and addresses of a job's pods, and runs those bound to its nodes.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class ProcessNodeAgent:
-    """See the module. ``nodes``: manifests; ``state``: the folder for all of the pods' files.
+    """The agent. ``nodes``: manifests; ``state``: folder for the files of all pods.
 
-    ``view``: how containers see the machine, see ``machine.view``.
+    ``view``: what containers see of the machine, see ``machine.view``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ProcessNodeAgent:
         return list(self._documents)
 
     async def run(self) -> None:
-        """Serve until cancelled; then all processes of all pods are killed."""
+        """Serve until cancelled, then kill all processes of all pods."""
         for name, document in self._documents.items():
             await self._open(name, document)
         telemetry.log.info("process nodes are up", nodes=len(self._documents))
@@ -101,7 +101,7 @@ class ProcessNodeAgent:
     async def logs(
         self, uid: str, query: cluster_port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """What a container of a pod wrote."""
+        """Read the output of a container."""
         found = self._workers.get(uid)
         if found is None:
             raise errors.InvalidError("read a log", "the pod is not running on its node yet")
@@ -111,7 +111,7 @@ class ProcessNodeAgent:
             yield chunks
 
     def uid_of(self, namespace: str, name: str) -> str:
-        """The uid of a pod of ours, empty if there is none of this name."""
+        """Return the uid of one of our pods; empty if there is none of this name."""
         for uid, each in self._workers.items():
             if (each.pod.metadata.namespace, each.pod.metadata.name) == (namespace, name):
                 return uid
@@ -145,7 +145,7 @@ class ProcessNodeAgent:
             self._tasks.pop(served.pod.metadata.uid, None)
 
     def _handle_deleted(self, pod: pods.Pod) -> None:
-        """The object is gone: nobody will be told anything any more."""
+        """Drop the pod: its object is gone, and no status can be written any more."""
         uid = pod.metadata.uid
         self._forget(uid)
         gone = self._workers.pop(uid, None)
@@ -163,7 +163,7 @@ class ProcessNodeAgent:
         asyncio.get_running_loop().run_in_executor(None, gone.clear)
 
     async def _remove_orphans(self) -> None:
-        """Delete what pods left that went while nobody was here."""
+        """Delete the files of pods that were deleted while the agent was down."""
         if not self._state.is_dir():
             return
         for folder in self._state.iterdir():
@@ -179,7 +179,7 @@ class ProcessNodeAgent:
             self._has_stale.set()
 
     def _forget(self, uid: str) -> None:
-        """A pod that goes is found no more: another of the same name may be on its way."""
+        """Stop resolving a terminating pod: a new one of the same name may arrive."""
         named = self._named.pop(uid, None)
         if named is not None:
             self._stale.add(named.namespace)
@@ -192,7 +192,7 @@ class ProcessNodeAgent:
         )
 
     async def _rename(self) -> None:
-        """Keep the hosts files true: all changes of a moment in one go."""
+        """Update all hosts files once for all changes of a moment."""
         while True:
             await self._has_stale.wait()
             await asyncio.sleep(0)
@@ -203,7 +203,7 @@ class ProcessNodeAgent:
                     each.rename()
 
     async def _refresh(self, kind: kinds.Kind[Any]) -> None:
-        """Keep volumes true: a job's host lists change when it is scaled."""
+        """Update volumes: the host lists of a job change when it is scaled."""
         async for event in list_and_watch(self._cluster, kind):
             if event is not None and event.type != "DELETED":
                 meta = kinds.metadata_of(event.object)
@@ -224,7 +224,7 @@ class ProcessNodeAgent:
         await self._state_of(name, "True", "ProcessNode", more)
 
     async def _close(self) -> None:
-        """Say that the nodes are away, if anybody hears it."""
+        """Mark the nodes as not ready, if the cluster is reachable."""
         with contextlib.suppress(errors.ExternalError, TimeoutError):
             async with asyncio.timeout(2.0):
                 for name in self._documents:
@@ -240,8 +240,9 @@ class ProcessNodeAgent:
 async def mark_stale_nodes_not_ready(
     cluster: cluster_port.Cluster, served: Collection[str], now: datetime
 ) -> None:
-    """Say of process nodes of another time that they are away, so that nothing is placed there:
-    one that was killed could not say so itself."""
+    """Mark process nodes of earlier runs as not ready, so that nothing is placed on them: a killed
+    agent could not do it.
+    """
     for raw in (await cluster.list(kinds.NODES, labels={keys.RUNNER: machine.RUNNER})).items:
         name = kinds.metadata_of(raw).name
         if name not in served:

@@ -3,10 +3,11 @@
 ::
 
     <pod uid>/volumes/<volume>/...    hosts    nsswitch.conf
-              root/<container>/       what the container's root is built on, or stands in for it
+              root/<container>/       base of the container's root, or its replacement
               logs/<container>/<run>/ messages/<container>
 
-Folders are the node's user's alone: secrets stand in them in clear, until the pod is gone.
+Only the node's user can read the folders: they contain secrets in clear text until the pod is
+deleted.
 """
 
 import contextlib
@@ -20,13 +21,13 @@ from stromboli.embedded.processes.core.pod import HostPath
 
 HOSTS, LOOKUP = Path("/etc/hosts"), Path("/etc/nsswitch.conf")
 RUNS_KEPT = 2
-"""Output of the run that is and of the one before it, as ``--previous`` asks."""
+"""The output of the current run and of the previous one is kept, for ``--previous``."""
 MESSAGE_BYTES = 4096
-"""The most of a termination message, as Kubernetes has it."""
+"""Size limit of a termination message, as in Kubernetes."""
 
 
 class PodFolder:
-    """See the module."""
+    """The folder of one pod."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,14 +35,16 @@ class PodFolder:
         self.lookup = path / "nsswitch.conf"
 
     def make(self, names: str, lookup: str | None) -> None:
-        """Create what every pod has."""
+        """Create the folder with the files that every pod has."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.write_hosts(names)
         if lookup is not None:
             self.lookup.write_text(lookup)
 
     def write_hosts(self, names: str) -> None:
-        """Replace the hosts file in place: it is mounted, and a reader must never see it empty."""
+        """Replace the content of the hosts file in place: it is mounted, and readers must never see
+        it empty.
+        """
         data = names.encode()
         flags = os.O_WRONLY | os.O_CREAT
         with open(os.open(self.hosts, flags, 0o644), "r+b", buffering=0, closefd=True) as file:
@@ -49,8 +52,9 @@ class PodFolder:
             file.truncate(len(data))
 
     def lay(self, contents: Mapping[str, volumes.VolumeContent]) -> None:
-        """Bring the volumes about. Those of the API become what they say now, file by file and each
-        at once; others are kept."""
+        """Create the volumes. Those of the API are updated file by file, each atomically; others
+        are kept.
+        """
         for name, content in contents.items():
             if content.host is not None:
                 _check_host(content.host)
@@ -68,7 +72,7 @@ class PodFolder:
                     path.unlink()
 
     def source(self, place: volumes.VolumeMount, content: volumes.VolumeContent) -> Path:
-        """Where a mount's files are; a folder below a volume is made if it is missing."""
+        """Return the folder of a mount's files; create a missing folder below a volume."""
         host = content.host
         whole = self.path / "volumes" / place.volume if host is None else Path(host.path)
         source = whole / place.path if place.path else whole
@@ -79,7 +83,7 @@ class PodFolder:
         return source
 
     def placeholder(self, container: str, mounts: Iterable[tuple[Path, str]]) -> Path:
-        """A folder in which the mounts lie at their paths, as links: for ``$STROM_POD_ROOT``."""
+        """Return a folder with links to the mounts at their paths, for ``$STROM_POD_ROOT``."""
         root = self.root(container)
         for source, target in sorted(mounts, key=lambda it: it[1]):
             link = root / target.lstrip("/")
@@ -91,7 +95,7 @@ class PodFolder:
         return root
 
     def root(self, container: str) -> Path:
-        """An empty folder for the container's root."""
+        """Return an empty folder for the container's root."""
         root = self.path / "root" / container
         if root.exists():
             shutil.rmtree(root)
@@ -99,7 +103,7 @@ class PodFolder:
         return root
 
     def begin_log(self, container: str, run: int) -> Path:
-        """The folder for a run's output; older ones are let go of."""
+        """Return the folder for a run's output; delete that of older runs."""
         folder = self.log(container, run)
         if folder.exists():
             shutil.rmtree(folder)
@@ -110,23 +114,23 @@ class PodFolder:
         return folder
 
     def log(self, container: str, run: int) -> Path:
-        """Where a run's output is."""
+        """Return the folder of a run's output."""
         return self.path / "logs" / container / str(run)
 
     def runs(self, container: str) -> list[int]:
-        """The runs whose output is kept, the newest last."""
+        """Return the runs whose output is kept, the newest last."""
         folder = self.path / "logs" / container
         return sorted(int(path.name) for path in folder.iterdir()) if folder.is_dir() else []
 
     def begin_message(self, container: str) -> Path:
-        """An empty file for what a container says at its end."""
+        """Return an empty file for the termination message."""
         path = self.path / "messages" / container
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
         return path
 
     def message(self, container: str) -> str:
-        """What it said, shortened."""
+        """Return the termination message, truncated."""
         try:
             with (self.path / "messages" / container).open("rb") as file:
                 return file.read(MESSAGE_BYTES).decode(errors="replace")
@@ -134,7 +138,7 @@ class PodFolder:
             return ""
 
     def remove(self) -> None:
-        """Delete everything; what containers made unreadable is made readable first."""
+        """Delete everything, including files that containers made unreadable."""
 
         def retry(function: object, path: str, _: object) -> None:
             with contextlib.suppress(OSError):
@@ -146,7 +150,7 @@ class PodFolder:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """A reader sees the old file or the new one."""
+    """Write atomically: a reader sees the old or the new file."""
     if path.is_file() and path.read_bytes() == content:
         path.chmod(mode)
         return
@@ -159,7 +163,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _check_host(host: HostPath) -> None:
-    """Make or check a path of the machine. Raises MissingError that says what is wrong."""
+    """Create or check a path of the machine. Raises MissingError with the reason."""
     path = Path(host.path)
     try:
         if host.type == "DirectoryOrCreate":

@@ -1,8 +1,8 @@
-"""The one door of a kubelet that a real API server goes through to read logs: HTTPS on loopback.
+"""The log endpoint of a kubelet for a real API server: HTTPS on loopback.
 
-``kubectl logs`` and ``pods/log`` reach process nodes by it. Nobody is asked who they are, as the
-API server comes without a certificate unless it is told: whoever may open connections on this
-machine may read what its pods wrote. In one process with the embedded cluster it is not needed.
+``kubectl logs`` and ``pods/log`` use it for process nodes. Clients are not authenticated, since the
+API server presents a certificate only if configured to: every local user can read the output of
+pods. With the embedded cluster in the same process it is not started.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _VALID = datetime.timedelta(days=3650)
 
 
 def app(served: agent.ProcessNodeAgent) -> Litestar:
-    """The application."""
+    """Return the application."""
 
     @get("/containerLogs/{namespace:str}/{pod:str}/{container:str}", media_type=MediaType.TEXT)
     async def logs(
@@ -63,7 +63,7 @@ def app(served: agent.ProcessNodeAgent) -> Litestar:
 
 @contextlib.asynccontextmanager
 async def serving(served: agent.ProcessNodeAgent, folder: Path) -> AsyncIterator[None]:
-    """Serve while inside, on a free port that the nodes name from then on."""
+    """Serve on a free port, which the nodes publish from then on."""
     certificate, key = _make_certificate(folder)
     bound = http.listen(LOOPBACK, 0)
     async with http.serving(
@@ -77,7 +77,7 @@ async def serving(served: agent.ProcessNodeAgent, folder: Path) -> AsyncIterator
 
 
 def _make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of our own and its key: the API server does not ask who signed it."""
+    """Create a self-signed certificate and its key: the API server does not verify it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stromboli process node")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""One run of a container: its launcher, spoken with over two pipes."""
+"""One run of a container: the node's side of its launcher's pipes."""
 
 import asyncio
 import contextlib
@@ -17,19 +17,19 @@ from stromboli.embedded.processes.output import Output
 from stromboli.shared.runtime import telemetry
 
 _SOURCES = str(Path(__file__).parents[3])
-"""The folder that ``stromboli`` is imported from."""
+"""The folder from which ``stromboli`` is imported."""
 _COMMAND = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from stromboli.embedded.processes.launcher import main; main.main()"
 )
 _LINE_BYTES = 1 << 20
 MARK = "STROM_POD_UID"
-"""Variable of every process of a pod, by which those of a killed launcher are found."""
+"""Environment variable of every process of a pod; identifies the processes of a killed launcher."""
 _REQUEST = msgspec.json.Encoder()
 
 
 class LauncherMessage(msgspec.Struct, frozen=True):
-    """A line of the launcher's."""
+    """A line from the launcher."""
 
     started: bool = False
     refused: str | None = None
@@ -47,8 +47,9 @@ _MESSAGE = msgspec.json.Decoder(LauncherMessage)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended. ``refused``: why it did not begin, empty if it did; ``has_namespaces``:
-    False if that was for want of them."""
+    """The result of a run. ``refused``: why it did not start, empty if it did; ``has_namespaces``:
+    False if namespaces were missing.
+    """
 
     exit_code: int = 0
     refused: str = ""
@@ -58,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ContainerProcess:
-    """A container's run. ``output`` grows as it writes."""
+    """A running container. ``output`` grows as it writes."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: Output, uid: str) -> None:
         self._process = process
@@ -68,9 +69,9 @@ class ContainerProcess:
         self.output = output
 
     async def events(self, started: Callable[[], None]) -> Outcome:
-        """Follow the run to its end; ``started`` is called once the command runs.
+        """Follow the run to its end; ``started`` is called when the command runs.
 
-        Cancelled, it lets go of the launcher, which kills everything.
+        If cancelled, it closes the launcher's pipe, and the launcher kills everything.
         """
         try:
             return await self._events(started)
@@ -101,11 +102,13 @@ class ContainerProcess:
         return Outcome(128 + signal.SIGKILL)
 
     def stop(self, grace_s: float) -> None:
-        """Ask it to end; kill it after the grace."""
+        """Terminate the container; kill it after the grace period."""
         self._ask({"stop": grace_s})
 
     async def execute(self, command: tuple[str, ...], timeout_s: float) -> tuple[bool, str]:
-        """Whether a command beside it ended with 0 in time, and what it said."""
+        """Run a command beside the container; return whether it exited with 0 in time, and its
+        output.
+        """
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._ask({"exec": number, "command": list(command), "timeout_s": timeout_s})
@@ -124,7 +127,7 @@ class ContainerProcess:
             self._process.stdin.write(_REQUEST.encode(request) + b"\n")
 
     async def _close(self) -> None:
-        """Let go of the launcher and return once it, and so everything that it started, is gone."""
+        """Close the launcher's pipe and return once the launcher and all its processes are gone."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -134,7 +137,7 @@ class ContainerProcess:
 
 
 async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
-    """Do work that takes moments, whoever cancels meanwhile; the cancellation follows."""
+    """Finish short work even if cancelled meanwhile; the cancellation is raised afterwards."""
     task, is_cancelled = asyncio.ensure_future(work), False
     while not task.done():
         try:
@@ -149,7 +152,7 @@ async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
 async def start_container(spec: launcher.Spec, output: Output, uid: str) -> ContainerProcess:
     """Start a container of the pod with this uid. ``output`` reads the folder ``spec.log``.
 
-    Raises OSError if the machine takes no more processes; then ``output`` is at its end.
+    Raises OSError if the machine accepts no more processes; ``output`` then ends.
     """
     interpreter = [sys.executable, "-I", "-S", "-c", _COMMAND, _SOURCES]
     libraries = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
@@ -173,7 +176,7 @@ async def start_container(spec: launcher.Spec, output: Output, uid: str) -> Cont
 def sweep(uid: str) -> None:
     """Kill all processes of a pod whose launcher is gone.
 
-    In a process namespace the kernel has done so already.
+    In a process namespace the kernel has already done so.
     """
     while found := processes_of(uid):
         for pid in found:
@@ -184,7 +187,7 @@ def sweep(uid: str) -> None:
 
 
 def processes_of(uid: str) -> list[int]:
-    """The pids of all processes that carry a pod's mark, as far as they are ours to see."""
+    """Return the pids of all visible processes with the pod's mark."""
     mark = f"{MARK}={uid}".encode()
     return [
         int(name) for name in os.listdir("/proc") if name.isdecimal() and mark in _variables(name)
@@ -192,7 +195,7 @@ def processes_of(uid: str) -> list[int]:
 
 
 def _variables(pid: str) -> list[bytes]:
-    """Nothing of others' processes, nor of those that are over."""
+    """Return the environment of a process; nothing for ended processes and those of other users."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""What this machine gives to its process nodes, and what it allows."""
+"""Resources and capabilities of this machine for process nodes."""
 
 import os
 import platform
@@ -17,16 +17,16 @@ from stromboli.shared.formats import units
 RUNNER = "process"
 PODS_OF_A_NODE = "110"
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-"""Of the node's own environment: what an image would set. Nothing else leaks into pods."""
+"""Variables of the node's environment that an image would set. No others reach pods."""
 VIEWS = ("root", "user", "plain")
 
 
 class UnsupportedMachineError(Exception):
-    """Processes cannot be run as pods here; the message says why."""
+    """This machine cannot run pods as processes; the message has the reason."""
 
 
 def check() -> None:
-    """Raises UnsupportedMachineError."""
+    """Raise UnsupportedMachineError if process nodes cannot run here."""
     if platform.system() != "Linux":
         raise UnsupportedMachineError(
             f"process nodes need Linux, this is {platform.system()}: they reap and kill by its "
@@ -35,9 +35,10 @@ def check() -> None:
 
 
 async def view() -> tuple[str, str]:
-    """The best way for containers to see the machine, and why not a better one (empty if best).
+    """Return the best available view for containers, and why no better one is available (empty if
+    best).
 
-    Tried, not guessed: whether namespaces are allowed depends on too many settings to read.
+    The views are tried: too many settings decide whether namespaces are allowed.
     """
     reason = ""
     for kind in ("root", "user") if os.getuid() == 0 else ("user",):
@@ -48,7 +49,7 @@ async def view() -> tuple[str, str]:
 
 
 def describe_isolation(view: str, reason: str) -> list[str]:
-    """What a person must know of process nodes, empty without such nodes."""
+    """Return the limits of process nodes that a user must know; empty without such nodes."""
     if not view:
         return []
     lines = [
@@ -87,22 +88,22 @@ async def _unsupported_reason(kind: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What every container begins with."""
+    """Return the base environment of every container."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def hosts() -> str:
-    """The machine's own hosts file."""
+    """Return the machine's hosts file."""
     return _text(HOSTS)
 
 
 def lookup() -> str | None:
-    """An ``nsswitch.conf`` for pods if the machine's does not ask the hosts file first."""
+    """Return an ``nsswitch.conf`` for pods if the machine's does not list files first."""
     return addresses.lookup_order(_text(LOOKUP))
 
 
 def resources() -> units.Amounts:
-    """CPU and memory of the whole machine."""
+    """Return CPU and memory of the whole machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"cpu": 1000 * (os.cpu_count() or 1), "memory": memory}
 
@@ -115,7 +116,8 @@ def node_documents(
     memory: str = "",
     prefix: str = "process",
 ) -> list[dict[str, object]]:
-    """Manifests of ``count`` nodes that share the machine equally, or have what is said.
+    """Return manifests of ``count`` nodes that share the machine equally, or have the given
+    resources.
 
     Raises ValueError for a bad quantity.
     """

@@ -1,4 +1,4 @@
-"""Reading what a container wrote, while it writes or later. See ``launcher.segments``."""
+"""Reads the output of a container, during the run or later. See ``launcher.segments``."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -8,7 +8,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Output:
-    """The output of one run. ``end_bytes``: how much was written so far."""
+    """The output of one run. ``end_bytes``: bytes written so far."""
 
     def __init__(self, folder: Path, *, is_over: bool = False) -> None:
         self._folder = folder
@@ -16,11 +16,11 @@ class Output:
         self._changed = asyncio.Event()
 
     def grow(self, end_bytes: int) -> None:
-        """So much is written now."""
+        """Set the number of bytes written."""
         self._wake()
 
     def end(self) -> None:
-        """Nothing more will be."""
+        """Mark the output as complete."""
         self._is_over = True
         self._wake()
 
@@ -29,9 +29,10 @@ class Output:
         self._changed = asyncio.Event()
 
     async def chunks(self, *, follow: bool, tail_lines: int | None) -> AsyncGenerator[bytes, None]:
-        """What is kept, from its beginning or its last lines; with ``follow`` on to the end.
+        """Yield the kept output, from its beginning or its last lines; with ``follow`` until the
+        end.
 
-        What was dropped before it could be read is named by a line of its own.
+        A line of its own reports output that was deleted before it could be read.
         """
         position = self._tail(tail_lines) if tail_lines is not None else 0
         while True:
@@ -47,7 +48,7 @@ class Output:
             await changed.wait()
 
     def tail(self, limit_bytes: int, lines: int) -> str:
-        """The last lines, within so many bytes."""
+        """Return the last lines, within a number of bytes."""
         position = max(self._tail(lines), self._end() - limit_bytes)
         found = self._read(position)
         return found[1].decode(errors="replace") if found else ""
@@ -59,7 +60,7 @@ class Output:
             return []
 
     def _read(self, position: int) -> tuple[int, bytes] | None:
-        """(offset, bytes) at the position or, if that is dropped, at the first that is kept."""
+        """Return (offset, bytes) at the position or, if deleted, at the first kept byte."""
         starts = self._starts()
         before = [start for start in starts if start <= position]
         behind = [start for start in starts if start > position]
@@ -81,7 +82,7 @@ class Output:
         return starts[-1] + (self._folder / f"{starts[-1]:020d}").stat().st_size
 
     def _tail(self, lines: int) -> int:
-        """Where the last so many lines begin; an unfinished line counts as one."""
+        """Return the offset of the last so many lines; an unfinished line counts as one."""
         position = end = self._end()
         first = (self._starts() or [0])[0]
         missing = lines + (self._slice(end - 1, end) == b"\n" if end > first else 0)

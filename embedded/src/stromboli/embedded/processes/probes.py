@@ -1,4 +1,4 @@
-"""Asking a container how it is, and the API what it holds."""
+"""Executes probes of containers and reads ConfigMaps and Secrets."""
 
 import asyncio
 import base64
@@ -19,7 +19,9 @@ class _Data(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode_data(raw: bytes, *, is_secret: bool) -> Mapping[str, bytes]:
-    """Keys and values of a ConfigMap or Secret. Raises MissingError if they cannot be read."""
+    """Return keys and values of a ConfigMap or Secret. Raises MissingError if they cannot be
+    decoded.
+    """
     read = msgspec.json.decode(raw, type=_Data)
     text, encoded = read.data or {}, read.binary_data or {}
     if is_secret:
@@ -37,7 +39,7 @@ async def run_probe(
     address: str,
     running: launcher_client.ContainerProcess | None,
 ) -> tuple[bool, str]:
-    """Whether a probe's answer is good, and what it said."""
+    """Return whether a probe succeeded, and its output."""
     timeout_s = float(max(probe.timeout_seconds, 1))
     if running is None:
         return False, "the container does not run"
@@ -66,7 +68,7 @@ async def _tcp_connect(host: str, port: int) -> tuple[bool, str]:
 async def _http_get(
     asked: pods.HttpGet, container: pods.Container, address: str
 ) -> tuple[bool, str]:
-    """One request by hand: its status line is all that counts."""
+    """Send one request; only the status line of the response counts."""
     host, port = asked.host or address, _port(asked.port, container)
     tls = _unverified_tls() if asked.scheme == "HTTPS" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -81,14 +83,14 @@ async def _http_get(
 
 
 def _unverified_tls() -> ssl.SSLContext:
-    """As a kubelet asks: the pod's certificate is for its users."""
+    """Return a TLS context that verifies nothing, as a kubelet does."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def _port(port: int | str, container: pods.Container) -> int:
-    """A port by number or name. Raises ValueError for a name that is not there."""
+    """Resolve a port by number or name. Raises ValueError for an unknown name."""
     if isinstance(port, int):
         return port
     for each in container.ports:

@@ -1,7 +1,7 @@
-"""One pod on its node: carries out what ``core.lifecycle`` decides, and tells how the pod stands.
+"""One pod on its node: executes the actions of ``core.lifecycle`` and publishes the pod's status.
 
-One loop takes events and decides; every run and every probe is a task of its own that answers with
-an event. Cancelling the loop kills everything of the pod.
+One loop receives events and decides. Each run and each probe is a task that reports an event.
+Cancelling the loop kills all processes of the pod.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ from stromboli.shared.runtime import runtime, telemetry
 TAIL_BYTES, TAIL_LINES = 2048, 80
 """Of the output, as a termination message where the pod wants that."""
 LEAST_AFTER_HOOK_S = 2.0
-"""What a container has left after its preStop command, whatever that took."""
+"""Minimum time that a container has left after its preStop hook."""
 COMPONENT = "stromboli-process-node"
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all pods of a node share.
+    """Values shared by all pods of a node.
 
-    ``view``: how containers see the machine: ``root`` and ``user`` in namespaces of their own,
-    ``plain`` as it is. ``base``: the environment that an image would bring. ``machine``: what a
-    container without limits may use. ``lookup``: an ``nsswitch.conf``, if the machine's will not
-    do. ``hosts`` gives the hosts file of a pod.
+    ``view``: what containers see of the machine: ``root`` and ``user`` in namespaces, ``plain``
+    without. ``base``: base environment of containers. ``machine``: amounts available to containers
+    without limits. ``lookup``: an ``nsswitch.conf``, if the machine's does not fit. ``hosts``
+    returns the hosts file of a pod.
     """
 
     cluster: cluster_port.Cluster
@@ -63,7 +63,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWorker:
-    """See the module. ``is_gone``: the pod is no more, and nothing of it is left."""
+    """The worker of one pod. ``is_gone``: the pod is deleted, and nothing of it is left."""
 
     def __init__(
         self, pod: pods.Pod, document: pods.Document, address: str, around: NodeContext
@@ -87,7 +87,7 @@ class PodWorker:
         self._said: set[str] = set()
 
     async def run(self) -> None:
-        """The pod's life, until the pod is gone."""
+        """Run the pod until it is gone."""
         self._folder.make(self._around.hosts(self.pod, self.address), self._around.lookup)
         async with asyncio.TaskGroup() as group:
             if obstacle := unsupported_fields.blocking_field(self.pod):
@@ -105,7 +105,7 @@ class PodWorker:
             await self._remove()
 
     def see(self, pod: pods.Pod) -> None:
-        """The pod as it is now: it may be going, and others may have told something about it."""
+        """Update the pod object: it may be terminating, and others may have written its status."""
         if not self._written:
             self._conditions = {str(each.get("type")): each for each in pod.status.conditions}
         ours = {str(each["type"]) for each in self._written.get("conditions", ())}
@@ -118,13 +118,14 @@ class PodWorker:
             self._events.put_nowait(lifecycle.Deleted(usual_s if grace_s is None else grace_s))
 
     def rename(self) -> None:
-        """Others have come or gone: write the hosts file anew."""
+        """Rewrite the hosts file after pods came or went."""
         if self._folder.hosts.exists():
             self._folder.write_hosts(self._around.hosts(self.pod, self.address))
 
     async def refresh(self, kind: str, name: str) -> None:
-        """A ConfigMap or Secret has changed: volumes of it follow, variables do not. What cannot be
-        had any more stays as it was."""
+        """Update volumes after a change of a ConfigMap or Secret; environment variables do not
+        change. Content that no longer exists is kept.
+        """
         if self._is_laid and (kind, name) in environment.referenced_objects(self.pod):
             with contextlib.suppress(environment.MissingError, OSError):
                 given = environment.PodContext(
@@ -133,12 +134,12 @@ class PodWorker:
                 self._folder.lay(volumes.volume_contents(self.pod, given))
 
     def clear(self) -> None:
-        """Delete the pod's folder, once its loop has ended."""
+        """Delete the pod's folder after its loop ended."""
         if self._folder.path.exists():
             self._folder.remove()
 
     def output(self, query: cluster_port.LogQuery) -> Output:
-        """A container's output. Raises InvalidError if there is none."""
+        """Return a container's output. Raises InvalidError if there is none."""
         what = f"read the log of Pod {self.pod.metadata.key}, container {query.container}"
         runs = self._folder.runs(query.container)
         if not runs or (query.previous and len(runs) < 2):
@@ -181,7 +182,7 @@ class PodWorker:
                 self._events.put_nowait(lifecycle.ProbeAnswered(name, kind, is_good, message))
 
     async def _run(self, container: pods.Container, run: int) -> lifecycle.Event:
-        """One run, from its preparation to its end."""
+        """Execute one run, from preparation to end."""
         name = container.name
         try:
             spec = await self._prepare(container, run)
@@ -246,7 +247,7 @@ class PodWorker:
     # --- preparing -------------------------------------------------------------------------
 
     async def _prepare(self, container: pods.Container, run: int) -> launcher.Spec:
-        """Everything that the launcher needs. Raises MissingError, OSError."""
+        """Return the launcher's spec. Raises MissingError, OSError."""
         around = self._around
         given = environment.PodContext(await self._objects(), self.address, around.machine)
         contents = volumes.volume_contents(self.pod, given)
@@ -301,7 +302,7 @@ class PodWorker:
         ]
 
     async def _objects(self) -> environment.Objects:
-        """ConfigMaps and Secrets that the pod speaks of, of those that are there."""
+        """Return the existing ConfigMaps and Secrets that the pod references."""
         found = {}
         for kind_name, name in environment.referenced_objects(self.pod):
             kind = kinds.SECRETS if kind_name == kinds.SECRETS.kind else kinds.CONFIG_MAPS
@@ -316,7 +317,7 @@ class PodWorker:
     # --- telling ---------------------------------------------------------------------------
 
     async def _tell(self) -> None:
-        """Write the status if it has changed; a pod that is another by now is left alone."""
+        """Write a changed status; a replaced pod is left alone."""
         before = list(self._conditions.values())
         now = self._around.clock()
         found = status.pod_status(self._life, self.address, self._unheeded, before, now)
@@ -339,7 +340,7 @@ class PodWorker:
         self._conditions = {str(each["type"]): each for each in found["conditions"]}
 
     async def _say(self, reason: str, message: str) -> None:
-        """A Kubernetes Event, once for each message. Whether it is written changes nothing."""
+        """Record a Kubernetes Event, once per message. A failed write is ignored."""
         if (text := f"{reason} {message}") in self._said:
             return
         self._said.add(text)
@@ -372,7 +373,7 @@ class PodWorker:
             telemetry.log.info("event not written", pod=meta.key, text=text, error=str(error))
 
     async def _remove(self) -> None:
-        """Tell the cluster that nothing of the deleted pod is left."""
+        """Delete the pod object once nothing of the pod is left."""
         meta = self.pod.metadata
         remove = functools.partial(
             self._around.cluster.delete,
@@ -394,5 +395,5 @@ def _text(at: datetime) -> str:
 
 
 def named(pod: pods.Pod, address: str) -> addresses.PodAddress:
-    """The pod in others' hosts files."""
+    """Return the pod's entry for the hosts files of other pods."""
     return addresses.PodAddress(pod.metadata.namespace, pod.hostname, pod.spec.subdomain, address)

@@ -1,6 +1,6 @@
-"""A pod's life on a node, as pure functions: no clock, no files, no processes.
+"""A pod's life on a process node as pure functions: no clock, no files, no processes.
 
-``pod``: what a pod asks for. ``lifecycle``: what to do next. ``status``: what to tell about it.
-``environment``, ``volumes``, ``names``: what its containers are given. ``unheeded``: what it asks
-for and does not get.
+``pod``: the fields that a node reads. ``lifecycle``: the next actions. ``status``: the published
+status. ``environment``, ``volumes``, ``addresses``: inputs of the containers.
+``unsupported_fields``: requested and not available.
 """

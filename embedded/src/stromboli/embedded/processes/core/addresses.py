@@ -1,8 +1,7 @@
-"""Addresses in 127.0.0.0/8 and the names that go with them.
+"""Addresses in 127.0.0.0/8 and their host names.
 
-Every pod has an address of its own on the machine's loopback, so that pods may listen on the same
-port. It is drawn from the pod's uid: the same pod has the same one again, and two systems on one
-machine hardly ever draw the same.
+Every pod has its own loopback address, so that pods can listen on the same port. The address is
+derived from the uid: a pod keeps its address, and two systems on one machine rarely collide.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from stromboli.embedded.processes.core.pod import HostAlias
 
 
 class PodAddress(msgspec.Struct, frozen=True):
-    """A pod that has an address."""
+    """A pod with its address."""
 
     namespace: str
     hostname: str
@@ -23,7 +22,9 @@ class PodAddress(msgspec.Struct, frozen=True):
 
 
 def address(uid: str, taken: Collection[str]) -> str:
-    """A free address: never one that ends in 0 or 255, nor in 127.0.0.0/16, where others live."""
+    """Return a free address: never one ending in 0 or 255, nor in 127.0.0.0/16, which other
+    programs use.
+    """
     number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8])
     while True:
         second, third, fourth = 1 + number // 254 // 256 % 254, number // 254 % 256, number % 254
@@ -36,10 +37,10 @@ def address(uid: str, taken: Collection[str]) -> str:
 def hosts_file(
     own: PodAddress, others: Iterable[PodAddress], aliases: Iterable[HostAlias], machine: str
 ) -> str:
-    """A hosts file: the pod itself, those of its namespace that have a subdomain, as its headless
-    Service would name them, and what the machine's own file says (``machine``).
+    """Return a hosts file: the pod itself, the pods of its namespace with a subdomain under the
+    names of their headless Service, and the machine's own entries (``machine``).
 
-    A name counts as soon as the pod has its address, ready or not.
+    A name resolves as soon as the pod has its address, ready or not.
     """
     lines = ["# written by Stromboli; the machine's own file follows"]
     lines.append(f"{own.address}\t{' '.join([*_names(own), own.hostname])}")
@@ -51,10 +52,10 @@ def hosts_file(
 
 
 def lookup_order(text: str) -> str | None:
-    """The machine's ``nsswitch.conf`` with the hosts file first; None if that is so already.
+    """Return ``nsswitch.conf`` with the hosts file first; None if it already is.
 
-    Where a resolver of the system's is asked first, it answers from the machine's own file and
-    what it does not know is an answer too.
+    A system resolver listed first would answer from the machine's own hosts file, negative answers
+    included.
     """
     lines = text.splitlines()
     for index, line in enumerate(lines):

@@ -11,14 +11,16 @@ from stromboli.shared.api import kinds
 from stromboli.shared.formats import units
 
 Objects = Mapping[tuple[str, str], Mapping[str, bytes]]
-"""(kind, name) -> data, of the ConfigMaps and Secrets that are there."""
+"""(kind, name) -> data of existing ConfigMaps and Secrets."""
 
 _REFERENCE = re.compile(r"\$(\$|\([^()]*\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class PodContext(msgspec.Struct, frozen=True):
-    """What stands around a pod. ``machine``: what a container without a limit may use."""
+    """Values from outside of the pod's spec. ``machine``: amounts available to a container without
+    a limit.
+    """
 
     objects: Objects
     address: str
@@ -26,11 +28,13 @@ class PodContext(msgspec.Struct, frozen=True):
 
 
 class MissingError(Exception):
-    """Something that a container needs is not there, or has no such part; the message says what."""
+    """An object or key that a container requires does not exist; the message names it."""
 
 
 def referenced_objects(pod: pods.Pod) -> list[tuple[str, str]]:
-    """(kind, name) of every ConfigMap and Secret that the pod speaks of, each once."""
+    """Return (kind, name) of every ConfigMap and Secret that the pod references, without
+    duplicates.
+    """
     found: dict[tuple[str, str], None] = {}
     for container in pod.containers:
         for each in container.env:
@@ -61,8 +65,9 @@ def variables(
     given: PodContext,
     base: Mapping[str, str],
 ) -> dict[str, str]:
-    """The whole environment: ``base``, whole objects, then the container's own, later ones over
-    earlier ones. ``$(NAME)`` in a value means what came before it. Raises MissingError."""
+    """Return the whole environment: ``base``, ``envFrom``, then ``env``; later entries override
+    earlier ones. ``$(NAME)`` in a value expands to an earlier variable. Raises MissingError.
+    """
     made = {**base, "HOSTNAME": pod.hostname}
     for every in container.env_from:
         for kind, source in (
@@ -81,7 +86,7 @@ def variables(
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced where the name is known, ``$$`` by ``$``."""
+    """Expand ``$(NAME)`` for known names, and ``$$`` to ``$``."""
 
     def replace(match: re.Match[str]) -> str:
         found = match[1]
@@ -91,12 +96,12 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def command(container: pods.Container, known: Mapping[str, str]) -> list[str]:
-    """Command and arguments; there is no image that could have others."""
+    """Return command and arguments; there is no image with defaults."""
     return [expand(each, known) for each in (*container.command, *container.args)]
 
 
 def field(pod: pods.Pod, path: str, address: str) -> str:
-    """A field of the pod by its path. Raises MissingError for one that is not had."""
+    """Return a field of the pod by its path. Raises MissingError for an unsupported path."""
     meta, spec = pod.metadata, pod.spec
     fields = {
         "metadata.name": meta.name,
@@ -122,7 +127,9 @@ def field(pod: pods.Pod, path: str, address: str) -> str:
 def resource(
     pod: pods.Pod, container: pods.Container, asked: pods.ResourceSelector, machine: units.Amounts
 ) -> str:
-    """An amount in units of the divisor, rounded up; without a limit what the machine has."""
+    """Return an amount in units of the divisor, rounded up; the machine's amount without a
+    limit.
+    """
     name = asked.container_name
     meant = next((each for each in pod.containers if each.name == name), container)
     which, _, what = asked.resource.partition(".")

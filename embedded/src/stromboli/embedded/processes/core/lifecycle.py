@@ -22,9 +22,9 @@ from stromboli.embedded.processes.core.pod import Container, Pod, Probe, Termina
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 300.0
 """A container restarts at once the first time; then pauses double from the first to the longest."""
 FORGIVEN_S = 600.0
-"""A container that ran so long is no crash loop: its pauses begin anew."""
+"""A container that ran this long resets its back-off."""
 ASK_AGAIN_S = 2.0
-"""What was missing to start a container, such as its ConfigMap, may be there by then."""
+"""Retry interval for missing inputs of a container, such as a ConfigMap."""
 KILLED = 137
 
 ProbeKind = Literal["startup", "liveness", "readiness"]
@@ -32,13 +32,13 @@ Stage = Literal["waiting", "starting", "running", "stopping", "ended"]
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The container's command runs."""
+    """The container's command has started."""
 
     container: str
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The container could not be started now, but perhaps later."""
+    """The container could not be started now; retry later."""
 
     container: str
     reason: str
@@ -46,7 +46,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The container's command has ended, and nothing of it is left."""
+    """The container's command has ended, and no process of it is left."""
 
     container: str
     exit_code: int
@@ -55,7 +55,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class ProbeAnswered(msgspec.Struct, frozen=True):
-    """A probe's answer."""
+    """The result of a probe."""
 
     container: str
     probe: ProbeKind
@@ -64,41 +64,41 @@ class ProbeAnswered(msgspec.Struct, frozen=True):
 
 
 class NodeUnsuitable(msgspec.Struct, frozen=True):
-    """This node will never be able to run the pod."""
+    """This node can never run the pod."""
 
     reason: str
     message: str
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Somebody wants the pod gone, within so many seconds."""
+    """The pod was deleted with a grace period."""
 
     grace_s: float
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """``wake_at`` has come, or the pod is new."""
+    """``wake_at`` was reached, or the pod is new."""
 
 
 Event = Started | Refused | Ended | ProbeAnswered | NodeUnsuitable | Deleted | TimePassed
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start the container's run with this number, from 0."""
+    """Start the run with this number of the container, counting from 0."""
 
     container: str
     run: int
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Ask the container to end, and kill it after the grace."""
+    """Terminate the container, and kill it after the grace period."""
 
     container: str
     grace_s: float
 
 
 class RunProbe(msgspec.Struct, frozen=True):
-    """Ask a probe."""
+    """Execute a probe."""
 
     container: str
     probe: ProbeKind
@@ -108,7 +108,7 @@ Action = Start | Stop | RunProbe
 
 
 class ProbeState(msgspec.Struct):
-    """Where a probe stands."""
+    """The state of a probe."""
 
     due_at: datetime
     is_asked: bool = False
@@ -117,8 +117,9 @@ class ProbeState(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """Where a container stands. ``runs``: how many began. ``has_started``: its startup probe, if it
-    has one, was content. ``last``: how the run before this one ended."""
+    """The state of a container. ``runs``: how many runs began. ``has_started``: its startup probe,
+    if any, succeeded. ``last``: how the previous run ended.
+    """
 
     stage: Stage = "waiting"
     runs: int = 0
@@ -135,20 +136,20 @@ class Run(msgspec.Struct):
 
     @property
     def is_alive(self) -> bool:
-        """Whether processes of it may be there."""
+        """Return whether processes of the run may exist."""
         return self.stage in ("starting", "running", "stopping")
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it is over and was good."""
+        """Return whether the run ended successfully."""
         return self.stage == "ended" and self.end is not None and self.end.exit_code == 0
 
 
 class PodLifecycle:
-    """One pod's life on its node.
+    """The life of one pod on its node.
 
-    ``is_over``: nothing runs any more and nothing will. ``is_deleted``: somebody wants the pod
-    gone. ``reason`` and ``message``: why the pod as a whole failed, if it did.
+    ``is_over``: nothing runs and nothing will. ``is_deleted``: deletion was requested. ``reason``
+    and ``message``: why the pod as a whole failed.
     """
 
     def __init__(self, pod: Pod, now: datetime) -> None:
@@ -163,7 +164,7 @@ class PodLifecycle:
 
     @property
     def wake_at(self) -> datetime | None:
-        """When time alone makes the next difference."""
+        """Return the next time at which only the passage of time changes something."""
         times = [run.retry_at for run in self.runs.values() if run.stage == "waiting"]
         for run in self.runs.values():
             if run.stage == "running":
@@ -173,7 +174,7 @@ class PodLifecycle:
         return min((at for at in times if at is not None), default=None)
 
     def handle(self, event: Event, now: datetime) -> list[Action]:
-        """What to do after an event; the same event twice does nothing twice."""
+        """Return the actions after an event. Idempotent."""
         again: list[Action] = []
         match event:
             case Started(container):
@@ -210,7 +211,7 @@ class PodLifecycle:
     # --- what happened ---------------------------------------------------------------------
 
     def _remember(self, now: datetime) -> None:
-        """Go on from what was told before this node began: processes did not outlive it."""
+        """Restore state from the published status after a restart: no process survived the node."""
         told = {
             status.name: status
             for status in (
@@ -342,7 +343,7 @@ class PodLifecycle:
                     yield RunProbe(name, kind)
 
     def _stop_all(self, grace_s: float) -> Iterator[Action]:
-        """Stop what runs, sidecars last."""
+        """Stop running containers, sidecars last."""
         sidecars = {each.name for each in self.pod.spec.init_containers if each.is_sidecar}
         alive = [name for name, run in self.runs.items() if run.is_alive]
         turn = [name for name in alive if name not in sidecars] or alive
@@ -353,7 +354,7 @@ class PodLifecycle:
         self.is_over = not alive
 
     def _is_finished(self) -> bool:
-        """Whether all that the pod is for has ended; an init container may fail for the whole."""
+        """Return whether all main containers have ended; a failed init container ends the pod."""
         for container in self.pod.spec.init_containers:
             run = self.runs[container.name]
             if run.stage == "ended" and not run.has_succeeded:
@@ -380,7 +381,7 @@ class PodLifecycle:
 
 
 def probes(container: Container) -> Mapping[ProbeKind, Probe]:
-    """The probes that a container has."""
+    """Return the probes of a container."""
     given: tuple[tuple[ProbeKind, Probe | None], ...] = (
         ("startup", container.startup_probe),
         ("liveness", container.liveness_probe),
@@ -390,7 +391,7 @@ def probes(container: Container) -> Mapping[ProbeKind, Probe]:
 
 
 def _due_probes(run: Run) -> list[tuple[ProbeKind, ProbeState]]:
-    """Probes that may be asked: before the startup probe is content, that alone."""
+    """Return the probes that may run: only the startup probe until it has succeeded."""
     return [
         (kind, probe_state)
         for kind, probe_state in run.probe_state.items()

@@ -1,4 +1,4 @@
-"""A pod as its node reads it: what a kubelet looks at, of Kubernetes 1.34's ``core/v1``."""
+"""The fields of a pod that a node reads, of Kubernetes 1.34's ``core/v1``."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ class FieldSelector(Part, frozen=True, kw_only=True):
 
 
 class ResourceSelector(Part, frozen=True, kw_only=True):
-    """An amount of a container's resources, in units of ``divisor``."""
+    """An amount of a container's resource, in units of ``divisor``."""
 
     container_name: str = ""
     resource: str = ""
@@ -96,7 +96,7 @@ class TcpSocket(Part, frozen=True, kw_only=True):
 
 
 class Handler(Part, frozen=True, kw_only=True):
-    """Something to do in or to a container."""
+    """A probe or hook action."""
 
     exec: Exec | None = None
     http_get: HttpGet | None = None
@@ -104,7 +104,7 @@ class Handler(Part, frozen=True, kw_only=True):
 
 
 class Probe(Handler, frozen=True, kw_only=True):
-    """A question asked again and again."""
+    """A periodic check of a container."""
 
     initial_delay_seconds: int = 0
     period_seconds: int = 10
@@ -115,7 +115,7 @@ class Probe(Handler, frozen=True, kw_only=True):
 
 
 class Hooks(Part, frozen=True, kw_only=True):
-    """Commands around a container's life."""
+    """Lifecycle hooks of a container."""
 
     post_start: Handler | None = None
     pre_stop: Handler | None = None
@@ -151,7 +151,7 @@ class Container(Part, frozen=True, kw_only=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """An init container that goes on beside the others."""
+        """Return whether this init container keeps running beside the main containers."""
         return self.restart_policy == "Always"
 
 
@@ -221,7 +221,7 @@ class HostPath(Part, frozen=True, kw_only=True):
 
 
 class Volume(Part, frozen=True, kw_only=True):
-    """A volume of a kind that is had here; none of them set: another kind."""
+    """A volume of a supported kind; if no field is set, the kind is unsupported."""
 
     name: str
     config_map: ConfigMapVolume | None = None
@@ -233,14 +233,14 @@ class Volume(Part, frozen=True, kw_only=True):
 
 
 class HostAlias(Part, frozen=True, kw_only=True):
-    """Further names in the hosts file."""
+    """Additional names in the hosts file."""
 
     ip: str
     hostnames: tuple[str, ...] = ()
 
 
 class Spec(Part, frozen=True, kw_only=True):
-    """What the pod asks its node for."""
+    """The pod's spec."""
 
     node_name: str = ""
     hostname: str = ""
@@ -256,13 +256,13 @@ class Spec(Part, frozen=True, kw_only=True):
 
 
 class Running(Part, frozen=True, kw_only=True):
-    """Since when."""
+    """A running container state."""
 
     started_at: datetime | None = None
 
 
 class Terminated(Part, frozen=True, kw_only=True):
-    """How a run ended."""
+    """A terminated container state."""
 
     exit_code: int = 0
     reason: str = ""
@@ -272,14 +272,14 @@ class Terminated(Part, frozen=True, kw_only=True):
 
 
 class Waiting(Part, frozen=True, kw_only=True):
-    """Why it does not run."""
+    """A waiting container state."""
 
     reason: str = ""
     message: str = ""
 
 
 class State(Part, frozen=True, kw_only=True):
-    """One of the three."""
+    """A container state: exactly one field is set."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -287,7 +287,7 @@ class State(Part, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Part, frozen=True, kw_only=True):
-    """What was told about a container."""
+    """The published status of a container."""
 
     name: str
     restart_count: int = 0
@@ -296,7 +296,7 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
 
 
 class Status(Part, frozen=True, kw_only=True):
-    """What was told about the pod."""
+    """The published status of the pod."""
 
     phase: str = ""
     reason: str = ""
@@ -314,7 +314,7 @@ class Metadata(ObjectMeta, frozen=True, kw_only=True):
 
 
 class Pod(Part, frozen=True, kw_only=True):
-    """A pod bound to a node of ours."""
+    """A pod bound to one of our nodes."""
 
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
@@ -322,12 +322,12 @@ class Pod(Part, frozen=True, kw_only=True):
 
     @property
     def containers(self) -> tuple[Container, ...]:
-        """Init containers, then the others."""
+        """Return init containers, then main containers."""
         return (*self.spec.init_containers, *self.spec.containers)
 
     @property
     def hostname(self) -> str:
-        """The pod's name for itself: at most 63 characters, which the kernel takes."""
+        """Return the pod's host name, cut at the kernel's limit of 63 characters."""
         return self.spec.hostname or self.metadata.name[:63].rstrip("-.")
 
 
@@ -335,7 +335,9 @@ Document = dict[str, Any]
 
 
 def read(raw: bytes) -> tuple[Pod, Document]:
-    """The pod, and all that stands in it; a null is nothing. Raises msgspec.DecodeError."""
+    """Decode a pod; return it and its whole document, where null means absent. Raises
+    msgspec.DecodeError.
+    """
     document = _without_nulls(msgspec.json.decode(raw, type=Document))
     return msgspec.convert(document, Pod), document
 

@@ -11,7 +11,7 @@ from stromboli.shared import keys
 Document = dict[str, Any]
 HOST_IP = "127.0.0.1"
 UNHEEDED = keys.PREFIX + "Unheeded"
-"""Condition: the pod asks for something that is not had here; the message names it."""
+"""Condition: the pod uses a field that process nodes do not support; the message names it."""
 
 
 def pod_status(
@@ -21,7 +21,7 @@ def pod_status(
     before: Sequence[Document],
     now: datetime,
 ) -> Document:
-    """The whole status. ``before``: the conditions that are there; those of others stay."""
+    """Return the whole status. ``before``: existing conditions; those of other writers are kept."""
     spec = life.pod.spec
     written: Document = {
         "phase": phase(life),
@@ -43,7 +43,7 @@ def pod_status(
 
 
 def phase(life: PodLifecycle) -> str:
-    """Pending until every container was started once, Running until nothing will run any more."""
+    """Return Pending until every container was started once, then Running until the pod is over."""
     runs = [life.runs[each.name] for each in life.pod.spec.containers]
     if life.is_over:
         is_good = not life.has_failed and all(run.has_succeeded for run in runs)
@@ -122,5 +122,5 @@ def _ended(end: Terminated) -> Document:
 
 
 def _text(at: datetime) -> str:
-    """Kubernetes keeps whole seconds."""
+    """Format a time in whole seconds, as Kubernetes does."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

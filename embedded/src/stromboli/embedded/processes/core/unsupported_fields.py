@@ -1,8 +1,8 @@
-"""What a pod asks for that a process node does not do: said on the pod, never dropped silently.
+"""Fields of a pod that process nodes do not support: reported on the pod, never ignored silently.
 
-``heeded`` tables name what is read, or means nothing here (scheduling has used it, or its value is
-what holds anyway); whatever else a pod has is unheeded. So a field of a Kubernetes to come is
-said, too.
+``heeded`` tables list the fields that are read or have no meaning here (only scheduling uses them,
+or their value always holds). Every other field is unsupported, including fields of future
+Kubernetes versions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from stromboli.embedded.processes.core import pod as pods
 Document = dict[str, Any]
 
 _ANYTHING: Any = object()
-"""Heeded whatever it says."""
+"""Supported with any value."""
 
 _PROBE = dict.fromkeys(
     (
@@ -105,8 +105,10 @@ _SPEC: Mapping[str, Any] = {
 
 
 def unsupported_paths(pod: Document, *, at_true_paths: bool) -> list[str]:
-    """Paths of what is left out, such as ``spec.containers[0].securityContext``, in the pod's
-    order. ``at_true_paths``: whether mounts and the hosts file are where the pod wants them."""
+    """Return the paths of unsupported fields, such as ``spec.containers[0].securityContext``, in
+    the pod's order. ``at_true_paths``: whether mounts and the hosts file are at the paths that
+    the pod specifies.
+    """
     spec = pod.get("spec", {})
     found = list(_unsupported(spec, _SPEC, "spec"))
     if not at_true_paths:
@@ -119,7 +121,7 @@ def unsupported_paths(pod: Document, *, at_true_paths: bool) -> list[str]:
 
 
 def blocking_field(pod: pods.Pod) -> str:
-    """Why the pod cannot run here at all, empty if nothing is in the way."""
+    """Return why the pod cannot run here at all; empty if it can."""
     for container in pod.containers:
         if not container.command:
             return (

@@ -1,4 +1,4 @@
-"""What a pod's volumes hold and where its containers see them."""
+"""Contents of a pod's volumes and their mount points in containers."""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ class File(msgspec.Struct, frozen=True):
 
 
 class VolumeContent(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume: a path of the machine, or a folder of its own with these files at first.
+    """A volume: a path of the machine, or a folder with these initial files.
 
-    ``is_given``: its files are the API's, and nobody writes to it.
+    ``is_given``: its files come from the API and are read-only.
     """
 
     files: tuple[File, ...] = ()
@@ -32,7 +32,7 @@ class VolumeContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeMount(msgspec.Struct, frozen=True, kw_only=True):
-    """A mount of a container. ``path``: below the volume, empty for all of it."""
+    """A mount of a container. ``path``: below the volume; empty for the whole volume."""
 
     volume: str
     path: str
@@ -41,14 +41,16 @@ class VolumeMount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def volume_contents(pod: pods.Pod, given: environment.PodContext) -> dict[str, VolumeContent]:
-    """Volume name -> content. Raises MissingError for what is not there, or not yet."""
+    """Return volume name -> content. Raises MissingError for an object that does not exist
+    (yet).
+    """
     return {volume.name: _content(pod, volume, given) for volume in pod.spec.volumes}
 
 
 def volume_mounts(
     container: pods.Container, contents: Mapping[str, VolumeContent], known: Mapping[str, str]
 ) -> list[VolumeMount]:
-    """Where a container sees what. Raises MissingError for a volume or path that cannot be."""
+    """Return the mounts of a container. Raises MissingError for an invalid volume or path."""
     found = []
     for mount in container.volume_mounts:
         if mount.name not in contents:

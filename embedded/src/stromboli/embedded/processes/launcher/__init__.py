@@ -1,9 +1,9 @@
-"""The process between the node and a container's processes: standard library only, quick to start.
+"""The process between the node and a container's processes: standard library only, fast to start.
 
-One launcher runs one container once. It is started with a pipe on stdin and one on stdout, so its
-node speaks with it in lines of JSON; when the pipe on stdin ends, for whatever reason, everything
-that the container started is killed. So a node that dies takes its processes with it.
+A launcher runs one container once. Its node talks to it over pipes on stdin and stdout, in lines of
+JSON. When stdin ends, for any reason, the launcher kills everything that the container started, so
+processes never outlive their node.
 
-``room``: namespaces and the container's view of the file system. ``children``: starting, counting
-and killing. ``segments``: what was written, in bounded space. ``main``: the loop.
+``container_view``: namespaces and the container's view of the file system. ``children``: start,
+count and kill processes. ``segments``: bounded output on disk. ``main``: the loop.
 """

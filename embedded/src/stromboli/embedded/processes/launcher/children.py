@@ -1,8 +1,9 @@
-"""Starting a container's processes, counting their memory, and killing all of them.
+"""Starts a container's processes, measures their memory, and kills all of them.
 
-In a process namespace of its own the launcher is process 1: the kernel hands it every orphan and
-kills everything with it. Elsewhere it declares itself the reaper of its descendants, so that no
-double fork and no new session leads out, and kills by walking ``/proc`` until nobody is left.
+In its own process namespace the launcher is process 1: the kernel reparents every orphan to it and
+kills all processes with it. Without a namespace it becomes the subreaper of its descendants, so
+that neither a double fork nor a new session escapes, and kills by walking ``/proc`` until none is
+left.
 """
 
 import contextlib
@@ -13,28 +14,28 @@ from collections.abc import Iterator, Mapping, Sequence
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOT_STARTED = 128
-"""Exit code of a container whose command could not be started, as container runtimes have it."""
+"""Exit code of a container whose command could not be started, as in container runtimes."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What this process ignores or handles and its children must not inherit."""
+"""Signals that this process ignores or handles and children must not inherit."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StartError(Exception):
-    """The command could not be started; the message says why."""
+    """The command could not be started; the message has the reason."""
 
 
 def adopt_orphans() -> None:
-    """Become the reaper of all descendants."""
+    """Become the subreaper of all descendants."""
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "become the reaper of descendants")
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], folder: str, output: int) -> int:
-    """Start a command in a session of its own, stdout and stderr on ``output``; its pid.
+    """Start a command in a new session, with stdout and stderr on ``output``; return its pid.
 
-    Raises StartError that names what is missing.
+    Raises StartError that names the missing file.
     """
     told, tell = os.pipe()
     pid = os.fork()
@@ -68,7 +69,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: str, o
 
 
 def reap() -> Iterator[tuple[int, int]]:
-    """(pid, exit code) of every child that has ended; 128 and the signal's number after one."""
+    """Yield (pid, exit code) of every ended child; 128 plus the signal number after a signal."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -81,7 +82,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def descendants(of: int) -> list[int]:
-    """All processes below one, each after its parent."""
+    """Return all processes below one, each after its parent."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal() and (parent := _parent(name)) is not None:
@@ -93,7 +94,9 @@ def descendants(of: int) -> list[int]:
 
 
 def _parent(pid: str) -> int | None:
-    """None if it is gone. The name may hold anything, also brackets and spaces."""
+    """Return the parent's pid, None if the process is gone. The command name may contain brackets
+    and spaces.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
@@ -103,7 +106,7 @@ def _parent(pid: str) -> int | None:
 
 
 def kill_all() -> None:
-    """Kill every descendant and return once none is left, however they fork meanwhile."""
+    """Kill all descendants; return when none is left, even if they keep forking."""
     while True:
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
@@ -115,7 +118,9 @@ def kill_all() -> None:
 
 
 def memory_bytes(limit_bytes: int) -> int:
-    """What all descendants use; shared pages count once where that matters, which costs more."""
+    """Return the memory of all descendants; shared pages count once near the limit, where the
+    precise count is worth its cost.
+    """
     pids = descendants(os.getpid())
     resident = sum(_resident(pid) for pid in pids)
     return resident if resident <= limit_bytes else sum(_proportional(pid) for pid in pids)

@@ -1,10 +1,11 @@
-"""A container's view: its own mounts at their true paths, process numbers and host name.
+"""A container's view: mounts at their specified paths, its own process numbers and host name.
 
-Nothing is isolated: the file system is the machine's, and what the pod mounts is laid over it. A
-mount point that is not there is made without touching the machine: its nearest folder that exists
-is mirrored, each entry bound into a folder in memory, and the missing one added.
+Nothing is isolated: the file system is the machine's, with the pod's mounts on top. A missing mount
+point is created without touching the machine: its nearest existing folder is mirrored into memory,
+each entry bind-mounted, and the missing one added.
 
-Root needs no user namespace for this; others get one in which they are root, as in most images.
+Root needs no user namespace for this; other users get one in which they are root, as in most
+images.
 """
 
 import ctypes
@@ -20,14 +21,16 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 _KEPT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048
-"""What a bind of another's mount may not lose (and no access times): the same bits in statvfs."""
+"""Mount flags that a bind mount must keep (access times excluded): the same bits as in statvfs."""
 
 Tree = dict[str, Any]
-"""Path component -> subtree; under "" the mount at that place."""
+"""Path component -> subtree; the key "" holds the mount at that path."""
 
 
 def unshare(*, as_root: bool) -> None:
-    """New namespaces for mounts, host name and children. Raises OSError where none are allowed."""
+    """Create namespaces for mounts, host name and children. Raises OSError where they are not
+    allowed.
+    """
     flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWPID
     if as_root:
         _check(libc.unshare(flags), "new namespaces")
@@ -44,9 +47,9 @@ def unshare(*, as_root: bool) -> None:
 
 
 def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
-    """Lay the mounts over the machine's files and make that the root; be process 1 of a ``/proc``.
+    """Mount over the machine's files, make the result the root, and mount a new ``/proc``.
 
-    ``folder``: an empty one to build on. ``mounts``: ``source``, ``target`` (absolute paths) and
+    ``folder``: an empty folder to build on. ``mounts``: ``source``, ``target`` (absolute paths) and
     ``read_only``. Raises OSError that names the step.
     """
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
@@ -72,7 +75,7 @@ def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
 
 
 def _mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
-    """Make ``made`` look as ``real`` does, with the mounts of the tree below it."""
+    """Make ``made`` a mirror of ``real`` with the mounts of the tree in it."""
     if _has_all(real, tree):
         _mount(real, made, "", MS_BIND | MS_REC)
         _mount_over(made, tree, late)
@@ -92,7 +95,9 @@ def _mount_tree(real: str, made: str, tree: Tree, late: list[str]) -> None:
 
 
 def _mount_over(made: str, tree: Tree, late: list[str]) -> None:
-    """Bind the mounts of a tree below a folder in which their places are, or may be made."""
+    """Bind the mounts of a tree below a folder in which the mount points exist or can be
+    created.
+    """
     for name, below in tree.items():
         target = f"{made}/{name}" if name else made
         if mount := below.get(""):
@@ -108,7 +113,7 @@ def _mount_over(made: str, tree: Tree, late: list[str]) -> None:
 
 
 def _has_all(real: str, tree: Tree) -> bool:
-    """Whether every place that is mounted on is there, so that nothing need be mirrored."""
+    """Return whether every mount point exists, so that no folder needs a mirror."""
     for name, below in tree.items():
         path = os.path.join(real, name)
         if "" in below:
@@ -122,7 +127,7 @@ def _has_all(real: str, tree: Tree) -> bool:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Nothing for what is no folder, or one that we may not read."""
+    """Return the entries of a folder; none if it is not a readable folder."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -131,7 +136,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _mirror(entry: os.DirEntry[str], target: str) -> None:
-    """One entry of a mirrored folder; one that cannot be bound is left out."""
+    """Mirror one entry of a folder; skip an entry that cannot be bind-mounted."""
     try:
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), target)

@@ -20,17 +20,17 @@ from stromboli.embedded.processes.launcher import children, container_view, segm
 
 CHUNK_BYTES = 1 << 20
 TELL_EVERY_S = 0.05
-"""How often followers hear of new output."""
+"""Interval at which followers are notified of new output."""
 MEMORY_EVERY_S = 0.1
-"""How often memory is counted: what is allocated in between may be over the limit."""
+"""Interval of memory measurements; usage may exceed the limit in between."""
 DRAIN_S = 2.0
-"""How long the last output may take once nobody is left who could write it."""
+"""Time limit for reading the last output once no writer is left."""
 EXEC_OUTPUT_BYTES = 1024
 F_SETPIPE_SZ = 1031
 
 
 class ContainerView(TypedDict):
-    """Namespaces of its own: see ``room``."""
+    """Namespaces of the container, see ``container_view``."""
 
     folder: str
     mounts: list[dict[str, Any]]
@@ -39,7 +39,7 @@ class ContainerView(TypedDict):
 
 
 class Spec(TypedDict):
-    """What to run. ``view`` None: as the machine is. ``memory_bytes`` 0: no limit."""
+    """The container to run. ``view`` None: the machine as it is. ``memory_bytes`` 0: no limit."""
 
     command: list[str]
     environment: dict[str, str]
@@ -51,7 +51,7 @@ class Spec(TypedDict):
 
 
 class Exec:
-    """A command run beside the container's own, in the same place."""
+    """A command beside the container's main process, in the same namespaces."""
 
     def __init__(self, number: int, pid: int, output: int, until: float) -> None:
         self.number, self.pid, self.output, self.until = number, pid, output, until
@@ -60,7 +60,7 @@ class Exec:
 
 
 class Container:
-    """See the module."""
+    """One run of a container."""
 
     def __init__(self, spec: Spec, asked: bytes) -> None:
         self._spec = spec
@@ -78,7 +78,7 @@ class Container:
         self._output = -1
 
     def run(self) -> None:
-        """From start to end."""
+        """Run the container from start to end."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -150,7 +150,7 @@ class Container:
     # --- what happens ----------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Take what was written. At its end nobody can write any more."""
+        """Read pending output. At its end no writer is left."""
         with contextlib.suppress(BlockingIOError):
             if chunk := os.read(self._output, CHUNK_BYTES):
                 self._log.write(chunk)
@@ -206,7 +206,7 @@ class Container:
         return None if first == float("inf") else max(first - time.monotonic(), 0.0)
 
     def _finish(self) -> None:
-        """Everybody is dead: take the rest of what they wrote, and tell."""
+        """Read the remaining output after all processes ended, and report the end."""
         deadline = time.monotonic() + DRAIN_S
         while self._output in self._selector.get_map() and time.monotonic() < deadline:
             self._drain()
@@ -220,7 +220,7 @@ class Container:
 
 
 def send_message(**fields: Any) -> None:
-    """A line to the node. Whoever does not listen any more will not be missed."""
+    """Send a line to the node; ignore a closed pipe."""
     with contextlib.suppress(OSError):
         line = json.dumps(fields).encode() + b"\n"
         while line:
@@ -228,7 +228,7 @@ def send_message(**fields: Any) -> None:
 
 
 def main() -> None:
-    """Read the spec, take the place that it describes, run it."""
+    """Read the spec, enter its namespaces, run the container."""
     # Whoever started this may have left it more: uvloop leaves the ends of its pipes. A container
     # that had them could speak as its launcher, and keep its end from being noticed.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -1,7 +1,8 @@
-"""A container's output on disk: files named by the offset of their first byte, the oldest dropped.
+"""A container's output on disk: files named by the offset of their first byte, the oldest deleted.
 
-Never more than ``keep_bytes`` plus one segment; the last ``keep_bytes`` are always there. Files
-are opened below a folder's descriptor, so it may lie outside of what the container sees.
+The size is at most ``keep_bytes`` plus one segment; the last ``keep_bytes`` are always available.
+Files are opened relative to a folder's descriptor, so the folder may be outside of the container's
+view.
 """
 
 import contextlib
@@ -9,17 +10,16 @@ import os
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 KEEP_BYTES = 64 * 1024 * 1024
-"""What a person may still want to read; the kubelet keeps 50 MB."""
+"""Size of the kept output; the kubelet keeps 50 MB."""
 
 
 def name_of(offset: int) -> str:
-    """The file that begins at this offset; names sort as offsets do."""
+    """Return the name of the file that begins at this offset; names sort like offsets."""
     return f"{offset:020d}"
 
 
 class Segments:
-    """See the module. ``end``: how many bytes were written in all, ``lost``: of them, not to disk
-    since it refused them."""
+    """The output files. ``end``: bytes written in total; ``lost``: those that the disk rejected."""
 
     def __init__(
         self, folder: str, keep_bytes: int = KEEP_BYTES, segment_bytes: int = SEGMENT_BYTES
@@ -34,7 +34,7 @@ class Segments:
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Append. What the disk does not take is counted: a full disk must not stop the job."""
+        """Append. Bytes that the disk rejects are counted: a full disk must not stop the job."""
         view = memoryview(data)
         while view:
             room = self._starts[-1] + self._segment_bytes - self.end
