@@ -139,6 +139,7 @@ RARE = {
         "get persistentvolumeclaims",
         "get podgroups.scheduling.volcano.sh",
         "get pods",
+        "patch events",  # of an Event that occurs again, which depends on timing
         *AGENTS,
         *NETWORK,
         *CLAIMS,

@@ -22,7 +22,7 @@ WITHIN_S = 30.0
 class RandomNameController(Part):
     """The controller without the rule, in the place of another."""
 
-    name = "nameless-controller"
+    name = "random-name-controller"
     port_count = 0
 
     def __init__(self, state: Path, instead_of: Service) -> None:
@@ -30,7 +30,8 @@ class RandomNameController(Part):
         self._instead_of = instead_of
 
     def command(self) -> list[str]:
-        return [sys.executable, str(Path(__file__).with_name("nameless_controller.py"))]
+        program = Path(__file__).parent / "support/random_name_controller.py"
+        return [sys.executable, str(program)]
 
     def environment(self) -> dict[str, str]:
         return self._instead_of.environment()
@@ -42,14 +43,14 @@ class RandomNameController(Part):
 async def test_random_pod_names_are_detected_as_duplicates_after_a_kill(
     live_system: ObservedSystem, tmp_path: Path
 ) -> None:
-    """As long as the process lives the checker is content; after its kill it names the twins."""
+    """The checker finds no violation until the process is killed, and then names the duplicates."""
     namespace = await live_system.enter("rule-off")
     controller = live_system.system.services["controller"]
-    nameless = RandomNameController(tmp_path, controller)
+    random_names = RandomNameController(tmp_path, controller)
     url, rng = live_system.system.url, random.Random("rule-off")
     await controller.stop()
     try:
-        await nameless.start()
+        await random_names.start()
         await workload.submit(url, namespace, workload.jobs(rng, JOBS))
         await live_system.all_end(namespace, JOBS, WITHIN_S)
         assert live_system.broken(namespace) == []
@@ -57,13 +58,13 @@ async def test_random_pod_names_are_detected_as_duplicates_after_a_kill(
         await workload.submit(url, namespace, [workload.long_job("long")])
         await live_system.history.until(lambda: _running(live_system, namespace) == 1, WITHIN_S)
         assert _duplicate_pods(live_system, namespace) == []
-        await nameless.kill()
-        await nameless.start()
+        await random_names.kill()
+        await random_names.start()
         await live_system.history.until(
             lambda: bool(_duplicate_pods(live_system, namespace)), WITHIN_S
         )
     finally:
-        await nameless.stop()
+        await random_names.stop()
         await controller.start()
         await workload.delete(url, namespace, "long")
         await live_system.history.until(lambda: len(live_system.jobs(namespace)) == JOBS, WITHIN_S)

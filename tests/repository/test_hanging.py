@@ -17,7 +17,7 @@ def test_a_hanging_test_fails_with_its_stack(tmp_path: Path) -> None:
     hanging = tmp_path / "test_hanging.py"
     hanging.write_text(HANGING)
     pytest = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "pyproject.toml"]
-    command = [*pytest, "--timeout", "1", "-p", "no:cacheprovider", str(hanging)]
+    command = [*pytest, "--timeout", "4", "-p", "no:cacheprovider", str(hanging)]
     ran = subprocess.run(
         command, check=False, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=100
     )

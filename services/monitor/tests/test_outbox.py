@@ -102,7 +102,8 @@ async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
             await asyncio.sleep(0)
         await box.settled()
         ticks = (loop.time() - began) / outbox.TICK_S + 1
-        assert len(log.appends) <= outbox.FEW + 1 + ticks
+        # A tick that the loop runs late and the next one may follow each other directly.
+        assert len(log.appends) <= outbox.FEW + 2 + ticks
         assert put > 2 * len(log.appends)  # else there was nothing to take together
         told = [key for append in log.appends for key in append]
         assert told == [draft(number).key for number in range(put)]
