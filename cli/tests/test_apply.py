@@ -63,14 +63,14 @@ def test_nothing_is_written_if_anything_is_wrong_and_every_thing_has_its_line(
     refused = strom("apply", "-f", str(file))
     assert (refused.exit_code, refused.stdout) == (1, "")
     first, *details, last = refused.stderr.splitlines()
-    assert first.startswith("strom: manifests: refused, ")
+    assert first.startswith("strom: manifests: rejected with ")
     assert any(line.startswith(f"  {file}:11: Job train: spec.queue: ") for line in details), (
         refused.stderr
     )
     assert any(
         line.startswith(f"  {file}:14: Job train: spec.tasks[0].replicas: ") for line in details
     ), refused.stderr
-    assert last == "next: correct it and try again; nothing was written"
+    assert last == "next: correct the errors and try again; nothing was written"
     assert strom("queue", "get", "research").exit_code == 1
 
 
@@ -84,7 +84,7 @@ def test_the_namespace_is_for_objects_that_name_none(api_server: Any, strom: Any
     assert refused.exit_code == 1
     assert refused.stderr == (
         "strom: stdin:4: Job train is in namespace mine, not in other\n"
-        "next: leave out one of the two, or use: -n mine\n"
+        "next: remove one of the two, or use: -n mine\n"
     )
 
 

@@ -34,7 +34,7 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, str
     there = strom("job", "attach", "a", "--tool", "jupyter")
     assert (there.exit_code, there.stderr) == (0, "")
     first, *lines = there.stdout.splitlines()
-    assert first == "jupyter runs beside default/a on node."
+    assert first == "jupyter of default/a is ready on node."
     assert any("port-forward -n default service/a-tool-jupyter 8888" in line for line in lines)
     assert any("secret -n default a-tool-jupyter" in line for line in lines)
 
@@ -65,7 +65,7 @@ def test_detach_takes_back_what_was_asked_for(api_server: Any, strom: Any) -> No
     assert wanted(api_server) == [{"tool": "terminal"}]
     absent = strom("job", "detach", "a", "--tool", "jupyter")
     assert absent.exit_code == 1
-    assert "no jupyter runs beside it\nnext: beside it: terminal" in absent.stderr
+    assert "it has no jupyter\nnext: debug tools of the job: terminal" in absent.stderr
     assert strom("job", "detach", "a").exit_code == 0
     assert wanted(api_server) == []
 
@@ -75,11 +75,11 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
     assert strom("job", "attach", "a", "--tool", "emacs").exit_code == 2
     refused = strom("job", "attach", "a", "--tool", "jupyter", "--task", "none")
     assert refused.exit_code == 1
-    assert "there is no task 'none'" in refused.stderr
+    assert "task 'none'" in refused.stderr
     api_server.set_status("a", "Completed")
     over = strom("job", "attach", "a", "--tool", "jupyter")
     assert over.exit_code == 1
-    assert "it is Completed, and tools run beside running jobs" in over.stderr
+    assert "it is Completed, and debug tools need a running job" in over.stderr
     assert wanted(api_server) == []
 
 

@@ -12,9 +12,9 @@ from stromboli.shared.api import kinds
 @pytest.mark.parametrize(
     ("command", "action", "said"),
     [
-        ("suspend", "AbortJob", "asked to stop"),
-        ("resume", "ResumeJob", "asked to resume"),
-        ("restart", "RestartJob", "asked to restart"),
+        ("suspend", "AbortJob", "suspend requested"),
+        ("resume", "ResumeJob", "resume requested"),
+        ("restart", "RestartJob", "restart requested"),
     ],
 )
 def test_a_wish_is_a_command_for_each_job(
@@ -35,10 +35,10 @@ def test_a_wish_is_a_command_for_each_job(
 @pytest.mark.parametrize(
     ("command", "phase", "why"),
     [
-        ("suspend", "Failed", "it is Failed, so there is nothing to stop"),
-        ("suspend", "Aborted", "it is Aborted, so there is nothing to stop"),
-        ("resume", "Running", "it is Running, and only a suspended job is resumed"),
-        ("resume", "Completed", "it is Completed, and only a suspended job is resumed"),
+        ("suspend", "Failed", "it is Failed, so there is nothing to suspend"),
+        ("suspend", "Aborted", "it is Aborted, so there is nothing to suspend"),
+        ("resume", "Running", "it is Running, and only a suspended job can be resumed"),
+        ("resume", "Completed", "it is Completed, and only a suspended job can be resumed"),
         ("restart", "Completed", "it is Completed, so there is nothing to restart"),
     ],
 )
@@ -61,15 +61,14 @@ def test_trouble_with_one_job_keeps_no_other_from_it(strom: Any) -> None:
     assert [line.split()[0] for line in asked.stdout.splitlines()] == [
         "job.batch.volcano.sh/a", "job.batch.volcano.sh/b",
     ]  # fmt: skip
-    assert asked.stderr.startswith("strom: job default/absent: there is none of this name\n")
+    assert asked.stderr.startswith("strom: job default/absent: not found\n")
 
 
 def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:
     asked = strom("job", "suspend", "absent")
     assert asked.exit_code == 1
     assert asked.stderr == (
-        "strom: job default/absent: there is none of this name\n"
-        "next: see what there is: strom job list -n default\n"
+        "strom: job default/absent: not found\nnext: list what exists: strom job list -n default\n"
     )
 
 
@@ -93,7 +92,7 @@ def test_scale_leaves_an_elastic_job_what_it_needs_unless_told_otherwise(
     refused = strom("job", "scale", "a", "-r", "2")
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[:2] == [
-        "strom: job default/a: refused, 1 thing to correct",
+        "strom: job default/a: rejected with 1 error",
         "  replicas: that leaves 2 pods, and the job needs 3 (minAvailable); enough for 3, or say "
         "minAvailable too, with --min, to need fewer; suspend the job to stop all of it",
     ]
@@ -121,7 +120,7 @@ def test_scale_wants_to_know_which_task_of_several(
         refused = strom("job", "scale", "a", "-r", "2", *task)
         assert refused.exit_code == 1
         assert refused.stderr.splitlines()[:2] == [
-            "strom: job default/a: refused, 1 thing to correct",
+            "strom: job default/a: rejected with 1 error",
             f"  task: {why}; one of ps, worker",
         ]
     fewer = strom("job", "scale", "a", "-r", "1", "-t", "worker")
@@ -136,4 +135,4 @@ def test_scale_tells_what_the_door_refuses(strom: Any) -> None:
     strom("job", "run", "a")
     refused = strom("job", "scale", "a", "-r", "1", "--min", "3")
     assert refused.exit_code == 1
-    assert "spec.minAvailable" in refused.stderr
+    assert "\n  minAvailable: " in refused.stderr

@@ -57,15 +57,13 @@ def test_all_that_is_known_is_told_a_fact_a_line() -> None:
         )
     )
     assert shown == [
-        "default/train waits: its gang cannot start as a whole yet.",
-        "  queue      research, number 3 in line; in front: default/first, other/second",
-        "  gang       8 of 10 pods must run together: 0 run, 3 more would fit now",
-        "  short of   cpu: needs 8, free 3.5 of 16: 4.5 too little",
-        "             memory: needs 1Gi, free 2Gi of 8Gi: enough in sum, but scattered over the "
-        "nodes",
-        "  nodes      3 out: too little cpu",
-        "             2 out: untolerated taint dedicated=gpu",
-        "  scheduler  3/8 tasks in gang unschedulable",
+        "default/train is pending: fewer than minAvailable of its pods can be placed.",
+        "  queue      research, position 3; in front: default/first, other/second",
+        "  gang       8 of 10 pods must start together: 0 running, 3 more can be placed now",
+        "  short of   cpu: needs 8, free 3.5 of 16: short by 4.5",
+        "             memory: needs 1Gi, free 2Gi of 8Gi: enough in total, but not on any node",
+        "  nodes      3 rejected: too little cpu",
+        "             2 rejected: untolerated taint dedicated=gpu",
     ]
 
 
@@ -75,38 +73,38 @@ def test_what_a_queue_may_hold_is_told_where_that_is_what_blocks() -> None:
     )
     limited = msgspec.structs.replace(short, promised=0, deserved=6000, capability=8000)
     assert explain.render(explanation(shortages=(short, limited)))[3:7] == [
-        "  short of   cpu: needs 6, free 9 of 9: enough, but not for its queue now",
-        "             cpu of the queue: holds 1, is promised 2",
-        "             cpu: needs 6, free 9 of 9: enough, but not for its queue now",
-        "             cpu of the queue: holds 1, deserves 6, may have 8",
+        "  short of   cpu: needs 6, free 9 of 9: enough, but not within the share of its queue",
+        "             cpu of the queue: allocated 1, inqueue 2",
+        "             cpu: needs 6, free 9 of 9: enough, but not within the share of its queue",
+        "             cpu of the queue: allocated 1, deserved 6, capability 8",
     ]
 
 
 def test_members_are_counted_only_once_there_are_some() -> None:
-    assert explain.render(explanation(members=0))[2] == "  gang       8 pods must run together"
+    assert explain.render(explanation(members=0))[2] == "  gang       8 pods must start together"
     assert explain.render(explanation(members=8))[2] == (
-        "  gang       8 pods must run together: 0 run, 3 more would fit now"
+        "  gang       8 pods must start together: 0 running, 3 more can be placed now"
     )
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))
 def test_every_tier_has_words(tier: Tier) -> None:
     (headline, *_) = explain.render(explanation(tier))
-    assert headline == f"default/train waits: {explain.TIERS[tier]}."
+    assert headline == f"default/train is pending: {explain.TIERS[tier]}."
 
 
 def test_a_job_that_does_not_wait_says_what_it_is() -> None:
     found = responses.Explanation("default/train", "Running", "default/train-1", None)
-    assert explain.render(found) == ["default/train does not wait: it is Running."]
+    assert explain.render(found) == ["default/train is not pending: it is Running."]
 
 
 def test_the_first_in_line_has_nobody_in_front() -> None:
-    assert "  queue      research, first in line" in explain.render(explanation())
+    assert "  queue      research, position 1" in explain.render(explanation())
 
 
 def test_a_long_line_is_counted_and_not_listed_whole() -> None:
     line = explain.render(explanation(in_front=tuple(f"a/j{n}" for n in range(8))))[1]
-    assert line.endswith("number 9 in line; in front: a/j0, a/j1, a/j2, a/j3, a/j4 and 3 more")
+    assert line.endswith("position 9; in front: a/j0, a/j1, a/j2, a/j3, a/j4 and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +140,7 @@ def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
 def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
     assert explain.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
-        "default/train waits: not all of its pods are made.",
+        "default/train is pending: not all of its pods are created.",
         "  controller WaitsForJob: afterok:a: job a is Running",
     ]
     quota = msgspec.structs.replace(explanation(), held="FailedCreate: exceeded quota")
@@ -151,7 +149,7 @@ def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
 
 def test_a_job_that_no_scheduler_here_takes_says_so() -> None:
     assert explain.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
-        "default/train waits: nobody here places its pods.",
+        "default/train is pending: no scheduler of Stromboli handles its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'x'",
     ]
 
@@ -166,7 +164,7 @@ def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
     image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
     pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
     assert explain.render(undecided(), pods) == [
-        "default/train waits: 3 of its pods cannot start on their nodes yet.",
+        "default/train is pending: 3 of its pods cannot start on their nodes.",
         '  node       2 pods: ImagePullBackOff: Back-off pulling image "nope"',
         "             1 pod: CreateContainerConfigError: no secret s",
     ]

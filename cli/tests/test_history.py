@@ -25,7 +25,7 @@ def test_an_attempt_says_how_long_it_waited_and_ran() -> None:
         zip(job_history.HEADERS, job_history.row(minute, NOON.replace(minute=5)), strict=True)
     )
     assert (cells["STATE"], cells["EXIT"], cells["REASON"]) == ("Failed", "137", "OOMKilled")
-    assert (cells["WAITED"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
+    assert (cells["PENDING"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
 
 
 def test_what_never_ran_has_waited_until_now() -> None:
@@ -35,7 +35,7 @@ def test_what_never_ran_has_waited_until_now() -> None:
     cells = dict(
         zip(job_history.HEADERS, job_history.row(waiting, NOON.replace(minute=5)), strict=True)
     )
-    assert (cells["WAITED"], cells["RAN"]) == ("5m", "-")
+    assert (cells["PENDING"], cells["RAN"]) == ("5m", "-")
 
 
 def test_devices_are_shown_where_anything_had_some() -> None:
@@ -65,4 +65,4 @@ def test_every_attempt_is_listed_and_for_programs_as_json(api_server: Any, strom
     assert strom("job", "history", "a", "--task", "other").stdout == ""
     absent = strom("job", "history", "none")
     assert absent.exit_code == 1
-    assert "there is none of this name" in absent.stderr
+    assert "not found" in absent.stderr

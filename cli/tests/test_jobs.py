@@ -77,19 +77,22 @@ def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
     file.write_text(yaml.safe_dump_all([document, document]))
     two = strom("job", "run", "-f", str(file))
     assert two.exit_code == 1
-    assert two.stderr == f"strom: {file}: not exactly one Job\nnext: use: strom apply -f {file}\n"
+    assert (
+        two.stderr
+        == f"strom: {file}: it does not hold exactly one Job\nnext: use: strom apply -f {file}\n"
+    )
 
 
 def test_a_refused_job_is_told_with_every_thing_to_correct(strom: Any) -> None:
     refused = strom("job", "run", "a", "--queue", "absent", "--replicas", "2", "--min", "3")
     assert refused.exit_code == 1
     first, *details, last = refused.stderr.splitlines()
-    assert first == "strom: job default/a: refused, 2 things to correct"
+    assert first == "strom: job default/a: rejected with 2 errors"
     assert [detail.split(":")[0] for detail in sorted(details)] == [
         "  spec.minAvailable",
         "  spec.queue",
     ]
-    assert last == "next: correct it and try again; nothing was written"
+    assert last == "next: correct the errors and try again; nothing was written"
 
 
 def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
@@ -97,7 +100,7 @@ def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
     again = strom("job", "run", "a")
     assert again.exit_code == 1
     assert again.stderr.startswith("strom: job default/a: exists already")
-    assert "next: delete it first, or change it with: strom apply -f FILE" in again.stderr
+    assert "next: delete it first, or update it with: strom apply -f FILE" in again.stderr
 
 
 def test_a_job_for_a_namespace_that_is_absent_says_so(strom: Any) -> None:
@@ -182,7 +185,7 @@ def test_view_shows_facts_tasks_and_pods(api_server: Any, strom: Any) -> None:
     shown = strom("job", "view", "a").stdout
     assert "phase     Running for " in shown
     assert "pods      1 running, 1 pending" in shown
-    assert "gang      2 of 2 pods start together" in shown
+    assert "gang      all 2 pods start together" in shown
     rows = [line.split() for line in shown.splitlines()]
     assert ["default0", "2", "2", "tool", "cpu=1,memory=100Mi"] in rows
     assert [row[:5] for row in rows if row and row[0].startswith("a-")] == [
@@ -209,7 +212,9 @@ def test_view_says_of_a_job_without_pods_whether_it_asks_for_any() -> None:
         lines = job_view.facts(builders.make_job("a", tasks=tasks, status=status), builders.NOON)
         return next(line for line in lines if line.startswith("pods "))
 
-    assert pods(0, "Running") == ("pods      none are asked for: strom job scale a --replicas N")
+    assert pods(0, "Running") == (
+        "pods      none, as replicas is 0: strom job scale a --replicas N"
+    )
     assert pods(1, "Running") == pods(0, "Completed") == "pods      none"
 
 
@@ -220,19 +225,30 @@ def test_view_says_that_a_job_names_no_scheduler_and_what_to_do() -> None:
     (said,) = [
         line
         for line in job_view.facts(builders.make_job(scheduler=""), now)
-        if line.startswith("scheduler none is named, so it is left to another system or to nobody")
+        if line.startswith("scheduler none is set, so Stromboli does not schedule it")
     ]
     assert said.endswith("delete it and submit it again")
 
 
+def test_minimums_of_tasks_are_shown_only_if_the_job_enforces_them() -> None:
+    """Volcano ignores them in a job that starts with fewer pods than they add up to."""
+    task = builders.make_task(replicas=14)
+    elastic = builders.make_job(tasks=[task], min_available=1)
+    assert [row[2] for row in job_view.task_rows(elastic)] == [""]
+    assert "minAvailable 1: the job starts with at least 1 of 14 pods" in "\n".join(
+        job_view.facts(elastic, builders.NOON)
+    )
+    whole = builders.make_job(tasks=[task], min_available=14)
+    assert [row[2] for row in job_view.task_rows(whole)] == ["14"]
+
+
 def test_view_says_how_far_an_array_is(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--array", "0-99%10")
-    assert "array     0 of 100 indexes have succeeded" in strom("job", "view", "a").stdout
+    assert "array     0 of 100 indexes succeeded" in strom("job", "view", "a").stdout
     progress = batch.ArrayStatus(succeeded="0-40,42-50", failed="41,51")
     api_server.set_status("a", "Running", array=progress)
     assert (
-        "array     50 of 100 indexes have succeeded, 2 failed: 41,51"
-        in strom("job", "view", "a").stdout
+        "array     50 of 100 indexes succeeded, 2 failed: 41,51" in strom("job", "view", "a").stdout
     )
 
 
@@ -250,8 +266,7 @@ def test_delete_deletes_each_and_says_what_is_not_there(strom: Any) -> None:
     assert deleted.exit_code == 1
     assert deleted.stdout == "job.batch.volcano.sh/a deleted\njob.batch.volcano.sh/b deleted\n"
     assert deleted.stderr == (
-        "strom: job default/absent: there is none of this name\n"
-        "next: see what there is: strom job list -n default\n"
+        "strom: job default/absent: not found\nnext: list what exists: strom job list -n default\n"
     )
 
 
@@ -301,7 +316,7 @@ def test_wait_gives_up_with_124(strom: Any) -> None:
     assert waited.exit_code == 124
     assert waited.stderr.endswith(
         "strom: job default/a: still Pending after 0.2 s\n"
-        "next: wait longer, or see why: strom explain a -n default\n"
+        "next: increase --timeout, or see: strom explain a -n default\n"
     )
 
 
@@ -310,7 +325,7 @@ def test_wait_for_a_job_that_is_deleted_meanwhile_fails(api_server: Any, strom: 
     api_server.once_answered(A, lambda: api_server.delete_job("a"))
     waited = strom("job", "wait", "a", "--timeout", "30s")
     assert waited.exit_code == 1
-    assert "strom: job default/a: it was deleted meanwhile" in waited.stderr
+    assert "strom: job default/a: it was deleted during the wait" in waited.stderr
 
 
 def test_wait_refuses_what_is_no_phase_and_no_duration(strom: Any) -> None:

@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.cli.commands.jobs import job_exec
-from stromboli.cli.render import log_lines
+from stromboli.cli.render import log_lines, pod_status
 
 FAKE = """#!/bin/sh
 if [ "$1" = config ]; then echo ours; exit; fi
@@ -43,8 +44,8 @@ def test_only_what_is_chosen_is_shown(strom: Any) -> None:
     plain = strom("job", "logs", "a", "--index", "10", "--no-prefix", "--tail", "1")
     assert plain.stdout == "ten two\n"
     assert strom("job", "logs", "a", "--index", "7").stderr == (
-        "No pod with the number 7 has started yet; "
-        "wait with --follow, or see why: strom explain a -n default.\n"
+        "strom: job default/a: it has no pod with index 7\n"
+        "next: wait with --follow, or see: strom job describe a -n default\n"
     )
     assert strom("job", "logs", "absent").exit_code == 1
 
@@ -56,8 +57,8 @@ def test_a_task_that_is_none_is_said_at_once(strom: Any, call: tuple[str, ...]) 
     refused = strom("job", *call, "a", "--task", "other")
     assert refused.exit_code == 1
     assert refused.stderr == (
-        "strom: job default/a: there is no task 'other'; there are default0\n"
-        "next: see its tasks: strom job view a -n default\n"
+        "strom: job default/a: task 'other' not found; its tasks are default0\n"
+        "next: show its tasks: strom job get a -n default\n"
     )
 
 
@@ -66,7 +67,7 @@ def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
     refused = strom("job", "logs", "a", "--container", "none")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: pod default/a-w-2: no container 'none'; ")
-    assert refused.stderr.endswith("next: see what became of it: strom job describe a -n default\n")
+    assert refused.stderr.endswith("next: see: strom job describe a -n default\n")
 
 
 @pytest.mark.usefixtures("job")
@@ -88,7 +89,50 @@ def test_following_a_job_that_never_started_a_pod_ends_with_it(api_server: Any, 
     api_server.set_status("a", "Aborted")
     followed = strom("job", "logs", "a", "-f")
     assert (followed.exit_code, followed.stdout) == (0, "")
-    assert strom("job", "logs", "a").stderr == "No pod has started; the job has ended.\n"
+    read = strom("job", "logs", "a")
+    assert read.exit_code == 1
+    assert "it is Aborted, and its pods are deleted or have never started" in read.stderr
+
+
+def test_logs_of_a_pending_job_fail_with_the_reason_why_it_is_pending(
+    api_server: Any, strom: Any
+) -> None:
+    strom("job", "run", "a")
+    shown = strom("job", "logs", "a")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("strom: job default/a: no pod has started yet\n  default/a is ")
+
+
+def test_a_container_that_never_started_is_named_with_its_reason() -> None:
+    pod = pod_status.decode(
+        msgspec.json.encode(
+            {
+                "metadata": {"name": "a-w-0", "namespace": "default"},
+                "spec": {"containers": [{"name": "main"}, {"name": "other"}]},
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}},
+                        {
+                            "name": "other",
+                            "state": {
+                                "terminated": {
+                                    "exitCode": 128,
+                                    "reason": "StartError",
+                                    "message": "exec x: No such file or directory",
+                                }
+                            },
+                        },
+                    ],
+                },
+            }
+        )
+    )
+    assert log_lines.not_started([pod], "a", None) == {
+        "w-0/main": "ImagePullBackOff",
+        "w-0/other": "StartError: exec x: No such file or directory",
+    }
+    assert log_lines.not_started([pod], "a", "main") == {"w-0/main": "ImagePullBackOff"}
 
 
 @given(st.lists(st.binary(max_size=5), max_size=10))
@@ -118,7 +162,7 @@ def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
     ]  # fmt: skip
     none = strom("job", "exec", "a", "--index", "10")
     assert none.exit_code == 1
-    assert none.stderr.startswith("strom: job default/a: no such pod of it runs\n")
+    assert none.stderr.startswith("strom: job default/a: no matching pod is running\n")
 
 
 def test_exec_where_kubectl_knows_no_cluster_says_so(
@@ -133,7 +177,7 @@ def test_exec_where_kubectl_knows_no_cluster_says_so(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     refused = strom("job", "exec", "a", "--", "true")
     assert refused.exit_code == 1
-    assert "kubectl knows no cluster\nnext: set KUBECONFIG" in refused.stderr
+    assert "no cluster is configured\nnext: set KUBECONFIG" in refused.stderr
     assert not Path("kubectl.called").exists()
 
 
@@ -143,7 +187,7 @@ def test_exec_without_kubectl_says_what_is_needed(
     monkeypatch.setenv("PATH", "")
     refused = strom("job", "exec", "a")
     assert refused.exit_code == 1
-    assert "needs kubectl and your own rights" in refused.stderr
+    assert "uses kubectl with your own rights" in refused.stderr
 
 
 def test_a_terminal_is_passed_on() -> None:

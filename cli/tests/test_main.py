@@ -39,8 +39,7 @@ def test_options_before_the_command_are_told_where_they_belong() -> None:
     refused = call("--server", "http://a", "job", "list")
     assert refused.exit_code == 2
     assert refused.stderr == (
-        "strom: No such option: --server\n"
-        "next: options stand behind the command; see strom --help\n"
+        "strom: No such option: --server\nnext: put options behind the command; see strom --help\n"
     )
 
 
@@ -51,20 +50,20 @@ def test_completion_knows_commands_and_those_of_others() -> None:
 
     assert completed("strom job li") == ["list"]
     assert completed("strom queue ") == [
-        "create", "list", "get", "operate", "update", "delete",
+        "create", "list", "get", "update", "open", "close", "delete",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("jobs",), ("job", "list", "--nope"), ("job", "run", "--replicas", "x"), ("explain",)],
+    [("jobz",), ("job", "list", "--nope"), ("job", "run", "--replicas", "x"), ("explain",)],
 )
 def test_wrong_usage_is_one_line_the_way_on_and_2(arguments: tuple[str, ...]) -> None:
     refused = call(*arguments)
     assert refused.exit_code == 2
     first, second = refused.stderr.splitlines()
     assert first.startswith("strom: ")
-    assert second.startswith("next: see what it takes: strom ")
+    assert second.startswith("next: see strom ")
     assert second.endswith(" --help")
 
 
@@ -102,7 +101,7 @@ def test_a_value_that_makes_no_sense_is_told_as_it_was_written(
         (
             ("--token-file", "x", "top", "--every"),
             ("strom: top: Option '--every' requires an argument",
-             "  --every: How often it is shown anew."),
+             "  --every: Refresh interval."),
             "strom top",
         ),
         (
@@ -119,7 +118,7 @@ def test_an_option_without_its_value_is_explained_by_its_own_command(
     assert refused.exit_code == 2
     lines = refused.stderr.splitlines()
     assert tuple(lines[: len(told)]) == told
-    assert lines[-1] == f"next: see what it takes: {path} --help"
+    assert lines[-1] == f"next: see {path} --help"
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_output_that_cannot_be_written_is_no_bug_of_ours() -> None:
         )
     assert ended.returncode == 1
     assert ended.stderr == (
-        "strom: output: No space left on device\nnext: name a place that takes it\n"
+        "strom: output: No space left on device\nnext: write to another file or device\n"
     )
 
 
@@ -194,7 +193,7 @@ def test_no_colour_where_none_is_wanted() -> None:
 def test_a_server_that_is_another_program_is_told(api_server: Any, strom: Any) -> None:
     other = strom("job", "list", "--server", f"{api_server.url}/schema")
     assert other.exit_code == 1
-    assert "it does not answer as Stromboli does" in other.stderr
+    assert "its response is not of Stromboli" in other.stderr
 
 
 def test_what_strom_up_remembered_is_used(api_server: Any, strom: Any) -> None:
@@ -233,9 +232,9 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, stro
     shown = strom("explain", "a")
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
-        "default/a waits: there is no room yet to let it into its queue.",
-        "  queue      default, number 2 in line; in front: default/first",
-        "  gang       4 pods must run together: 0 run, 0 more would fit now",
+        "default/a is pending: insufficient resources to admit it to its queue.",
+        "  queue      default, position 2; in front: default/first",
+        "  gang       4 pods must start together: 0 running, 0 more can be placed now",
     ]
     assert shown.stdout in strom("job", "view", "a").stdout
     assert '"tier": "enqueue"' in strom("explain", "a", "-o", "json").stdout
@@ -245,7 +244,7 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, stro
 def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) -> None:
     strom("job", "run", "a")
     assert strom("explain", "a").stdout == (
-        "default/a is Pending, with nothing in its way: its pods are on theirs.\n"
+        "default/a is Pending: its pods are bound and about to start.\n"
     )
     assert strom("explain", "absent").exit_code == 1
 
@@ -261,7 +260,7 @@ def test_explain_and_view_tell_what_the_controller_noted_without_any_event(
     assert shown in strom("job", "view", "a").stdout
     assert shown in strom("job", "describe", "a").stdout
     api_server.set_status("a", "Completed")
-    assert strom("explain", "a").stdout == "default/a does not wait: it is Completed.\n"
+    assert strom("explain", "a").stdout == "default/a is not pending: it is Completed.\n"
 
 
 def test_explain_tells_what_a_node_says_of_an_image(api_server: Any, strom: Any) -> None:
@@ -283,7 +282,7 @@ def test_explain_tells_that_no_scheduler_of_that_name_is_here(api_server: Any, s
     spec = {"schedulerName": "other", "minAvailable": 1, "queue": "default", "tasks": [task]}
     api_server.create(kinds.JOBS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
     assert strom("explain", "a").stdout.splitlines() == [
-        "default/a waits: nobody here places its pods.",
+        "default/a is pending: no scheduler of Stromboli handles its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'other', and only volcano and stromboli "
         "are served here: to run it here, delete it and submit it again without a scheduler",
     ]
@@ -357,7 +356,7 @@ def test_a_command_that_cannot_be_imported_is_said_and_breaks_nothing_else() -> 
         "strom: broken: cannot be loaded: ModuleNotFoundError: No module named "
         "'there_is_no_such_module'\nnext: install strom-others anew\n"
     )
-    assert "strom_others:value is no command" in call("value").stderr
+    assert "strom_others:value is not a command" in call("value").stderr
     shown = call("--help")
     assert shown.exit_code == 0
     assert "  broken " in shown.stdout

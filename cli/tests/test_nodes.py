@@ -1,4 +1,4 @@
-"""Rules of ``strom node view``: what is drawn of a node, and who has what."""
+"""Rules of ``strom node get``: what is drawn of a node, and who has what."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -210,8 +210,8 @@ def test_a_node_without_an_agent_is_not_said_to_be_absent(api_server: Any, strom
     api_server.create(kinds.NODES, {"metadata": {"name": "silent"}})
     refused = strom("node", "view", "silent")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("strom: node silent: no agent has told what it has\nnext: run")
-    absent = strom("node", "view", "none")
-    assert absent.stderr == (
-        "strom: node none: there is none of this name\nnext: see what there is: strom top nodes\n"
+    assert refused.stderr.startswith(
+        "strom: node silent: no node agent has reported its hardware\nnext: install"
     )
+    absent = strom("node", "view", "none")
+    assert absent.stderr == ("strom: node none: not found\nnext: list nodes: strom top nodes\n")

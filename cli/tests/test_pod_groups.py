@@ -69,7 +69,7 @@ def test_list_keeps_the_queue_asked_for_and_has_names_for_programs(strom: Any) -
 def test_wide_rows_say_whose_it_is_what_it_needs_and_why_it_waits() -> None:
     owned = gang(owner=builders.make_job("train"))
     assert pod_groups.wide(owned) == ("Job/train", "high", "cpu=4", WAITS)
-    assert "owner    Job/train" in pod_groups.facts(owned)
+    assert "owner         Job/train" in pod_groups.facts(owned)
     assert not any(line.startswith("owner") for line in pod_groups.facts(gang()))
 
 
@@ -80,7 +80,7 @@ def test_what_no_longer_holds_is_not_what_it_waits_for() -> None:
 @pytest.mark.usefixtures("groups")
 def test_get_shows_the_facts_and_what_was_found_out(strom: Any) -> None:
     lines = strom("podgroup", "get", "train-1").stdout.splitlines()
-    assert "needs    4 pods (ps=1,worker=3)" in lines
+    assert "min member    4 (ps=1,worker=3)" in lines
     assert lines[-1].split()[:3] == ["Unschedulable", "True", "NotEnoughResources"]
     assert lines[-1].endswith(WAITS)
     short = strom("podgroup", "get", "podgroup-1").stdout

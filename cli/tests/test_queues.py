@@ -67,7 +67,7 @@ def test_list_as_json_is_a_list_of_objects_with_their_kind(strom: Any) -> None:
 def test_a_queue_below_one_that_is_absent_is_refused(strom: Any) -> None:
     refused = strom("queue", "create", "a", "--parent", "absent")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("strom: queue a: refused, 1 thing to correct\n  spec.parent: ")
+    assert refused.stderr.startswith("strom: queue a: rejected with 1 error\n  spec.parent: ")
 
 
 def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
@@ -75,9 +75,7 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
     assert strom("queue", "delete", "a").stdout == "queue.scheduling.volcano.sh/a deleted\n"
     again = strom("queue", "delete", "a")
     assert again.exit_code == 1
-    assert again.stderr == (
-        "strom: queue a: there is none of this name\nnext: see what there is: strom queue list\n"
-    )
+    assert again.stderr == ("strom: queue a: not found\nnext: list what exists: strom queue list\n")
 
 
 def test_a_queue_with_work_in_it_is_deleted_by_force_only(api_server: Any, strom: Any) -> None:
@@ -90,9 +88,9 @@ def test_a_queue_with_work_in_it_is_deleted_by_force_only(api_server: Any, strom
     kept = strom("queue", "delete", "a", "b")
     assert (kept.exit_code, kept.stdout) == (1, "queue.scheduling.volcano.sh/b deleted\n")
     assert kept.stderr == (
-        "strom: queue a: not deleted: work is in it (1 Pending, 1 Running), which would have no "
-        "queue\nnext: close it and let that end: strom queue operate a --action close; "
-        "or delete it all the same with --force\n"
+        "strom: queue a: not deleted: it has unfinished PodGroups (1 Pending, 1 Running)\n"
+        "next: close it and wait until they end: strom queue close a; "
+        "or delete it with --force\n"
     )
     assert strom("queue", "delete", "a", "--force").exit_code == 0
 
@@ -110,7 +108,7 @@ def test_operate_asks_by_a_command_that_the_queue_owns(
     asked = strom("queue", "operate", "default", "--action", action)
     assert (asked.exit_code, asked.stdout) == (
         0,
-        f"queue.scheduling.volcano.sh/default asked to {action}\n",
+        f"queue.scheduling.volcano.sh/default {action} requested\n",
     )
     (made,) = (kinds.COMMANDS.decode(raw) for raw in api_server.all(kinds.COMMANDS))
     assert made.target is not None
@@ -124,7 +122,7 @@ def test_operate_asks_by_a_command_that_the_queue_owns(
 def test_what_is_refused_of_a_queue_is_told_as_of_the_queue(strom: Any) -> None:
     refused = strom("queue", "operate", "root", "--action", "close")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("strom: queue root: refused, 1 thing to correct\n")
+    assert refused.stderr.startswith("strom: queue root: rejected with 1 error\n")
 
 
 def test_update_changes_what_is_named_and_nothing_else(strom: Any) -> None:
@@ -143,9 +141,9 @@ def test_update_changes_what_is_named_and_nothing_else(strom: Any) -> None:
 def test_update_needs_something_to_change_and_a_queue(strom: Any) -> None:
     nothing = strom("queue", "update", "default")
     assert nothing.exit_code == 2
-    assert "name what is to be changed" in nothing.stderr
+    assert "set at least one option" in nothing.stderr
     absent = strom("queue", "update", "absent", "-w", "2")
-    assert absent.stderr.startswith("strom: queue absent: there is none of this name\n")
+    assert absent.stderr.startswith("strom: queue absent: not found\n")
 
 
 def test_wide_has_the_amounts_and_name_is_the_object_alone(strom: Any) -> None:

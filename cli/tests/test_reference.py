@@ -53,7 +53,7 @@ def test_the_shell_completes_names_of_jobs_and_queues(api_server: Any, strom: An
         strom("job", "run", name)
     api_server.create_namespace("mine")
     strom("job", "run", "train-3", "-n", "mine")
-    assert completed(strom, "strom job view tr") == ["train-1", "train-2"]
+    assert completed(strom, "strom job get tr") == ["train-1", "train-2"]
     assert completed(strom, "strom job logs -n mine tr") == ["train-3"]
     assert completed(strom, "strom queue get r") == ["research", "root"]
     assert completed(strom, "strom job run --queue d") == ["default"]
@@ -87,5 +87,5 @@ def test_kubectl_is_told_what_may_come_next(
 
 
 def test_the_shell_completes_nothing_where_no_server_answers(strom: Any) -> None:
-    assert completed(strom, "strom job view tr", STROM_SERVER="http://127.0.0.1:1") == []
-    assert completed(strom, "strom job view tr", STROM_SERVER="nonsense") == []
+    assert completed(strom, "strom job get tr", STROM_SERVER="http://127.0.0.1:1") == []
+    assert completed(strom, "strom job get tr", STROM_SERVER="nonsense") == []

@@ -30,7 +30,7 @@ def container(document: Any) -> Any:
 def test_gpus_cores_memory_and_time_in_short(strom: Any) -> None:
     made = manifest(
         strom, "a", "--gpus", "8", "--cpus", "16", "--memory", "64Gi", "--time", "1h30m",
-        "--nodes", "2", "--priority", "high", "--queue", "research", "--workdir", "/data",
+        "--replicas", "2", "--priority", "high", "--queue", "research", "--workdir", "/data",
         "--env", "A=1", "--env", "B=x=y", "--", "python", "train.py",
     )  # fmt: skip
     assert container(made)["resources"] == {
@@ -89,16 +89,16 @@ def test_an_array_runs_as_many_at_once_as_it_says(api_server: Any, strom: Any) -
             "0-100:10, 1 to 10000 of them",
         ),
         (("--array", "0-9%none"), "'none' behind % is no number"),
-        (("--array", "0-9", "--replicas", "2"), "as its % says"),
+        (("--array", "0-9", "--replicas", "2"), "of an array with %"),
         (("--time", "soon"), "'soon' is not a duration"),
-        (("--time", "-5m"), "is no time to run"),
+        (("--time", "-5m"), "is not a positive duration"),
         (("--memory", "16"), "a memory of 16 bytes is too small; write 16Gi or 16Mi"),
         (("--memory", "many"), "'many' is not a quantity"),
         (("--cpus", "2", "--requests", "cpu=1"), "cpu stands in --requests, too"),
-        (("--env", "STROM_NOT_SET"), "STROM_NOT_SET is not set here"),
+        (("--env", "STROM_NOT_SET"), "STROM_NOT_SET is not set in this shell"),
         (("--env", "=1"), "'=1' has no name"),
-        (("--check", "--wait"), "choose one of the three"),
-        (("--timeout", "5s"), "it goes with --wait"),
+        (("--check", "--wait"), "set at most one of them"),
+        (("--timeout", "5s"), "requires --wait"),
     ],
 )
 def test_options_without_a_sense_are_told(
@@ -142,15 +142,15 @@ def test_a_script_may_name_its_job(strom: Any) -> None:
         ("--gpu 8", "No such option: --gpu"),
         ("--replicas many", "Invalid value for '--replicas'"),
         ("--queue", "Option '--queue' requires an argument"),
-        ("eight", "'eight' is no option"),
-        ("--server http://a", "--server is no option of a job"),
-        ("--wait", "--wait is no option of a job"),
-        ("--output yaml", "--output is no option of a job"),
-        ("--help", "--help is no option of a job"),
+        ("eight", "'eight' is not an option"),
+        ("--server http://a", "--server is not allowed in a script"),
+        ("--wait", "--wait is not allowed in a script"),
+        ("--output yaml", "--output is not allowed in a script"),
+        ("--help", "--help is not allowed in a script"),
         ("--gpus x", "Invalid value for '--gpus' / '-g': 'x' is no whole number"),
         ("--output x", "Invalid value for '--output' / '-o': 'x' is not one of 'table', "),
         ("--time 4x", "Invalid value for '--time': '4x' is not a duration"),
-        ("--time 0", "Invalid value for '--time': 0 is no time to run"),
+        ("--time 0", "Invalid value for '--time': 0 is not a positive duration"),
         ("--cpus many", "Invalid value for '--cpus' / '-c': 'many' is not a quantity"),
         ("--requests cpu", "Invalid value for '--requests' / '-R': 'cpu' is not a resource"),
         ("--array 5-1", "Invalid value for '--array' / '-a': '5-1' ends before it begins"),
@@ -173,11 +173,15 @@ def test_options_that_do_not_go_together_are_told_with_the_lines_that_they_stand
     """What only the command line says is nobody's line."""
     lines = "#STROM --replicas 2\n#STROM --cpus 1\n#STROM --memory 8Gi\n"
     array = strom("job", "run", write(lines), "--array", "0-3")
-    assert array.stderr.startswith("strom: train.sh:1: Invalid value for --replicas: an array")
+    assert array.stderr.startswith(
+        "strom: train.sh:1: Invalid value for --replicas: set the parallelism"
+    )
     twice = strom("job", "run", write(lines), "--requests", "cpu=1")
     assert twice.stderr.startswith("strom: train.sh:2, train.sh:3: Invalid value for --cpus")
     own = strom("job", "run", write("#STROM --array 0-3\n"), "--replicas", "2")
-    assert own.stderr.startswith("strom: job run: Invalid value for --replicas: an array")
+    assert own.stderr.startswith(
+        "strom: job run: Invalid value for --replicas: set the parallelism"
+    )
     assert {array.exit_code, twice.exit_code, own.exit_code} == {2}
 
 
@@ -223,7 +227,7 @@ def test_check_says_that_a_job_would_start_and_where(api_server: Any, strom: Any
     assert checked.stdout.splitlines() == [
         "default/a would be admitted.",
         "It would start now: 3 of 3 pods, 3 on n1.",
-        "  tried by   the scheduler's configuration: built in",
+        "  scheduler  configuration: built in",
     ]
     assert strom("job", "list").stderr == "No jobs found in namespace default.\n"
 
@@ -234,8 +238,8 @@ def test_check_says_what_would_be_in_the_way(strom: Any) -> None:
     assert checked.exit_code == 4
     first, second, *facts = checked.stdout.splitlines()
     assert first == "default/a would be admitted."
-    assert second.startswith("default/a would wait: ")
-    assert any("cpu: needs 5, free 4 of 4: 1 too little" in fact for fact in facts)
+    assert second.startswith("default/a would be pending: ")
+    assert any("cpu: needs 5, free 4 of 4: short by 1" in fact for fact in facts)
     verdict = json.loads(strom("job", "run", "a", "-r", "5", "--check", "-o", "json").stdout)
     assert (verdict["pods"], verdict["nodes"]) == (5, {})
 
@@ -243,7 +247,7 @@ def test_check_says_what_would_be_in_the_way(strom: Any) -> None:
 def test_check_tells_every_refusal_as_run_does(strom: Any) -> None:
     checked = strom("job", "run", "a", "--queue", "absent", "--check")
     assert checked.exit_code == 1
-    assert checked.stderr.startswith("strom: job default/a: refused, 1 thing to correct\n")
+    assert checked.stderr.startswith("strom: job default/a: rejected with 1 error\n")
 
 
 @pytest.mark.usefixtures("node")
@@ -252,7 +256,7 @@ def test_check_goes_by_the_configuration_that_is_named(strom: Any) -> None:
         'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
     )
     checked = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
-    assert "the scheduler's configuration: ours.conf" in checked.stdout
+    assert "  scheduler  configuration: ours.conf" in checked.stdout
     Path("ours.conf").write_text("actions: nothing\n")
     broken = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
     assert broken.exit_code == 1
@@ -274,4 +278,4 @@ def test_who_may_not_see_the_cluster_still_learns_that_the_job_would_be_admitted
         job_check.check(cast("Any", Tenant()), {}, None, output.Format.TABLE)
     told = caught.value.lines()
     assert len(told) == 2
-    assert told[0].startswith("strom: job default/a: it would be admitted; whether it would start")
+    assert told[0].startswith("strom: job default/a: it would be admitted; the dry run of ")

@@ -87,13 +87,13 @@ def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
     assert told(job(conditions=phases, state=state), [seen], [event("PodGroupPending", 3)]) == [
         (0, "job", "submitted by ada"),
         (1, "job", "Pending"),
-        (2, "w-0", "made"),
+        (2, "w-0", "created"),
         (3, "job", "PodGroupPending: text"),
         (4, "w-0", "bound to n1"),
-        (5, "w-0", "runs"),
+        (5, "w-0", "started"),
         (6, "job", "Running"),
-        (7, "w-0", "runs"),
-        (19, "w-0", "ended with 137 (OOMKilled)"),
+        (7, "w-0", "started"),
+        (19, "w-0", "exited 137 (OOMKilled)"),
         (20, "job", "Failed (Why: it did)"),
     ]
 
@@ -107,7 +107,7 @@ def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
     ]
     found = told(job(), [pod(0, 0.4, conditions=[scheduled])], events)
     assert [what.partition(":")[0] for _, _, what in found] == [
-        "submitted by ada", "made", "bound to n1", "Pending", "Running", "Failed",
+        "submitted by ada", "created", "bound to n1", "Pending", "Running", "Failed",
     ]  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
     found = [what.partition(":")[0] for _, _, what in told(job(), [last], events)]
     assert found == [
         "submitted by ada", "Pending", "Running", "Restarting", "Pending",
-        "made", "ended with 3", "Running", "Failed",
+        "created", "exited 3", "Running", "Failed",
     ]  # fmt: skip
 
 
@@ -160,13 +160,13 @@ def test_what_was_tried_before_stands_behind_what_began_it() -> None:
     assert found == [
         ("job", "submitted by ada"),
         ("job", "Pending"),
-        ("w-0", "made"),
+        ("w-0", "created"),
         ("w-0", "bound to n1"),
-        ("w-0", "runs"),
-        ("w-0", "ended with 3 (Error)"),
+        ("w-0", "started"),
+        ("w-0", "exited 3 (Error)"),
         ("job", "Restarting"),
         ("job", "Pending"),
-        ("w-0", "made, attempt 2"),
+        ("w-0", "created, attempt 2"),
     ]
 
 
@@ -187,8 +187,8 @@ def test_a_pod_that_never_began_says_why() -> None:
 
 def test_what_happens_to_many_pods_at_once_is_one_line() -> None:
     pods = [pod(index, 1 + index / 100) for index in range(6)]
-    assert told(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "made")]
-    assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "made")]
+    assert told(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "created")]
+    assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "created")]
 
 
 def test_events_of_one_second_stand_in_their_order() -> None:
@@ -245,12 +245,20 @@ def test_describe_shows_the_job_its_pods_and_the_timeline(api_server: Any, strom
     shown = strom("job", "describe", "a")
     assert (shown.exit_code, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
-    assert "gang      2 of 2 pods start together" in lines
+    assert "gang      all 2 pods start together" in lines
     table = lines[next(at for at, line in enumerate(lines) if line.startswith("TIME")) :]
     assert any("submitted by" in line for line in table)
     assert any(line.endswith("Told: it is") for line in table)
-    assert any(line.split()[-2:] == ["w-0", "made"] for line in table)
+    assert any(line.split()[-2:] == ["w-0", "created"] for line in table)
     api_server.tell_tasks("default/a", uid, "Pending", "Failed", attempt=1)
     shown = strom("job", "describe", "a").stdout
     assert any(line.endswith(" ended") for line in shown.splitlines())
     assert strom("job", "describe", "absent").exit_code == 1
+
+
+def test_an_attempt_that_ends_in_the_second_in_which_the_next_begins_comes_first() -> None:
+    first = attempt(1, state="Failed", created_at=at(1.1), ended_at=at(1.4))
+    second = attempt(2, state="Failed", created_at=at(1.5), ended_at=at(1.9))
+    shown = [what for _, _, what in told(job(), [], [], [second, first])[1:]]
+    steps = [what for what in shown if what.startswith(("created", "exited", "ended"))]
+    assert [what.endswith("attempt 2") for what in steps] == [False, False, True, True]

@@ -11,7 +11,7 @@ from stromboli.shared.api import topology as api
 from stromboli.testkit import builders
 
 GPUS = {usage.GPU: "8"}
-OUTSIDE = "in no HyperNode, so that no gang that must lie near together goes there"
+OUTSIDE = "in no HyperNode, so jobs with a topology constraint are not placed there"
 
 
 def member(type_: str, name: str) -> api.Member:
@@ -104,7 +104,7 @@ def test_the_tree_is_read_over_rest(api_server: Any, strom: Any) -> None:
     api_server.create(kinds.HYPER_NODES, hyper_node("r2", 1, "Node", "n1"))
     shown = strom("topology", "--nodes")
     assert "cluster   tier 2   1 nodes, 1 idle   free: 8 of 8 CPU" in shown.stdout
-    assert "r1   tier 1   0 nodes, 0 idle   nothing" in shown.stdout
+    assert "r1   tier 1   0 nodes, 0 idle   free: none" in shown.stdout
     assert "note: node n1 is a member of r1 and of r2" in shown.stderr
     document = msgspec.json.decode(strom("topology", "-o", "json").stdout)
     assert [each["name"] for each in document["inside"]] == ["r1", "r2"]

@@ -51,11 +51,42 @@ PICTURE = cluster_objects(
 
 def test_queues_show_what_their_running_pods_hold_of_what_they_may() -> None:
     headers, rows = usage.queues(PICTURE)
-    assert headers == ("QUEUE", "JOBS", "WAITING", "PODS", "PENDING", "CPU", "MEMORY", "GPU")
+    assert headers == (
+        "QUEUE", "RUNNING JOBS", "PENDING JOBS", "RUNNING PODS", "PENDING PODS",
+        "CPU", "MEMORY", "GPU",
+    )  # fmt: skip
     assert rows == [
         ("default", "0", "0", "0", "0", "0", "0", "0"),
-        ("research", "1", "1", "2", "1", "2/6", "2Gi", "2/4"),
+        ("research", "1", "1", "2", "1", "2/6(cap)", "2Gi", "2/4(cap)"),
     ]
+
+
+def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
+    def queue(name: str, parent: str = "", **spec: Any) -> scheduling.Queue:
+        return scheduling.Queue(
+            metadata=meta.ObjectMeta(name=name),
+            spec=scheduling.QueueSpec(parent=parent, **spec),
+        )
+
+    seen = usage.ClusterObjects(
+        queues=(
+            queue("root"),
+            queue("company", capability={"cpu": "8"}),
+            queue("team", "company", deserved={"cpu": "4"}),
+            queue("loop-a", "loop-b"),
+            queue("loop-b", "loop-a"),
+        ),
+        groups=(
+            builders.make_pod_group("train", queue="team", phase="Running"),
+            builders.make_pod_group("lost", queue="loop-a", phase="Inqueue"),
+        ),
+        pods=(pod("p", "train", phase="Running"),),
+    )
+    rows = {row[0]: row[1:6] for row in usage.queues(seen)[1]}
+    assert rows["team"] == ("1", "0", "1", "0", "1/4(des)")
+    assert rows["company"] == ("1", "0", "1", "0", "1/8(cap)")
+    assert rows["root"] == ("1", "0", "1", "0", "1")
+    assert rows["loop-b"][1] == "1"
 
 
 def test_jobs_come_with_the_largest_first_and_without_those_that_are_over() -> None:
@@ -70,7 +101,7 @@ def test_nodes_count_strangers_too() -> None:
     _, rows = usage.nodes(PICTURE)
     assert rows == [("n1", "3", "4/8", "3Gi/16Gi", "2/8", "[#####-----]  50%")]
     assert usage.headline(PICTURE) == [
-        "1 nodes, 3 pods run, 1 wait",
+        "1 nodes, 3 pods running, 1 pending",
         "CPU [#####-----]  50%",
         "memory [##--------]  19%",
         "GPU [##--------]  25%",
@@ -112,7 +143,7 @@ def test_top_is_a_table_where_there_is_no_terminal(
     shown = strom("top", what)
     assert shown.exit_code == 0
     headline, empty, header, *_ = shown.stdout.splitlines()
-    assert headline.startswith("1 nodes, 0 pods run, 0 wait   CPU [----------]   0%")
+    assert headline.startswith("1 nodes, 0 pods running, 0 pending   CPU [----------]   0%")
     assert (empty, header.split()[0]) == ("", first)
     assert strom("top", "nothing").exit_code == 2
 
@@ -128,8 +159,8 @@ def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look(
     with pytest.raises(CommandError) as caught:
         top.read_table(cast("Any", Tenant()), top.What.QUEUES)
     told = caught.value.lines()
-    assert told[0] == "strom: top: it reads the whole cluster, and 20 rights for that are missing"
-    assert told[1].startswith("next: look at your own jobs: strom job list -n NAMESPACE; or ask")
+    assert told[0] == "strom: top: it needs to read the whole cluster: 20 permissions are missing"
+    assert told[1].startswith("next: list your own jobs: strom job list -n NAMESPACE; or ask")
     assert len(told) == 2
 
 

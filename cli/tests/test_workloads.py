@@ -84,8 +84,8 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any, word: str) -> No
     again = strom(word, "delete", "a")
     assert again.exit_code == 1
     assert again.stderr == (
-        f"strom: {word} default/a: there is none of this name\n"
-        f"next: see what there is: strom {word} list -n default\n"
+        f"strom: {word} default/a: not found\n"
+        f"next: list what exists: strom {word} list -n default\n"
     )
     assert strom(word, "get", "a").exit_code == 1
 

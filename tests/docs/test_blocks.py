@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import main
-from stromboli.cli.installed_commands import LazyCommand
+from stromboli.cli.lazy import LazyCommand
 from stromboli.client import server as addresses
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.config import config_reader

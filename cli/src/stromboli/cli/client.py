@@ -1,4 +1,4 @@
-"""``stromboli.client`` as commands use it: what goes wrong becomes a CommandError.
+"""``stromboli.client`` for commands: its errors become CommandErrors.
 
 Objects come back as Kubernetes' own JSON, undecoded: commands read what they need with
 ``kinds``, and ``--output json`` shows them as they are. Paths and answers: ``stromboli.client``.
@@ -28,34 +28,38 @@ T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
 Document = dict[str, Any]
 RIGHTS_SHOWN = 3
-"""Of rights that are missing: who sees the whole cluster has twenty."""
+"""The most missing permissions that are listed; reading the whole cluster takes twenty."""
 READY_WITHIN_S = 2.0
-"""Whether it is ready is asked by people who look at the screen."""
+"""Time limit of a readiness check; a person waits for it."""
 
 
 class RejectedError(CommandError):
-    """The server found the objects wrong; nothing of them was written."""
+    """The server rejected the objects; none of them was written."""
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"refused, {count} thing{'s' * (count > 1)} to correct"
+        why = f"rejected with {count} error{'s' * (count > 1)}"
         details = tuple(violation.message for violation in violations)
-        super().__init__(what, why, "correct it and try again; nothing was written", details)
+        super().__init__(
+            what, why, "correct the errors and try again; nothing was written", details
+        )
         self.violations = violations
 
 
 class ForbiddenError(CommandError):
-    """Rights are missing; nothing was done."""
+    """Permissions are missing; nothing was done."""
+
+    is_forbidden = True
 
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = f"not allowed, {count} right{'s' * (count > 1)} missing"
+        why = f"forbidden: {count} permission{'s' * (count > 1)} missing"
         shown = violations[:RIGHTS_SHOWN]
         details = [line for each in shown for line in (each.reason, f"  needed: {each.expected}")]
         if len(shown) < count:
-            details.append(f"and {count - len(shown)} more like these")
+            details.append(f"and {count - len(shown)} more")
         super().__init__(
-            what, why, "ask who gives roles in your cluster; nothing was done", tuple(details)
+            what, why, "ask a cluster administrator for a role; nothing was done", tuple(details)
         )
         self.violations = violations
 
@@ -84,16 +88,16 @@ class Client:
 
     def apply(self, documents: Sequence[Document], what: str = "") -> list[Applied]:
         """Create or change objects, all or none. ``what`` names them in errors, where they are not
-        what the user speaks of. Raises RefusedError."""
+        what the user speaks of. Raises RejectedError."""
         call = calls.apply(documents)
         return self.send(msgspec.structs.replace(call, what=what) if what else call)
 
     def check(self, documents: Sequence[Document]) -> list[Applied]:
-        """What ``apply`` would make of objects, as they would be stored. Raises RefusedError."""
+        """What ``apply`` would make of objects, as they would be stored. Raises RejectedError."""
         return self.send(calls.check(documents))
 
     def create_job(self, namespace: str, document: Document) -> bytes:
-        """A new job as stored. Raises RefusedError."""
+        """A new job as stored. Raises RejectedError."""
         return self.send(calls.create_job(namespace, document))
 
     def jobs(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
@@ -134,15 +138,15 @@ class Client:
                     on_break=self._warn_disconnected,
                 )
         except client_errors.GoneError:
-            raise CommandError(what, "it was deleted meanwhile", "submit it again") from None
+            raise CommandError(what, "it was deleted during the wait", "submit it again") from None
         except client_errors.TimedOutError as error:
-            next_step = f"wait longer, or see why: strom explain {name} -n {namespace}"
+            next_step = f"increase --timeout, or see: strom explain {name} -n {namespace}"
             raise TimedOutError(what, error.reason, next_step) from None
 
     def scale(
         self, namespace: str, name: str, replicas: int, task: str, minimum: int | None
     ) -> Applied:
-        """More or fewer pods for a task. Raises NotFoundError, RefusedError."""
+        """More or fewer pods for a task. Raises NotFoundError, RejectedError."""
         return self.send(calls.scale(namespace, name, replicas, task, minimum))
 
     def tasks(self, namespace: str, name: str, uid: str = "") -> TaskHistory:
@@ -154,7 +158,7 @@ class Client:
         self.send(calls.delete_job(namespace, name))
 
     def command_job(self, namespace: str, name: str, action: str) -> None:
-        """Ask for an action on a job. Raises NotFoundError, RefusedError."""
+        """Ask for an action on a job. Raises NotFoundError, RejectedError."""
         self.send(calls.command(namespace, name, action))
 
     def all_pods(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
@@ -174,7 +178,7 @@ class Client:
         return self.send(calls.job_tools(namespace, name)).items
 
     def create_queue(self, document: Document) -> bytes:
-        """A new queue as stored. Raises RefusedError."""
+        """A new queue as stored. Raises RejectedError."""
         return self.send(calls.create_queue(document))
 
     def queues(self) -> tuple[msgspec.Raw, ...]:
@@ -243,12 +247,12 @@ class Client:
         try:
             yield
         except client_errors.EmptyNameError:
-            raise CommandError("name", "it is empty", "name one") from None
+            raise CommandError("name", "it is empty", "set a name") from None
         except client_errors.UnsafeTokenError as error:
-            where = "name an https address with --server"
+            where = "set an https URL with --server"
             raise CommandError(self._server, error.reason, where) from None
         except client_errors.UnreadableFileError as error:
-            raise CommandError(error.what, error.reason, "name another one") from None
+            raise CommandError(error.what, error.reason, "set another file") from None
         except client_errors.UnreachableError as error:
             raise UnreachableError(
                 self._server, error.reason, _connection_hint(error.reason)
@@ -259,7 +263,7 @@ class Client:
             raise _command_error(error) from None
 
     def _warn_disconnected(self, error: client_errors.ClientError) -> None:
-        output.show_note(f"strom: {self._server}: {error.reason}; waiting for it to come back")
+        output.show_note(f"strom: {self._server}: {error.reason}; reconnecting")
 
     @property
     def _server(self) -> str:
@@ -268,8 +272,8 @@ class Client:
     def _unreadable(self, why: str) -> CommandError:
         return CommandError(
             self._server,
-            f"it does not answer as Stromboli does: {why}",
-            "name the right one with --server or STROM_SERVER",
+            f"its response is not of Stromboli: {why}",
+            "set the right URL with --server or STROM_SERVER",
         )
 
 
@@ -285,26 +289,26 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
         plural, _, name = what.partition(" ")
         namespace = name.rpartition("/")[0]
         there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
-        return NotFoundError(what, "there is none of this name", f"see what there is: {there}")
+        return NotFoundError(what, "not found", f"list what exists: {there}")
     if isinstance(error, client_errors.ForbiddenError) and error.violations:
         return ForbiddenError(what, error.violations)
     if error.violations:
         return RejectedError(what, error.violations)
     if why.lower().startswith(f"{what}: "):
         why = why[len(what) + 2 :]
-    next_step = _NEXT.get(error.status, "see whether the server is well: strom version")
+    next_step = _NEXT.get(error.status, "check the server: strom version")
     return CommandError(what, why, next_step)
 
 
 _NEXT = {
-    400: "correct it and try again; nothing was written",
+    400: "correct the errors and try again; nothing was written",
     401: "show a token: export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
     "--audience stromboli)",
-    403: "ask who gives roles in your cluster",
-    404: "create its namespace first: strom apply -f a manifest of kind Namespace",
-    409: "delete it first, or change it with: strom apply -f FILE",
-    413: "send it in several parts; nothing was written",
-    422: "correct it and try again; nothing was changed",
-    503: "try again in a moment; strom version says what the server waits for",
+    403: "ask a cluster administrator for a role",
+    404: "create its namespace first: strom apply -f FILE with a Namespace",
+    409: "delete it first, or update it with: strom apply -f FILE",
+    413: "split the manifests; nothing was written",
+    422: "correct the errors and try again; nothing was changed",
+    503: "try again; strom version shows what the server waits for",
 }
-"""What helps, by status."""
+"""HTTP status -> the next step."""

@@ -1,42 +1,77 @@
-"""``strom``: the commands, those that other distributions add, and how errors are told."""
+"""``strom``: the root command with its error handling."""
 
 import contextlib
 import errno
 import os
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import installed_commands, options, usage_errors
-from stromboli.cli.commands import (
-    apply,
-    cluster_dump,
-    explain,
-    nodes,
-    pod_groups,
-    pods,
-    queues,
-    top,
-    topology,
-    workloads,
-)
-from stromboli.cli.commands.jobs import jobs
-from stromboli.cli.errors import REFUSED, CommandError, UnreachableError
+from stromboli.cli import installed_commands, lazy
+from stromboli.cli.errors import REFUSED, CommandError
+from stromboli.cli.lazy import Entry
 from stromboli.cli.render import output
 
 TRACEBACK = "STROM_TRACEBACK"
-"""Set, errors that nobody expected are shown in full."""
+"""If set, unexpected errors are shown with their traceback."""
+INTERRUPTED = 130
+"""The exit code after SIGINT, as in a shell: 128 + 2."""
 BROKEN_PIPE = 141
-"""As a shell has it for a command whose reader went away: 128 + SIGPIPE."""
+"""The exit code after SIGPIPE, as in a shell: 128 + 13."""
 
 
-class Root(options.Group):
-    """All commands. Those of other distributions are imported only when called or listed."""
+class Root(lazy.Group):
+    """All commands, each imported only when it is called."""
+
+    entries: ClassVar[dict[str, Entry]] = {
+        "job": Entry("stromboli.cli.commands.jobs.jobs:app", "Run, inspect and change jobs."),
+        "queue": Entry("stromboli.cli.commands.queues:app", "Create, inspect and change queues."),
+        "pod": Entry("stromboli.cli.commands.pods:app", "Inspect pods of jobs and queued pods."),
+        "podgroup": Entry("stromboli.cli.commands.pod_groups:app", "Inspect PodGroups."),
+        "node": Entry("stromboli.cli.commands.nodes:app", "Inspect nodes and their devices."),
+        "flow": Entry(
+            "stromboli.cli.commands.workloads:flows",
+            "Inspect flows: jobs that are created in order from templates.",
+        ),
+        "template": Entry(
+            "stromboli.cli.commands.workloads:templates",
+            "Inspect templates, from which flows create jobs.",
+        ),
+        "cron": Entry(
+            "stromboli.cli.commands.workloads:crons",
+            "Inspect, suspend and resume crons: jobs on a schedule.",
+        ),
+        "cluster": Entry(
+            "stromboli.cli.commands.cluster_dump:app", "Export the scheduler's view of the cluster."
+        ),
+        "apply": Entry(
+            "stromboli.cli.commands.apply:apply",
+            "Create or update objects from manifests: all of them or none.",
+        ),
+        "explain": Entry(
+            "stromboli.cli.commands.explain:explain", "Explain why a job is pending, with numbers."
+        ),
+        "top": Entry(
+            "stromboli.cli.commands.top:top",
+            "Show resource usage by queue, job or node, refreshed on a terminal.",
+        ),
+        "topology": Entry(
+            "stromboli.cli.commands.topology:topology",
+            "Show the network topology (HyperNodes) and the free resources of each domain.",
+        ),
+        "version": Entry(
+            "stromboli.cli.commands.version:version",
+            "Show the version of strom and whether the server is ready.",
+        ),
+    }
+    aliases: ClassVar[dict[str, str]] = {
+        "jobs": "job", "queues": "queue", "pods": "pod", "podgroups": "podgroup", "pg": "podgroup",
+        "nodes": "node", "flows": "flow", "templates": "template", "crons": "cron",
+    }  # fmt: skip
 
     def main(
         self,
@@ -47,7 +82,7 @@ class Root(options.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command, say what went wrong, and exit with its code."""
+        """Run a command, print its error, and exit with its code."""
         try:
             code = super().main(
                 args,
@@ -65,7 +100,7 @@ class Root(options.Group):
             output.show_error(_usage_error_lines(error, *self._called(prog_name or "strom", words)))
             code = error.exit_code
         except typer.Abort:
-            output.show_error(["strom: stopped"])
+            output.show_error(["strom: interrupted"])
             code = 1
         except Exception as error:
             if os.environ.get(TRACEBACK) or _cannot_write(error):
@@ -73,7 +108,7 @@ class Root(options.Group):
             output.show_error(
                 [
                     f"strom: this is a bug in strom: {type(error).__name__}: {error}",
-                    f"next: report it with what this shows: {TRACEBACK}=1 strom ...",
+                    f"next: report it with the output of: {TRACEBACK}=1 strom ...",
                 ]
             )
             code = 1
@@ -89,67 +124,33 @@ class Root(options.Group):
             group = command if isinstance(command, TyperGroup) else None
             found = group.get_command(typer.Context(group), word) if group else None
             if found is not None:
-                path.append(word)
-                command = (
-                    found.load(STYLE)
-                    if isinstance(found, installed_commands.LazyCommand)
-                    else found
-                )
+                path.append(found.name or word)
+                command = lazy.loaded(found)
         return " ".join(path), command
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Our own, groups of commands first, then others' by name."""
-        own = sorted(
-            self.commands, key=lambda name: not isinstance(self.commands[name], TyperGroup)
-        )
-        return own + sorted({entry.name for entry in installed_commands.entry_points()} - set(own))
+        """The commands of this distribution, then those of others by name."""
+        own = super().list_commands(ctx)
+        others = {entry.name for entry in installed_commands.entry_points()}
+        return own + sorted(others - set(own))
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """The command of that name, or None. One of another distribution is not imported yet."""
+        """The command with this name, not imported yet; None if there is none."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        return next(
-            (
-                installed_commands.LazyCommand(entry)
-                for entry in installed_commands.entry_points()
-                if entry.name == cmd_name
-            ),
-            None,
-        )
+        for entry in installed_commands.entry_points():
+            if entry.name == cmd_name:
+                return installed_commands.InstalledCommand(entry)
+        return None
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
-        """The command that the arguments call, imported by now."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return (
-            name,
-            command.load(STYLE) if isinstance(command, installed_commands.LazyCommand) else command,
-            rest,
-        )
-
-
-STYLE: Any = "rich" if sys.stdout.isatty() else None
-"""Help in panels on a terminal, plain elsewhere: it is for programs and files then."""
 
 app = typer.Typer(
     name="strom",
     cls=Root,
-    help="Stromboli's command line: gangs of pods in queues, over its REST API.",
-    rich_markup_mode=STYLE,
+    help="The command line of Stromboli: gang-scheduled jobs in queues.",
+    rich_markup_mode=lazy.STYLE,
 )
-app.add_typer(jobs.app, name="job")
-app.add_typer(queues.app, name="queue")
-app.add_typer(pods.app, name="pod")
-app.add_typer(pod_groups.app, name="podgroup")
-app.add_typer(nodes.app, name="node")
-app.add_typer(workloads.flows, name="flow")
-app.add_typer(workloads.templates, name="template")
-app.add_typer(workloads.crons, name="cron")
-app.add_typer(cluster_dump.app, name="cluster")
-app.command("apply")(apply.apply)
-app.command("explain")(explain.explain)
-app.command("top")(top.top)
-app.command("topology")(topology.topology)
 
 
 @app.callback()
@@ -158,42 +159,21 @@ def _common(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="File with the token that says who you are. Else STROM_TOKEN, STROM_TOKEN_FILE.",
+            help="File with a bearer token. [default: STROM_TOKEN, STROM_TOKEN_FILE]",
         ),
     ] = None,
     ca_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="PEM file of the authority that vouches for the server. Else STROM_CA_FILE.",
+            help="PEM file with the CA certificate of the server. [default: STROM_CA_FILE]",
         ),
     ] = None,
 ) -> None:
-    """What holds for every command, and stands before it."""
+    """Options before the command, which hold for every command."""
+    from stromboli.cli import options
+
     options.CREDENTIALS.set((token_file, ca_file))
-
-
-@app.command("version")
-def version(server: options.Server = None) -> None:
-    """Show strom's version, and whether the server is ready."""
-    from importlib import metadata  # 25 ms that others need not pay
-
-    number = metadata.version("stromboli-cli")
-    output.show_lines([f"strom {number} (Python {platform.python_version()})"])
-    with options.client(server) as client:
-        where = f"server {client.address.url} ({client.address.origin})"
-        try:
-            is_ready, said = client.readiness()
-        except UnreachableError as error:
-            output.show_lines([f"{where}: not reachable: {error.why}"])
-            return
-    problems = [
-        f"{service}: {fact}: {problem}"
-        for service, facts in said.items()
-        for fact, problem in facts.items()
-    ]
-    output.show_lines([f"{where}: {'ready' if is_ready else 'not ready'}"])
-    output.show_lines(f"  {problem}" for problem in problems)
 
 
 def main() -> None:
@@ -229,6 +209,9 @@ def _run(name: str) -> None:
             app(prog_name=name)
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:  # during an import, before the command runs
+        output.show_error(["strom: interrupted"])
+        sys.exit(INTERRUPTED)
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and not _cannot_write(error):
             raise
@@ -236,7 +219,9 @@ def _run(name: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(BROKEN_PIPE)
-        output.show_error([f"strom: output: {error.strerror}", "next: name a place that takes it"])
+        output.show_error(
+            [f"strom: output: {error.strerror}", "next: write to another file or device"]
+        )
         sys.exit(REFUSED)
 
 
@@ -249,12 +234,14 @@ def _cannot_write(error: Exception) -> bool:
 def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
     """What is wrong and the way on. ``called``: the command of that path, which an error about an
     option that lacks its value does not know."""
+    from stromboli.cli import usage_errors
+
     context = getattr(error, "ctx", None)
     path = context.command_path if context else path
     message = usage_errors.parser_message(error)
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
-        return [what, f"next: options stand behind the command; see {path} --help"]
+        return [what, f"next: put options behind the command; see {path} --help"]
     about = usage_errors.option_help(error, called)
-    return [what, *about, f"next: see what it takes: {path} --help"]
+    return [what, *about, f"next: see {path} --help"]

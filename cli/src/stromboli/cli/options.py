@@ -1,4 +1,4 @@
-"""Options and arguments that many commands share, and what they mean."""
+"""Options and arguments that several commands share."""
 
 import contextvars
 import os
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from typer.core import TyperGroup
 
 from stromboli.cli import parsing, selectors
 from stromboli.cli import server as server_address
@@ -26,28 +25,28 @@ DEFAULT_NAMESPACE = "default"
 CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars.ContextVar(
     "credentials", default=(None, None)
 )
-"""Files with a token and an authority, as the command line names them before the command."""
+"""Files with a token and a CA certificate, from the options before the command."""
 
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of jobs that begin so, for the shell."""
+    """Names of jobs with this prefix, for shell completion."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
     return complete_names(ctx, incomplete, lambda client: client.jobs(namespace))
 
 
 def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of queues that begin so, for the shell."""
+    """Names of queues with this prefix, for shell completion."""
     return complete_names(ctx, incomplete, lambda client: client.queues())
 
 
 def pod_group_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of PodGroups that begin so, for the shell."""
+    """Names of PodGroups with this prefix, for shell completion."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
     return complete_names(ctx, incomplete, lambda client: client.pod_groups(namespace))
 
 
 def workload_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
-    """Names of flows, templates or crons that begin so, for the shell."""
+    """Names of flows, templates or crons with this prefix, for shell completion."""
 
     def of_makers(ctx: typer.Context, incomplete: str) -> list[str]:
         namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
@@ -61,7 +60,7 @@ def complete_names(
     incomplete: str,
     read: "Callable[[Client], tuple[msgspec.Raw, ...]]",
 ) -> list[str]:
-    """None where no server answers: a shell that completes shows no errors."""
+    """Names with this prefix; empty if no server responds, as completion shows no errors."""
     try:
         with client(ctx.params.get("server")) as connection:
             found = [kinds.metadata_of(raw).name for raw in read(connection)]
@@ -72,16 +71,14 @@ def complete_names(
 
 Namespace = Annotated[
     str,
-    typer.Option(
-        "--namespace", "-n", envvar="STROM_NAMESPACE", help="Namespace of the job.", metavar="NAME"
-    ),
+    typer.Option("--namespace", "-n", envvar="STROM_NAMESPACE", help="Namespace.", metavar="NAME"),
 ]
 Server = Annotated[
     str | None,
     typer.Option(
         "--server",
-        help="Base URL of the REST API. Else STROM_SERVER, the configuration file, what strom up "
-        f"remembered, {server_address.DEFAULT_URL}.",
+        help="Base URL of the REST API. [default: STROM_SERVER, the configuration file, the URL "
+        f"that strom up stored, {server_address.DEFAULT_URL}]",
         metavar="URL",
     ),
 ]
@@ -90,21 +87,21 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="How to show it: wide has more columns; name, json and yaml are for programs.",
+        help="Output format: wide has more columns; name, json and yaml are for programs.",
         case_sensitive=False,
     ),
 ]
 DocumentFormat = Annotated[
     output.DocumentFormat,
-    typer.Option("--output", "-o", help="How to show it.", case_sensitive=False),
+    typer.Option("--output", "-o", help="Output format.", case_sensitive=False),
 ]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
 Watch = Annotated[
     bool,
     typer.Option(
         "--watch",
         "-w",
-        help="Then go on, with a row for each change, until Ctrl-C; with -o json a line for each: "
+        help="Print a row for each change until Ctrl-C; with -o json a line for each change: "
         '{"type": "ADDED", "object": ...}.',
     ),
 ]
@@ -114,8 +111,11 @@ Selector = Annotated[
         "--selector",
         "-l",
         metavar="LABELS",
-        help="Only those with these labels: team=vision,stage!=test,'tier in (a,b)',gpu,!old.",
+        help="Label selector: team=vision,stage!=test,'tier in (a,b)',gpu,!old.",
     ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show the scheduler's own texts.")
 ]
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=job_names)
@@ -137,44 +137,45 @@ QueueFilter = Annotated[
         "--queue",
         "-q",
         metavar="QUEUE",
-        help="Only those of this queue.",
+        help="Only objects of this queue.",
         autocompletion=queue_names,
     ),
 ]
+Phases = Annotated[
+    str | None,
+    typer.Option(
+        "--phase", "--state", metavar="PHASES", help="Only jobs in these phases: Pending,Running."
+    ),
+]
+OptionalJobNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="Names of jobs.", autocompletion=job_names),
+]
+All = Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")]
 Task = Annotated[
     str | None, typer.Option("--task", "-t", metavar="NAME", help="Only pods of this task.")
 ]
 Index = Annotated[
     int | None,
-    typer.Option("--index", "-i", min=0, help="Only the pod of this number in its task."),
+    typer.Option("--index", "-i", min=0, help="Only the pod with this index in its task."),
 ]
 Container = Annotated[
     str | None,
-    typer.Option(
-        "--container", "-c", metavar="NAME", help="Which container, if there are several."
-    ),
+    typer.Option("--container", "-c", metavar="NAME", help="The container. [default: all]"),
 ]
 Files = Annotated[
     list[str],
     typer.Option(
         "--filename",
         "-f",
-        help="A manifest, a directory of manifests, or - for stdin; may be repeated.",
+        help="A manifest file, a directory, or - for stdin; may be repeated.",
         metavar="FILE",
     ),
 ]
 
 
-class Group(TyperGroup):
-    """A group of commands that shows its help when none is named."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """No arguments mean ``--help``."""
-        return super().parse_args(ctx, args or ["--help"])
-
-
 def client(flag: str | None) -> "Client":
-    """A client of the server in force. Raises CommandError if its address is no URL."""
+    """A client of the configured server. Raises CommandError if its address is not a URL."""
     # httpx costs 0.09 s, which --help need not pay, and 0.15 s more for a command line of its own,
     # which it leaves out where that cannot be imported.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as import has it
@@ -185,8 +186,8 @@ def client(flag: str | None) -> "Client":
 
 
 def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:
-    """Do something for every name and show what it says. Trouble with one keeps none of the others
-    from it: it is told, and the exit code is 1. Raises UnreachableError."""
+    """Call ``work`` for every name and print its results. An error about one name is printed, the
+    others are still processed, and the exit code is 1. Raises UnreachableError."""
     has_failed = False
     for name in names:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import installed_commands, main
+from stromboli.cli import installed_commands, lazy, main
 from stromboli.cli.render import output
 
 FILE = Path(__file__).parents[4] / "docs" / "cli.md"
@@ -43,13 +43,14 @@ def render_reference() -> str:
 
 def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
     """Every command that is no group, with its path, in the order of ``--help``."""
-    listed = {entry.name: entry for entry in installed_commands.entry_points()}
+    distributions = {entry.name: entry.dist for entry in installed_commands.entry_points()}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if isinstance(command, installed_commands.LazyCommand):
-            distribution = listed[name].dist
+        if isinstance(command, installed_commands.InstalledCommand):
+            distribution = distributions[name]
             if distribution is None or not distribution.name.startswith(OURS):
                 continue
+        if isinstance(command, lazy.LazyCommand):
             command = command.load(None)
         inner = typer.Context(command, info_name=name, parent=context)
         if isinstance(command, TyperGroup):

@@ -99,5 +99,7 @@ def _text(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(
-            str(file), str(error), "make it readable, or name a server with --server"
+            str(file),
+            getattr(error, "strerror", "") or "it is not UTF-8 text",
+            "make it readable, or set the server with --server",
         ) from None

@@ -107,7 +107,7 @@ class Client:
     ) -> batch.Job:
         """A new job as stored. With a key the call may be repeated: the job is made once.
 
-        Raises RefusedError with every mistake, ConflictError if the name is taken.
+        Raises RejectedError with every mistake, ConflictError if the name is taken.
         """
         call = calls.create_job(namespace, job)
         return kinds.JOBS.decode(
@@ -118,13 +118,13 @@ class Client:
         self, objects: Sequence[calls.Submitted], namespace: str = "default"
     ) -> list[Applied]:
         """Create or change objects of any kind, as manifests or Structs, all or none. Structs
-        without a namespace belong to this one. Raises RefusedError."""
+        without a namespace belong to this one. Raises RejectedError."""
         return self.send(calls.apply(objects, namespace))
 
     def check(
         self, objects: Sequence[calls.Submitted], namespace: str = "default"
     ) -> list[Applied]:
-        """What ``apply`` would make of objects; writes nothing. Raises RefusedError."""
+        """What ``apply`` would make of objects; writes nothing. Raises RejectedError."""
         return self.send(calls.check(objects, namespace))
 
     def submit_many(
@@ -166,7 +166,7 @@ class Client:
         return self.send(calls.explanation(namespace, name))
 
     def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
-        """Ask for an action on a job, such as ``AbortJob``. Raises NotFoundError, RefusedError."""
+        """Ask for an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""
         return kinds.COMMANDS.decode(self.send(calls.command(namespace, name, action)))
 
     def scale(
@@ -181,7 +181,7 @@ class Client:
         """The job with more pods for a task, or fewer. ``task`` may be left out if it has one
         alone; without ``min_available`` a gang that needed all its pods goes on needing all.
 
-        Raises NotFoundError, RefusedError, ConflictError if somebody else was faster.
+        Raises NotFoundError, RejectedError, ConflictError if somebody else was faster.
         """
         call = calls.scale(namespace, name, replicas, task, min_available)
         return kinds.JOBS.decode((self.send(call)).object)
@@ -208,11 +208,11 @@ class Client:
     # --- queues and gangs -------------------------------------------------------------------
 
     def create_queue(self, queue: scheduling.Queue | calls.Document) -> scheduling.Queue:
-        """A new queue as stored. Raises RefusedError, ConflictError if the name is taken."""
+        """A new queue as stored. Raises RejectedError, ConflictError if the name is taken."""
         return kinds.QUEUES.decode(self.send(calls.create_queue(queue)))
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue. Raises NotFoundError, RefusedError while it is in use."""
+        """Delete a queue. Raises NotFoundError, RejectedError while it is in use."""
         self.send(calls.delete_queue(name))
 
     def queues(self) -> list[scheduling.Queue]:

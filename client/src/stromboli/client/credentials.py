@@ -18,34 +18,37 @@ from stromboli.shared import loopback_token
 
 TOKEN, TOKEN_FILE, CA_FILE = "STROM_TOKEN", "STROM_TOKEN_FILE", "STROM_CA_FILE"
 IN_POD = Path("/var/run/secrets/stromboli/token")
-"""Where a pod finds its token if it mounts a projected one of our audience there. The token that
-every pod has is for the API server, and so none that we would show to anybody else."""
+"""Path of a projected token for Stromboli's audience in a pod. The default token of a pod is for
+the API server and is never sent to another server."""
 LOOPBACK = loopback_token.HOSTS
 
 
 class Bearer(httpx.Auth):
-    """The token of each request. Sending raises UnreadableFileError."""
+    """Adds the token to each request. Sending raises UnreadableFileError."""
 
     def __init__(self, token: str, file: Path | None) -> None:
         self._token = token
         self._file = file
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """The request with its header; short-lived tokens change in their file."""
+        """Add the header. The file is read for each request: short-lived tokens change."""
         request.headers["authorization"] = f"Bearer {self._token or _read(self._file)}"
         yield request
 
 
 class LoopbackBearer(httpx.Auth):
-    """The token of a server on loopback, which each of its starts makes again: read for each
-    request, and left out while there is none. ``otherwise``: the file of a pod."""
+    """Adds the token of a server on loopback, which is new after each start of the server.
+
+    The file is read for each request; without one no header is sent. ``otherwise`` is the file of
+    a pod.
+    """
 
     def __init__(self, file: Path, otherwise: Path) -> None:
         self._file = file
         self._otherwise = otherwise
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """The request with its header, if there is a token."""
+        """Add the header if there is a token."""
         token = loopback_token.read_token(self._file)
         if not token and self._otherwise.exists():
             token = _read(self._otherwise)
@@ -57,8 +60,8 @@ class LoopbackBearer(httpx.Auth):
 def authentication(
     base_url: str, token: str | None, token_file: str | Path | None
 ) -> Bearer | LoopbackBearer | None:
-    """What says who we are; None if nothing does. Raises UnsafeTokenError where that would travel
-    in the clear."""
+    """The authentication of requests; None without a token. Raises UnsafeTokenError where the token
+    would be sent unencrypted."""
     given = token or ("" if token_file else os.environ.get(TOKEN, ""))
     file: str | Path | None = None if given else token_file or os.environ.get(TOKEN_FILE)
     if not given and not file:
@@ -69,14 +72,14 @@ def authentication(
         file = IN_POD
     parts = urlsplit(base_url)
     if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        why = "a token goes over https, or to this machine"
+        why = "a token is sent over https or to this machine only"
         raise errors.UnsafeTokenError(f"server {base_url}", why)
     return Bearer(given.strip(), Path(file) if file else None)
 
 
 def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:
-    """Whom to believe that they are the server: this authority (PEM), else ``STROM_CA_FILE``; None:
-    those of the system. Raises UnreadableFileError."""
+    """The CA certificate of the server: this file (PEM), else ``STROM_CA_FILE``; None for those of
+    the system. Raises UnreadableFileError."""
     chosen = ca_file or os.environ.get(CA_FILE)
     if not chosen:
         return None
@@ -92,7 +95,7 @@ def _read(file: Path | None) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
+        why = getattr(error, "strerror", "") or "it is not UTF-8 text"
         raise errors.UnreadableFileError(f"token file {file}", why) from None
     if not token:
         raise errors.UnreadableFileError(f"token file {file}", "it is empty")

@@ -1,24 +1,24 @@
-"""What goes wrong between a program and a server. Every error names the object and the reason.
+"""The errors of the client. Every error names the object and the reason.
 
 ::
 
     ClientError
-    ├── InvalidArgumentError    an argument has the wrong form; nothing was sent
-    ├── UnnamedError            a name in the call is empty; nothing was sent
-    ├── UnsafeTokenError        a token would travel in the clear; nothing was sent
-    ├── UnreadableFileError     the file of a token or an authority cannot be read
-    ├── UnreachableError        nobody answers at the server's address
-    ├── UnreadableError         whoever answers is not Stromboli, or is one we do not understand
-    ├── AnsweredError           the server said no: ``status``, ``reason``
-    │   ├── UnknownUserError    401: the server does not know who we are: no token, or none of its
-    │   ├── ForbiddenError      403: ``violations`` has every right that is missing
-    │   ├── NotFoundError       404: there is no such object, or no such namespace
-    │   ├── ConflictError       409: the name is taken, or somebody else was faster
-    │   ├── ExpiredError        410: a continue token is too old; list again
-    │   ├── RefusedError        422: the objects are wrong: ``violations``, each with its path
-    │   └── UnavailableError    503: try again in a moment
-    ├── GoneError               what was awaited was deleted, or another took its name
-    └── TimedOutError           what was awaited has not come in time
+    ├── InvalidArgumentError      an argument has the wrong form; nothing was sent
+    ├── EmptyNameError            a name in the call is empty; nothing was sent
+    ├── UnsafeTokenError          a token would be sent unencrypted; nothing was sent
+    ├── UnreadableFileError       a file with a token or a CA certificate cannot be read
+    ├── UnreachableError          no response from the server's address
+    ├── UnreadableError           the response is not of Stromboli, or of an unknown version
+    ├── ResponseError             an error response: ``status``, ``reason``
+    │   ├── UnauthenticatedError  401: no token, or an unknown one
+    │   ├── ForbiddenError        403: ``violations`` lists the missing permissions
+    │   ├── NotFoundError         404: the object or its namespace does not exist
+    │   ├── ConflictError         409: the name exists, or the object was changed concurrently
+    │   ├── ExpiredError          410: the continue token is too old; list again
+    │   ├── RejectedError         422: ``violations`` lists the errors, each with its path
+    │   └── UnavailableError      503: temporarily unavailable
+    ├── GoneError                 the object of a wait was deleted or replaced
+    └── TimedOutError             a wait reached its timeout
 """
 
 from stromboli.shared.messages.admission import Violation
@@ -38,23 +38,23 @@ class InvalidArgumentError(ClientError, ValueError):
 
 
 class EmptyNameError(ClientError):
-    """A name is empty."""
+    """A name is empty. Nothing was sent."""
 
 
 class UnsafeTokenError(ClientError):
-    """A token goes over HTTPS or to this machine."""
+    """A token is sent over HTTPS or to this machine only."""
 
 
 class UnreadableFileError(ClientError):
-    """A file with a token or an authority cannot be read."""
+    """A file with a token or a CA certificate cannot be read."""
 
 
 class UnreachableError(ClientError):
-    """Nobody answers, or not in time. A write may have happened all the same."""
+    """No response, or not in time. A write may still have been executed."""
 
 
 class UnreadableError(ClientError):
-    """The answer is none of Stromboli's."""
+    """The response is not of Stromboli."""
 
 
 class ResponseError(ClientError):
@@ -89,7 +89,7 @@ class NotFoundError(ResponseError):
 
 
 class ConflictError(ResponseError):
-    """The name is taken, or the object changed meanwhile."""
+    """The name exists already, or the object changed since it was read."""
 
 
 class ExpiredError(ResponseError):
@@ -101,15 +101,15 @@ class RejectedError(ResponseError):
 
 
 class UnavailableError(ResponseError):
-    """The server cannot do it just now."""
+    """The server is temporarily unavailable."""
 
 
 class GoneError(ClientError):
-    """The object was deleted while it was awaited."""
+    """The object was deleted during the wait."""
 
 
 class TimedOutError(ClientError):
-    """It has not come in time."""
+    """The wait reached its timeout."""
 
 
 BY_STATUS: dict[int, type[ResponseError]] = {
@@ -122,4 +122,4 @@ BY_STATUS: dict[int, type[ResponseError]] = {
     429: UnavailableError,
     503: UnavailableError,
 }
-"""HTTP status -> error; every other status is an AnsweredError."""
+"""HTTP status -> error; every other status is a ResponseError."""

@@ -1,6 +1,7 @@
-"""Where a program finds the server, and how it sends a call there."""
+"""The server's URL, and the arguments of httpx for a call."""
 
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,13 +11,13 @@ import httpx
 from stromboli.client import calls, credentials, errors
 
 DEFAULT_URL = "http://127.0.0.1:8480"
-"""Where admission listens unless told otherwise."""
+"""The default address of admission."""
 VARIABLE = "STROM_SERVER"
 LOOPBACK = credentials.LOOPBACK
 ANSWER_WITHIN_S = 30.0
-"""A busy machine's seconds, not those of a good day."""
+"""The time limit of a response, for a busy machine."""
 OBJECT_WITHIN_S = 0.5
-"""How much longer for each object that is written: 600 jobs took a busy laptop 40 s."""
+"""Additional seconds for each written object: 600 jobs took a busy laptop 40 s."""
 
 
 def url(given: str | None) -> str:
@@ -35,10 +36,14 @@ def httpx_options(
     token_file: str | Path | None = None,
     ca_file: str | Path | None = None,
 ) -> dict[str, Any]:
-    """What an httpx client is made with. No proxy is ever between a machine and itself. Raises
-    ClientError for a token that must not go there, or an authority that cannot be read."""
+    """The arguments of an httpx client. No proxy is used for this machine itself. Raises
+    ClientError for a token that must not be sent there, or a CA file that cannot be read."""
     is_loopback = urlsplit(base_url).hostname in LOOPBACK
     found = {"base_url": base_url, "timeout": response_timeout_s, "trust_env": not is_loopback}
+    if urlsplit(base_url).scheme == "http":
+        # No certificate is ever checked: to read those of the system costs 30 ms. Without any, a
+        # redirect to https would fail, not pass unchecked.
+        found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if (authority := credentials.certificate_authority(ca_file)) is not None:
         found["verify"] = authority
     # Also without a token: with the environment trusted, httpx would take one from ~/.netrc.
@@ -62,12 +67,12 @@ def request(call: calls.Call[Any]) -> dict[str, Any]:
 
 
 def timeout_s(call: calls.Call[Any], response_timeout_s: float) -> float:
-    """How long to wait for an answer: what is written object by object takes its time."""
+    """The time limit of a call in seconds; it grows with the number of written objects."""
     return response_timeout_s + OBJECT_WITHIN_S * max(call.objects - 1, 0)
 
 
 def unreachable(base_url: str, error: Exception, within_s: float) -> errors.UnreachableError:
-    """httpx's trouble in our words."""
+    """An error of httpx as an UnreachableError."""
     if isinstance(error, httpx.TimeoutException):
         why = f"no answer within {within_s:g} s"
     else:  # without the "[Errno 111] " before it

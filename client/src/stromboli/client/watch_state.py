@@ -1,4 +1,4 @@
-"""What sync and async watches have in common: when to come back, and what an event means."""
+"""The state of watches and waits, shared by the blocking and the async client. Pure."""
 
 import math
 from collections.abc import Callable
@@ -17,15 +17,18 @@ SILENCE_S = 45.0
 """Seconds without a byte after which a stream counts as broken: heartbeats come each 15 s."""
 CONNECT_WITHIN_S = 5.0
 GRACE_S = 5.0
-"""How much longer than asked a server may take to end a stream before it counts as broken."""
+"""Seconds after the requested end of a stream before it counts as broken."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-"""Pauses before coming back double from the first to the longest."""
+"""Pauses before a reconnect double from the first to the longest."""
 
 
 class ResumingWatch(Generic[T]):
-    """One watch over as many connections as it takes. A server that was never reached is an
-    error; one that was, is waited for, and ``on_break`` is told of the first failure."""
+    """One watch over several connections.
+
+    A server that was never reached is an error. After that, failures lead to a reconnect, and
+    ``on_break`` is called with the first one.
+    """
 
     def __init__(
         self,
@@ -41,8 +44,8 @@ class ResumingWatch(Generic[T]):
         self._failures = 0
 
     def request(self, left_s: float | None) -> dict[str, Any]:
-        """Arguments of httpx's ``stream``, from where the last connection ended; ``left_s``: for
-        so many seconds at most."""
+        """Arguments of httpx's ``stream``, from the position of the last connection. ``left_s`` is
+        the longest duration in seconds."""
         headers = {"accept": "text/event-stream", **self.call.headers}
         if self._parser.last_id:
             headers["last-event-id"] = self._parser.last_id
@@ -59,12 +62,12 @@ class ResumingWatch(Generic[T]):
         }
 
     def opened(self, response: httpx.Response) -> bool:
-        """Whether this is a stream; else its body is for ``refuse``."""
+        """Whether the response is a stream; if not, pass its body to ``refuse``."""
         kind = response.headers.get("content-type", "")
         return response.is_success and kind.startswith("text/event-stream")
 
     def refuse(self, response: httpx.Response, body: bytes) -> None:
-        """An answer that is no stream. Returns if it says to come again; raises ClientError."""
+        """Handle a response that is no stream: returns if a retry is useful, else raises."""
         kind = response.headers.get("content-type", "")
         try:
             calls.answer(self.call, response.status_code, kind, body)
@@ -76,7 +79,7 @@ class ResumingWatch(Generic[T]):
             raise errors.UnreadableError(self.call.what, f"{self.call.path} is no event stream")
 
     def broke(self, error: Exception) -> None:
-        """The connection broke or was not to be had. Raises UnreachableError the first time."""
+        """The connection failed. Raises UnreachableError if the server was never reached."""
         told = server.unreachable(self._url, error, CONNECT_WITHIN_S)
         if not self._was_reached:
             raise told from None
@@ -89,7 +92,7 @@ class ResumingWatch(Generic[T]):
         return self._change(event) if event else None
 
     def pause_s(self) -> float:
-        """The connection is over: how long to wait before the next."""
+        """Seconds to wait before the next connection."""
         self._parser.broken()
         doubled = FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)
         return min(doubled, LONGEST_PAUSE_S)
@@ -112,9 +115,12 @@ class ResumingWatch(Generic[T]):
 
 
 class JobWait:
-    """Whether a job is where it is wanted, and what to do until then: look at it, watch it for
-    ``left_s``, pause for ``pause_s``, and so on. One job, by its uid: another that takes its name
-    later is not the one. Times are of a clock in seconds, which goes forward only."""
+    """The wait for a phase of a job: read the job, watch it for ``left_s``, pause for ``pause_s``,
+    and repeat.
+
+    The job is identified by its uid, so a later job with its name ends the wait. Times are seconds
+    of a monotonic clock.
+    """
 
     def __init__(
         self,
@@ -137,13 +143,13 @@ class JobWait:
         self._is_there = self._is_broken = False
 
     def observe_job(self, job: batch.Job) -> batch.Job | None:
-        """The job as it is now, if it is where it is wanted. Raises GoneError."""
+        """The job if it is in a wanted phase. Raises GoneError."""
         found = self.seen(Change("added", job))
-        self._is_there = self._is_broken = False  # a watch begins with all that is then
+        self._is_there = self._is_broken = False  # a watch starts with a list
         return found
 
     def seen(self, change: Change[batch.Job]) -> batch.Job | None:
-        """The job once it is where it is wanted, or at an end. Raises GoneError, NotFoundError."""
+        """The job once it is in a wanted phase or ended. Raises GoneError, NotFoundError."""
         job = change.object
         if change.type == "reset":
             self._is_there = False
@@ -151,7 +157,7 @@ class JobWait:
             raise self._absent()
         elif job is not None:
             if change.type == "deleted" or job.metadata.uid != (self._uid or job.metadata.uid):
-                raise errors.GoneError(self._what, "it was deleted while it was awaited")
+                raise errors.GoneError(self._what, "it was deleted during the wait")
             self._uid, self._is_there = job.metadata.uid, True
             self._phase = phase_of(job)
             if self._on_change is not None:
@@ -161,8 +167,8 @@ class JobWait:
         return None
 
     def handle_error(self, error: errors.ClientError) -> None:
-        """Wait out what passes, once the job has been seen, and that it may be read but not
-        watched. Raises what does not pass."""
+        """Ignore transient errors once the job was read, and a missing permission to watch it.
+        Raises other errors."""
         if isinstance(error, errors.NotFoundError):
             raise self._absent() from None
         is_away = isinstance(error, errors.UnavailableError | errors.UnreachableError)
@@ -173,11 +179,11 @@ class JobWait:
         self._is_broken = self._is_broken or is_away
 
     def left_s(self, now: float) -> float | None:
-        """How long there is to wait; None: for ever."""
+        """Seconds until the timeout; None without one."""
         return None if self._timeout_s is None else max(self._until - now, 0.0)
 
     def pause_s(self, now: float) -> float:
-        """How long to wait before looking again. Raises TimedOutError when time is up."""
+        """Seconds to wait before the next read. Raises TimedOutError after the timeout."""
         if now >= self._until:
             reason = f"still {self._phase} after {self._timeout_s:g} s"
             raise errors.TimedOutError(self._what, reason)
@@ -187,5 +193,5 @@ class JobWait:
 
     def _absent(self) -> errors.ClientError:
         if self._uid:
-            return errors.GoneError(self._what, "it was deleted while it was awaited")
-        return errors.NotFoundError(self._what, "there is none of this name", 404)
+            return errors.GoneError(self._what, "it was deleted during the wait")
+        return errors.NotFoundError(self._what, "not found", 404)

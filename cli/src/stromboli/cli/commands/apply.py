@@ -1,4 +1,4 @@
-"""``strom apply``: create or change what manifests say, all or none."""
+"""``strom apply``: create or update the objects of manifests, all of them or none."""
 
 import sys
 from collections.abc import Sequence
@@ -31,12 +31,15 @@ def apply(
             "-n",
             envvar="STROM_NAMESPACE",
             metavar="NAME",
-            help="Of objects whose manifest names none; default if there is none here either.",
+            help="Namespace of objects whose manifest names none. [default: default]",
         ),
     ] = None,
     server: options.Server = None,
 ) -> None:
-    """Create or change objects: YAML or JSON, many documents, lists, directories, stdin."""
+    """Create or update objects from manifests: all of them or none.
+
+    Manifests are YAML or JSON: files with one or several documents, Lists, directories, or stdin.
+    """
     from stromboli.cli.client import RejectedError
 
     found = manifests_of(files)
@@ -52,7 +55,7 @@ def apply(
 
 
 def title(stored: bytes | msgspec.Raw, name: str) -> str:
-    """An object whose kind only it knows, as ``kubectl`` names it."""
+    """The name of an object of any kind, as ``kubectl`` writes it."""
     named = msgspec.json.decode(stored, type=_Named)
     group = named.api_version.rpartition("/")[0]
     return f"{named.kind.lower()}{'.' if group else ''}{group}/{name}"
@@ -60,13 +63,13 @@ def title(stored: bytes | msgspec.Raw, name: str) -> str:
 
 def manifests_of(files: Sequence[str]) -> "list[Manifest]":
     """The manifests of all the files in order. Raises CommandError with file and line."""
-    from stromboli.cli import manifests  # YAML costs 20 ms that other commands need not pay
+    from stromboli.cli import manifests  # the import of YAML takes 20 ms
 
     return manifests.read(files, sys.stdin)
 
 
 def _default_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
-    """The document in the namespace asked for; one that names another is refused."""
+    """The document in this namespace. Raises CommandError if it names another one."""
     document = manifest.document
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
     metadata = document.get("metadata")
@@ -77,13 +80,13 @@ def _default_namespace(manifest: "Manifest", namespace: str | None) -> dict[str,
         raise CommandError(
             manifest.place("metadata.namespace"),
             f"{manifest.title} is in namespace {own}, not in {namespace}",
-            f"leave out one of the two, or use: -n {own}",
+            f"remove one of the two, or use: -n {own}",
         )
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
 def _with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandError:
-    """The refusal with file and line instead of the number of the object."""
+    """The rejection with file and line instead of the object's index."""
     details = []
     for violation in error.violations:
         index, path = 0, violation.path

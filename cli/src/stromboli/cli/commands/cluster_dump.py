@@ -1,28 +1,28 @@
-"""``strom cluster``: what the scheduler sees of a cluster, to try decisions on it elsewhere."""
+"""``strom cluster dump``: the scheduler's input, to replay its decisions elsewhere."""
 
 from datetime import UTC, datetime
 
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import lazy, options
 from stromboli.cli.render import output
 
-app = typer.Typer(cls=options.Group, help="Write down what the scheduler sees of the cluster.")
+app = typer.Typer(cls=lazy.Group, help="Export the scheduler's view of the cluster.")
 
 
 @app.callback()
 def _group() -> None:
-    """Write down what the scheduler sees of the cluster."""
+    """Export the scheduler's view of the cluster."""
 
 
 @app.command("dump")
 def dump(server: options.Server = None) -> None:
-    """Print what the scheduler sees as `strom simulate session --objects` takes it.
+    """Print the scheduler's input as a List, for `strom simulate session --objects`.
 
-    Nodes with their topology, shards and devices, namespaces, priority classes, queues, quotas,
-    disruption budgets, volumes and who claims them, PodGroups and pods, with nothing that
-    scheduling does not look at: no secrets, environments, commands, drivers' parameters or foreign
-    annotations.
+    The List has nodes with their topology, shards and devices, namespaces, priority classes,
+    queues, quotas, disruption budgets, volumes and claims, PodGroups and pods. It contains only
+    fields that the scheduler reads: no secrets, environments, commands, driver parameters or
+    foreign annotations.
     """
     with options.client(server) as client:
         seen = client.scheduling_input()
@@ -30,5 +30,5 @@ def dump(server: options.Server = None) -> None:
     lines = ",\n".join(bytes(item).decode() for item in seen.items)
     output.show_lines([f'{{"apiVersion":"v1","kind":"List","items":[\n{lines}\n]}}'])
     for unread in seen.unread:
-        output.show_note(f"strom: cannot be read, and is left out: {unread}")
+        output.show_note(f"strom: left out, not readable: {unread}")
     output.show_note(f"next: strom simulate session --objects FILE --config CONFIG --now {now}")

@@ -1,4 +1,4 @@
-"""``strom explain``: why a job waits, with numbers. ``render`` is pure and others show it too."""
+"""``strom explain``: why a job is pending, with numbers. ``render`` is pure."""
 
 import contextlib
 import re
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 TIERS: Mapping[Tier, str] = {
-    "invalid": "the scheduler cannot place it as it is written",
-    "queue-closed": "its queue is closed, or gone",
-    "enqueue": "there is no room yet to let it into its queue",
-    "gang": "its gang cannot start as a whole yet",
-    "resources": "no node has enough free for its next pod",
-    "predicates": "nodes with room do not accept its pods",
-    "share": "its queue may not hold more now",
-    "fragmentation": "there is enough in sum, but no node has it free",
-    "order": "its queue waits for the job in front of it",
-    "releasing": "it is promised room that is still being freed",
-    "topology": "no part of the network that is near enough has room for it",
+    "invalid": "its spec is invalid for the scheduler",
+    "queue-closed": "its queue is closed or does not exist",
+    "enqueue": "insufficient resources to admit it to its queue",
+    "gang": "fewer than minAvailable of its pods can be placed",
+    "resources": "no node has enough free resources for its next pod",
+    "predicates": "nodes with enough resources reject its pods",
+    "share": "its queue has reached its share",
+    "fragmentation": "the free resources suffice in total, but not on any node",
+    "order": "jobs before it in its queue are scheduled first",
+    "releasing": "it is nominated to resources that terminating pods still hold",
+    "topology": "no topology domain has enough free resources for it",
     "never-fits": "it can never fit into the cluster or its queue as they are",
-    "unknown": "something that the scheduler must know of it cannot be read",
+    "unknown": "an object that the scheduler needs for it cannot be read",
 }
-"""What blocks a job, in words."""
+"""The reason code of a pending job -> its text."""
 NO_SCHEDULER = "NoScheduler"
-"""Begins what is said of a job that no scheduler here takes."""
+"""The start of the message about a job that no Stromboli scheduler handles."""
 FRONT_SHOWN = 5
-"""Names in front that fit on a line; the position says how many more."""
+"""The most names of jobs in front that are listed; the position counts all of them."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
@@ -43,32 +43,41 @@ _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 def explain(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    verbose: options.Verbose = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Why a job waits: what blocks it, by how much, and who is in front."""
+    """Explain why a job is pending, with numbers.
+
+    Shows the reason, the shortage of each resource, and the jobs in front of it in its queue.
+    --verbose adds the texts of the scheduler's conditions.
+    """
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
         is_shown = output_format is output.DocumentFormat.TABLE
         pods = pods_failing_to_start(client, namespace, name) if is_shown else []
     if is_shown:
-        output.show_lines(render(answer, pods))
+        output.show_lines(render(answer, pods, verbose=verbose))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
 
 def pods_failing_to_start(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
-    """A job's pods that have a node and cannot start there; none if they are not the asker's to
-    see."""
+    """A job's pods that have a node and cannot start there; none if the user may not list pods."""
     with contextlib.suppress(CommandError):
         pods = map(pod_status.decode, client.pods(namespace, name))
         return [pod for pod in pods if pod_status.start_error(pod) is not None]
     return []
 
 
-def render(explanation: Explanation, pods: Sequence[pod_status.Pod] = ()) -> list[str]:
-    """The explanation as lines of text: a headline, then a fact a line. ``pods``: those that cannot
-    start on their nodes."""
+def render(
+    explanation: Explanation, pods: Sequence[pod_status.Pod] = (), *, verbose: bool = False
+) -> list[str]:
+    """The explanation as lines of text: a headline, then a fact per line.
+
+    ``pods`` are those that cannot start on their nodes. ``verbose`` adds the text of the
+    PodGroup's condition, in Volcano's words.
+    """
     explained = explanation.explained
     said = _unscheduled(explanation.held) + _kubelet_messages(pods)
     if explained is None:
@@ -77,26 +86,30 @@ def render(explanation: Explanation, pods: Sequence[pod_status.Pod] = ()) -> lis
         ("queue", _queue_position(explained.queue, explanation.in_front)),
         ("gang", _gang(explained)),
         *(("short of", line) for line in _shortages(explained.shortages)),
-        *(("nodes", f"{refused.nodes} out: {refused.reason}") for refused in explained.refusals),
+        *(
+            ("nodes", f"{refused.nodes} rejected: {refused.reason}")
+            for refused in explained.refusals
+        ),
     ]
-    if explained.message:
+    # The message is Volcano's condition, except that of a job which can never fit.
+    if explained.message and (verbose or explained.tier == "never-fits"):
         facts.append(("scheduler", explained.message))
-    headline = f"{explanation.job} waits: {TIERS[explained.tier]}."
+    headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
     told = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *told, *said]
 
 
 def _headline(explanation: Explanation, pods: Sequence[pod_status.Pod]) -> str:
-    """Of a job of which the scheduler says nothing."""
+    """The headline of a job without an explanation of the scheduler."""
     if explanation.held.startswith(NO_SCHEDULER):
-        return "waits: nobody here places its pods"
+        return "is pending: no scheduler of Stromboli handles its pods"
     if explanation.held:
-        return "waits: not all of its pods are made"
+        return "is pending: not all of its pods are created"
     if pods:
-        return f"waits: {len(pods)} of its pods cannot start on their nodes yet"
+        return f"is pending: {len(pods)} of its pods cannot start on their nodes"
     if explanation.phase == "Pending":
-        return "is Pending, with nothing in its way: its pods are on theirs"
-    return f"does not wait: it is {explanation.phase}"
+        return "is Pending: its pods are bound and about to start"
+    return f"is not pending: it is {explanation.phase}"
 
 
 def _unscheduled(held: str) -> list[str]:
@@ -105,7 +118,7 @@ def _unscheduled(held: str) -> list[str]:
 
 
 def _kubelet_messages(pods: Sequence[pod_status.Pod]) -> list[str]:
-    """What nodes say of pods that cannot start there, each obstacle once."""
+    """The errors of the kubelets about pods that cannot start, each error once."""
     counts: dict[str, int] = {}
     for pod in pods:
         found = pod_status.start_error(pod)
@@ -117,7 +130,7 @@ def _kubelet_messages(pods: Sequence[pod_status.Pod]) -> list[str]:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """An amount in a resource's unit as people say it: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
+    """An amount in a resource's unit, for people: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
     if resource == "memory":
         return _bytes(amount)
     if resource.endswith("storage") or resource.startswith("hugepages-"):
@@ -128,34 +141,36 @@ def format_amount(resource: str, amount: int) -> str:
 
 
 def job_name(pod_group: str) -> str:
-    """The job of a PodGroup by its name: a job's PodGroup is called ``<job>-<uid>``. Those that
-    are made for pods of others are ``podgroup-<uid>``, of which no part alone says anything."""
+    """The job's name from the name of its PodGroup, ``<job>-<uid>``.
+
+    PodGroups of pods of other controllers are ``podgroup-<uid>`` and keep their whole name.
+    """
     job = _UID.sub("", pod_group)
     return pod_group if job.endswith("/podgroup") or job == "podgroup" else job
 
 
 def _queue_position(queue: str, in_front: tuple[str, ...] | None) -> str:
     if in_front is None:
-        return f"{queue}, its place in line is not known"
+        return f"{queue}, position unknown"
     if not in_front:
-        return f"{queue}, first in line"
+        return f"{queue}, position 1"
     names = [job_name(name) for name in in_front[:FRONT_SHOWN]]
     more = len(in_front) - len(names)
     listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return f"{queue}, number {len(in_front) + 1} in line; in front: {listed}"
+    return f"{queue}, position {len(in_front) + 1}; in front: {listed}"
 
 
 def _gang(explained: PodGroupExplained) -> str:
-    """There are no members before the PodGroup is let in: its pods are made then."""
+    """The gang as text. A PodGroup has no members before it is admitted to its queue."""
     least, members = explained.min_member, explained.members
     pods = f"{least} of {members} pods" if members > least else f"{least} pods"
-    need = f"{pods} must run together" if (least, members) != (1, 1) else "a single pod"
-    state = f"{explained.running} run, {explained.placeable} more would fit now"
+    need = f"{pods} must start together" if (least, members) != (1, 1) else "1 pod"
+    state = f"{explained.running} running, {explained.placeable} more can be placed now"
     return f"{need}: {state}" if members else need
 
 
 def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
-    """One line per resource. What is free in sum but not enough on any node is said."""
+    """A line per resource, and one about the queue if its share is the limit."""
     lines = []
     for one in shortages:
         needed, free, total = (
@@ -163,11 +178,11 @@ def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
         )
         missing = one.needed - one.free
         if missing > 0:
-            end = f"{format_amount(one.resource, missing)} too little"
+            end = f"short by {format_amount(one.resource, missing)}"
         elif one.allocated is not None:
-            end = "enough, but not for its queue now"
+            end = "enough, but not within the share of its queue"
         else:
-            end = "enough in sum, but scattered over the nodes"
+            end = "enough in total, but not on any node"
         lines.append(f"{one.resource}: needs {needed}, free {free} of {total}: {end}")
         if one.allocated is not None:
             lines.append(f"{one.resource} of the queue: {_queue_shortage(one)}")
@@ -175,12 +190,12 @@ def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
 
 
 def _queue_shortage(one: Shortage) -> str:
-    """What the queue holds of a resource and what it may."""
+    """The usage and the limits of the queue."""
     amounts = (
-        ("holds", one.allocated),
-        ("is promised", one.promised or None),
-        ("deserves", one.deserved),
-        ("may have", one.capability),
+        ("allocated", one.allocated),
+        ("inqueue", one.promised or None),
+        ("deserved", one.deserved),
+        ("capability", one.capability),
     )
     return ", ".join(
         f"{word} {format_amount(one.resource, amount)}"
@@ -190,7 +205,7 @@ def _queue_shortage(one: Shortage) -> str:
 
 
 def _collapse_labels(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """A label stands on the first of its lines only."""
+    """The facts with each label on the first of its lines only."""
     labels = [""] + [label for label, _ in facts]
     return [
         ("" if label == before else label, text)

@@ -1,24 +1,31 @@
-"""``strom node``: what nodes really have, and who has it."""
+"""``strom node``: nodes with their hardware, and the pods that hold it."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import lazy, options
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import node_layout, output
 from stromboli.shared.api import kinds
 
-app = typer.Typer(cls=options.Group, help="See what nodes really have, and who has it.")
+
+class NodeGroup(lazy.Group):
+    """Commands about nodes."""
+
+    aliases: ClassVar[dict[str, str]] = {"view": "get", "describe": "get"}
+
+
+app = typer.Typer(cls=NodeGroup, help="Inspect nodes and their devices.")
 NARROWEST = 100
-"""Columns that a picture takes at least: a narrower terminal wraps it."""
+"""The least columns of a drawing; a narrower terminal wraps it."""
 
 
 class DrawingFormat(StrEnum):
-    """What ``--output`` takes where something is drawn."""
+    """Values of ``--output`` for a drawing."""
 
     TEXT = "text"
     SVG = "svg"
@@ -28,38 +35,37 @@ class DrawingFormat(StrEnum):
 
 @app.callback()
 def _group() -> None:
-    """See what nodes really have, and who has it."""
+    """Inspect nodes and their devices."""
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return options.complete_names(ctx, incomplete, lambda client: client.nodes())
 
 
-@app.command("view")
-def view(
+@app.command("get")
+def get(
     node: Annotated[str, typer.Argument(help="Name of the node.", autocompletion=_names)],
     output_format: Annotated[
-        DrawingFormat, typer.Option("--output", "-o", help="How to show it; svg is a picture.")
+        DrawingFormat, typer.Option("--output", "-o", help="Output format; svg is an image.")
     ] = DrawingFormat.TEXT,
     server: options.Server = None,
 ) -> None:
-    """Draw a node: NUMA nodes, CPUs, GPUs and network cards, the ways between them, and who has
-    what.
+    """Show a node: NUMA nodes, CPUs, GPUs, network cards, interconnects, and pods.
 
-    As the node's agent tells (docs/node-agent.md). A word of CPUs is a core, a letter in it a
-    thread: of the pod that holds it alone.
+    The data is from the node agent (docs/node-agent.md). Each group of letters is a CPU core, each
+    letter a thread; the letter names the pod that holds it exclusively.
     """
     with options.client(server) as client:
         try:
             seen = client.node_topology(node)
         except NotFoundError:
             if all(kinds.metadata_of(raw).name != node for raw in client.nodes()):
-                there = "see what there is: strom top nodes"
-                raise CommandError(f"node {node}", "there is none of this name", there) from None
+                there = "list nodes: strom top nodes"
+                raise CommandError(f"node {node}", "not found", there) from None
             raise CommandError(
                 f"node {node}",
-                "no agent has told what it has",
-                "run the agent on it: docs/node-agent.md",
+                "no node agent has reported its hardware",
+                "install the node agent: docs/node-agent.md",
             ) from None
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))

@@ -1,4 +1,4 @@
-"""``strom podgroup``: gangs as the scheduler sees them, of jobs and of pods of others."""
+"""``strom podgroup``: the PodGroups of jobs and of pods of other controllers."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import lazy, options, selectors
 from stromboli.cli.render import listing, output
 from stromboli.client import calls
 from stromboli.shared.api import kinds, scheduling
 
-app = typer.Typer(
-    cls=options.Group, help="Look at PodGroups: gangs of jobs, and those of others' pods."
-)
+app = typer.Typer(cls=lazy.GetGroup, help="Inspect PodGroups.")
 
 HEADERS = ("NAME", "PHASE", "QUEUE", "MIN", "RUNNING", "SUCCEEDED", "FAILED", "AGE")
-WIDE_HEADERS = ("OWNER", "PRIORITY", "NEEDS", "WAITS")
+WIDE_HEADERS = ("OWNER", "PRIORITY", "MIN RESOURCES", "PENDING REASON")
 CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
 
 
@@ -63,14 +61,14 @@ def get(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="PODGROUP", help="Its name.", autocompletion=options.pod_group_names
+            metavar="PODGROUP", help="Name of the PodGroup.", autocompletion=options.pod_group_names
         ),
     ],
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show a PodGroup, and what was last found out about it."""
+    """Show a PodGroup and its conditions."""
     with options.client(server) as client:
         raw = client.send(calls.pod_group(namespace, name))
         if not output_format.is_table:
@@ -105,9 +103,9 @@ def wide(group: scheduling.PodGroup) -> tuple[str, ...]:
 
 
 def facts(group: scheduling.PodGroup) -> list[str]:
-    """What it is and how it stands, a fact a line; what is not set is left out."""
+    """Its spec and status, a fact per line, without empty ones."""
     spec, status = group.spec, group.status
-    needed = f"{spec.min_member} pods"
+    needed = f"{spec.min_member}"
     if spec.min_task_member:
         needed += f" ({_amounts(spec.min_task_member)})"
     lines = {
@@ -116,15 +114,15 @@ def facts(group: scheduling.PodGroup) -> list[str]:
         "queue": spec.queue,
         "priority": spec.priority_class_name,
         "owner": owner(group),
-        "needs": needed,
-        "amounts": _amounts(spec.min_resources),
+        "min member": needed,
+        "min resources": _amounts(spec.min_resources),
         "pods": f"{status.running} running, {status.succeeded} succeeded, {status.failed} failed",
     }
     return output.facts(*((label, text) for label, text in lines.items() if text))
 
 
 def conditions(group: scheduling.PodGroup, now: datetime) -> list[tuple[str, ...]]:
-    """Its conditions under ``CONDITION_HEADERS``, as they stand there."""
+    """Its conditions under ``CONDITION_HEADERS``."""
     return [
         (it.type, it.status, it.reason, output.age(it.last_transition_time, now), it.message)
         for it in group.status.conditions
@@ -132,18 +130,18 @@ def conditions(group: scheduling.PodGroup, now: datetime) -> list[tuple[str, ...
 
 
 def phase(group: scheduling.PodGroup) -> str:
-    """One that nobody has looked at yet is Pending."""
+    """Its phase; Pending before the scheduler has set one."""
     return group.status.phase or "Pending"
 
 
 def owner(group: scheduling.PodGroup) -> str:
-    """Whose gang it is, as ``kubectl`` names it."""
+    """The kind and name of its owner."""
     found = group.metadata.controller
     return f"{found.kind}/{found.name}" if found else ""
 
 
 def waits(group: scheduling.PodGroup) -> str:
-    """What keeps it waiting, if something does."""
+    """The message of its Unschedulable condition, empty if it is not True."""
     return next(
         (
             it.message

@@ -1,11 +1,11 @@
-"""``strom pod``: the pods of jobs, and of others that are scheduled with them."""
+"""``strom pod``: pods of jobs, and other pods that have a PodGroup or a queue."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import lazy, options, selectors
 from stromboli.cli.render import listing, output, pod_status
 from stromboli.client import calls
 from stromboli.shared import keys
@@ -13,15 +13,15 @@ from stromboli.shared import keys
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(cls=options.Group, help="Look at pods: of jobs, and of others that we schedule.")
+app = typer.Typer(cls=lazy.Group, help="Inspect pods of jobs and queued pods.")
 
 HEADERS: tuple[str, ...] = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
-WIDE_HEADERS: tuple[str, ...] = ("JOB", "TASK", "QUEUE", "IP", "NODE", "WAITS")
+WIDE_HEADERS: tuple[str, ...] = ("JOB", "TASK", "QUEUE", "IP", "NODE", "PENDING REASON")
 
 
 @app.callback()
 def _group() -> None:
-    """Look at pods: of jobs, and of others that we schedule."""
+    """Inspect pods of jobs and queued pods."""
 
 
 @app.command("list")
@@ -34,7 +34,7 @@ def list_pods(
             "--job",
             "-j",
             metavar="JOB",
-            help="Only those of this job.",
+            help="Only pods of this job.",
             autocompletion=options.job_names,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def list_pods(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List pods: of jobs, and those of others that have a PodGroup or ask for a queue."""
+    """List pods of jobs, and other pods that have a PodGroup or a queue."""
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
 
@@ -89,7 +89,7 @@ def matches_job_and_queue(pod: pod_status.Pod, job: str | None, queue: str | Non
 
 
 def is_gang_or_queue_pod(pod: pod_status.Pod) -> bool:
-    """Whether a pod, whoever made it, has a PodGroup or asks for a queue."""
+    """Whether a pod has a PodGroup or names a queue."""
     return bool(pod.metadata.annotation(keys.GROUP_NAME) or queue_names_of(pod))
 
 

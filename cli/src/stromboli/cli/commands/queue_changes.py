@@ -1,5 +1,6 @@
-"""``strom queue operate`` and ``update``: open, close and change queues that exist."""
+"""``strom queue update``, ``open`` and ``close``: changes of existing queues."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,19 +20,24 @@ COMMANDS_NAMESPACE = "default"
 
 Capability = Annotated[
     str | None,
-    typer.Option("--capability", metavar="AMOUNTS", help="The most it may use: cpu=8,memory=16Gi."),
+    typer.Option(
+        "--capability", metavar="AMOUNTS", help="Upper limit of its usage: cpu=8,memory=16Gi."
+    ),
 ]
 Deserved = Annotated[
     str | None,
-    typer.Option("--deserved", metavar="AMOUNTS", help="What it can claim back from others."),
+    typer.Option(
+        "--deserved", metavar="AMOUNTS", help="Fair share, which it can reclaim from other queues."
+    ),
 ]
 Guarantee = Annotated[
-    str | None, typer.Option("--guarantee", metavar="AMOUNTS", help="What it always has.")
+    str | None,
+    typer.Option("--guarantee", metavar="AMOUNTS", help="Minimum that is reserved for it."),
 ]
 
 
 class Action(StrEnum):
-    """What can be done with a queue."""
+    """Actions on a queue."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -49,53 +55,76 @@ def operate(
         typer.Option(
             "--action",
             "-a",
-            help="open: it takes jobs. close: it takes no more, and those in it go on.",
+            help="open: it accepts jobs. close: it accepts no new jobs, and its jobs continue.",
         ),
     ],
     server: options.Server = None,
 ) -> None:
-    """Open a queue, or close it to new jobs."""
+    """Open or close a queue."""
+    _send_all([name], action, server)
+
+
+def open_queues(names: options.QueueNames, server: options.Server = None) -> None:
+    """Open queues: they accept jobs again."""
+    _send_all(names, Action.OPEN, server)
+
+
+def close_queues(names: options.QueueNames, server: options.Server = None) -> None:
+    """Close queues: they accept no new jobs, and their jobs continue."""
+    _send_all(names, Action.CLOSE, server)
+
+
+def _send_all(names: Sequence[str], action: Action, server: str | None) -> None:
     with options.client(server) as client:
-        send(client, name, action)
-    output.show_lines([f"{output.title(kinds.QUEUES, name)} asked to {action.value}"])
+
+        def request(name: str) -> str:
+            send(client, name, action)
+            return f"{output.title(kinds.QUEUES, name)} {action.value} requested"
+
+        options.for_each(names, request)
 
 
 def update(
     name: options.QueueName,
     weight: Annotated[
-        int | None, typer.Option("--weight", "-w", min=1, max=65535, help="Its share.")
+        int | None,
+        typer.Option("--weight", "-w", min=1, max=65535, help="Weight of its fair share."),
     ] = None,
     capability: Capability = None,
     deserved: Deserved = None,
     guarantee: Guarantee = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", help="Queues of higher priority are served first.")
+        int | None,
+        typer.Option("--priority", help="Priority; queues of higher priority are scheduled first."),
     ] = None,
     reclaimable: Annotated[
         bool | None,
         typer.Option(
             "--reclaimable/--no-reclaimable",
-            help="Whether others may claim back what it uses beyond its share.",
+            help="Whether other queues may reclaim what it uses beyond its share.",
         ),
     ] = None,
     server: options.Server = None,
 ) -> None:
-    """Change a queue's share and limits; amounts of resources that are not named stay.
+    """Change the share and the limits of a queue.
 
-    Amounts are resource=quantity with commas between them: cpu=8,memory=16Gi,nvidia.com/gpu=4
+    Resources that are not named keep their amounts. Amounts are resource=quantity, separated by
+    commas: cpu=8,memory=16Gi,nvidia.com/gpu=4
     """
     spec = amounts(capability, deserved, guarantee)
     given = {"weight": weight, "priority": priority, "reclaimable": reclaimable}
     spec |= {key: value for key, value in given.items() if value is not None}
     if not spec:
-        raise typer.BadParameter("name what is to be changed", param_hint="--weight and others")
+        raise typer.BadParameter(
+            "set at least one option", param_hint="--weight, --capability, ..."
+        )
     with options.client(server) as client:
         result = change(client, name, spec)
     output.show_lines([f"{output.title(kinds.QUEUES, name)} {result}"])
 
 
 def amounts(capability: str | None, deserved: str | None, guarantee: str | None) -> dict[str, Any]:
-    """A queue's spec of what is given of the three. Raises BadParameter."""
+    """A queue's spec from these options. Raises BadParameter."""
     spec: dict[str, Any] = {}
     if found := options.resources(capability, "--capability"):
         spec["capability"] = found
@@ -107,20 +136,20 @@ def amounts(capability: str | None, deserved: str | None, guarantee: str | None)
 
 
 def change(client: "Client", name: str, spec: dict[str, Any]) -> str:
-    """Merge into a queue's spec; returns what became of it. Raises NotFoundError, RefusedError."""
+    """Merge into a queue's spec; returns the result. Raises NotFoundError, RejectedError."""
     found = kinds.metadata_of(client.queue(name))
     (applied,) = client.apply([_document(found, {"spec": spec})])
     return applied.result
 
 
 def send(client: "Client", name: str, action: Action) -> None:
-    """Ask for a queue to be opened or closed. Raises NotFoundError, RefusedError."""
+    """Request that a queue is opened or closed. Raises NotFoundError, RejectedError."""
     found = kinds.metadata_of(client.queue(name))
     client.apply([command(found, action)], f"queue {name}")
 
 
 def command(queue: ObjectMeta, action: Action) -> dict[str, Any]:
-    """The Command for a queue, which owns it."""
+    """The Command object for a queue. The queue owns it."""
     target = {
         "apiVersion": kinds.QUEUES.api_version,
         "kind": kinds.QUEUES.kind,
@@ -142,7 +171,7 @@ def command(queue: ObjectMeta, action: Action) -> dict[str, Any]:
 
 
 def _document(found: ObjectMeta, changes: dict[str, Any]) -> dict[str, Any]:
-    """The uid goes along: a queue made anew in between is not the one that was meant."""
+    """A patch with the uid, so that a recreated queue of this name is not changed."""
     return {
         "apiVersion": kinds.QUEUES.api_version,
         "kind": kinds.QUEUES.kind,

@@ -1,14 +1,14 @@
-"""``strom queue``: every command about queues, and those that make, list, show and delete them."""
+"""``strom queue``: the commands about queues; create, list, get and delete."""
 
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import lazy, options, selectors
 from stromboli.cli.commands import queue_changes
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import listing, output
@@ -19,10 +19,17 @@ from stromboli.shared.api import kinds, scheduling
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(cls=options.Group, help="Create queues, look at them, and change them.")
+
+class QueueGroup(lazy.Group):
+    """Commands about queues."""
+
+    aliases: ClassVar[dict[str, str]] = {"describe": "get"}
+
+
+app = typer.Typer(cls=QueueGroup, help="Create, inspect and change queues.")
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
-"""Phases of PodGroups, in the columns that users know."""
+"""Phases of PodGroups, in the order of the columns."""
 UNFINISHED = tuple(phase for phase in PHASES if phase != "Completed")
 HEADERS = ("NAME", "STATE", "WEIGHT", "PARENT", *(phase.upper() for phase in PHASES))
 WIDE_HEADERS = ("PRIORITY", "GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED")
@@ -35,14 +42,14 @@ Counted = Callable[[scheduling.Queue], Sequence[int]]
 def create(
     name: options.QueueName,
     weight: Annotated[
-        int, typer.Option("--weight", "-w", min=1, max=65535, help="Its share beside others.")
+        int, typer.Option("--weight", "-w", min=1, max=65535, help="Weight of its fair share.")
     ] = 1,
     capability: queue_changes.Capability = None,
     deserved: queue_changes.Deserved = None,
     guarantee: queue_changes.Guarantee = None,
-    parent: Annotated[str, typer.Option("--parent", help="The queue that it is part of.")] = "",
+    parent: Annotated[str, typer.Option("--parent", help="The parent queue. [default: root]")] = "",
     reclaimable: Annotated[
-        bool, typer.Option(help="Whether others may claim back what it uses beyond its share.")
+        bool, typer.Option(help="Whether other queues may reclaim what it uses beyond its share.")
     ] = True,
     server: options.Server = None,
 ) -> None:
@@ -72,11 +79,11 @@ def list_queues(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List queues, with their PodGroups by phase."""
+    """List queues with the number of their PodGroups by phase."""
     wanted = options.selector(selector)
     with options.client(server) as client:
         if watch:
-            # To count all PodGroups anew with each change would cost too much: the status has it.
+            # To list all PodGroups with each change would cost too much; the status has counts.
             listed = _listing(wanted, output_format, reported_counts)
             listing.follow(client, listed, output_format, calls.watch_queues())
             return
@@ -112,7 +119,7 @@ def get(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show a queue: its share, its limits, and its PodGroups by phase."""
+    """Show a queue: its share, its limits, and the number of its PodGroups by phase."""
     with options.client(server) as client:
         raw = client.queue(name)
         if not output_format.is_table:
@@ -125,19 +132,25 @@ def get(
     output.show_lines([*shares(queue), *invalid_fields(queue)])
 
 
-app.command("operate")(queue_changes.operate)
 app.command("update")(queue_changes.update)
+app.command("open")(queue_changes.open_queues)
+app.command("close")(queue_changes.close_queues)
+app.command("operate", hidden=True)(queue_changes.operate)
 
 
 @app.command("delete")
 def delete(
     names: options.QueueNames,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while work is in it, which then has no queue.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Also delete queues with unfinished PodGroups, which are then in no queue.",
+        ),
     ] = False,
     server: options.Server = None,
 ) -> None:
-    """Delete queues that no work is in."""
+    """Delete queues that have no unfinished PodGroups."""
     with options.client(server) as client:
         numbers = None if force else count_pod_groups(client)
 
@@ -151,16 +164,16 @@ def delete(
 
 
 def reject_nonempty(name: str, numbers: Counts) -> None:
-    """Raises CommandError for a queue with PodGroups that have not ended: nothing of them would be
-    placed any more, and what runs of them would be counted in no queue."""
+    """Raises CommandError for a queue with unfinished PodGroups: their pending pods would no longer
+    be scheduled, and their running pods would be counted in no queue."""
     phases = {phase: numbers[name, phase] for phase in UNFINISHED if numbers[name, phase]}
     if phases:
         listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
         raise CommandError(
             f"queue {name}",
-            f"not deleted: work is in it ({listed}), which would have no queue",
-            f"close it and let that end: strom queue operate {name} --action close; "
-            "or delete it all the same with --force",
+            f"not deleted: it has unfinished PodGroups ({listed})",
+            f"close it and wait until they end: strom queue close {name}; "
+            "or delete it with --force",
         )
 
 
@@ -183,7 +196,7 @@ def wide(queue: scheduling.Queue) -> tuple[str, ...]:
 
 
 def shares(queue: scheduling.Queue) -> Sequence[str]:
-    """What the queue may use, can claim and always has; only what is set."""
+    """The queue's capability, deserved and guarantee, as far as they are set."""
     spec = queue.spec
     lines = {
         "capability": spec.capability,
@@ -196,7 +209,7 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
 
 
 def invalid_fields(queue: scheduling.Queue) -> Sequence[str]:
-    """What admission would refuse in the queue as it stands, if it came past it."""
+    """What admission would reject in a queue that was stored without it."""
     found = queue.metadata.annotation(keys.VIOLATIONS)
     return [f"{'invalid':<11} {found}"] if found else []
 
@@ -211,7 +224,7 @@ def counts_of_queue(counts: Counts, queue: scheduling.Queue) -> Sequence[int]:
 
 
 def reported_counts(queue: scheduling.Queue) -> Sequence[int]:
-    """The same, as the controller last counted."""
+    """The numbers of its PodGroups by phase from its status."""
     status = queue.status
     return (status.inqueue, status.pending, status.running, status.unknown, status.completed)
 

@@ -1,4 +1,4 @@
-"""``strom top``: who uses how much, live."""
+"""``strom top``: resource usage by queue, job or node."""
 
 import contextlib
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class What(StrEnum):
-    """By what use is shown."""
+    """What the rows of the table are."""
 
     QUEUES = "queues"
     JOBS = "jobs"
@@ -28,18 +28,20 @@ class What(StrEnum):
 
 
 def top(
-    what: Annotated[What, typer.Argument(metavar="[queues|jobs|nodes]", help="By what.")] = (
-        What.QUEUES
-    ),
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    what: Annotated[
+        What, typer.Argument(metavar="[queues|jobs|nodes]", help="Rows of the table.")
+    ] = (What.QUEUES),
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     every: Annotated[
-        str, typer.Option("--every", metavar="DURATION", help="How often it is shown anew.")
+        str, typer.Option("--every", metavar="DURATION", help="Refresh interval.")
     ] = "2s",
     server: options.Server = None,
 ) -> None:
-    """Show who uses how much: queues, jobs or nodes, live on a terminal. Ctrl-C ends it.
+    """Show resource usage by queue, job or node, refreshed on a terminal.
 
-    Amounts are what running pods have asked for, as the scheduler counts them.
+    Usage is the sum of the requests of pods that are bound to a node. A queue includes its
+    children; its amounts are used/limit, where the limit is its capability (cap) or its deserved
+    amount (des). Ctrl-C ends the display.
     """
     pause_s = options.duration_s(every, "--every") or 2.0
     with options.client(server) as client:
@@ -55,7 +57,7 @@ def top(
 
 
 def headline(facts: Sequence[str], width: int | None) -> list[str]:
-    """What is said of the whole, in one line if it has room; None has."""
+    """The facts about the cluster: one line if it fits the width, else a line each."""
     line = output.GAP.join(facts)
     return [line] if width is None or len(line) <= width else list(facts)
 
@@ -67,7 +69,7 @@ def screen(
     width: int,
     height: int,
 ) -> list[str]:
-    """What fits on a terminal, and how many rows do not."""
+    """The rows that fit on a terminal, and the number of those that do not."""
     above = [*headline(facts, width), ""]
     kept = list(rows)
     while True:
@@ -83,7 +85,7 @@ def screen(
 def read_table(
     client: "Client", what: What
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
-    """Facts about the whole, and the table below it with its headers. Raises CommandError."""
+    """Facts about the cluster, headers and rows. Raises CommandError."""
     seen = usage.read(_scheduling_input(client))
     if what is What.QUEUES:
         headers, rows = usage.queues(seen)
@@ -95,7 +97,7 @@ def read_table(
 
 
 def _scheduling_input(client: "Client") -> tuple[msgspec.Raw, ...]:
-    """All that scheduling looks at, or one line about the many rights that this takes."""
+    """The objects that the scheduler reads. Raises CommandError that counts the missing rights."""
     from stromboli.cli.client import ForbiddenError
 
     try:
@@ -103,9 +105,9 @@ def _scheduling_input(client: "Client") -> tuple[msgspec.Raw, ...]:
     except ForbiddenError as error:
         raise CommandError(
             "top",
-            f"it reads the whole cluster, and {len(error.violations)} rights for that are missing",
-            "look at your own jobs: strom job list -n NAMESPACE; or ask who gives roles in your "
-            "cluster for one that reads what scheduling looks at",
+            f"it needs to read the whole cluster: {len(error.violations)} permissions are missing",
+            "list your own jobs: strom job list -n NAMESPACE; or ask a cluster administrator for a "
+            "role that reads the scheduler's input",
         ) from None
 
 

@@ -1,4 +1,7 @@
-"""``strom topology``: racks and what holds them, with what is free in each. ``places`` is pure."""
+"""``strom topology``: the tree of HyperNodes with the free resources of each domain.
+
+``domain_tree`` is pure.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -17,12 +20,15 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 CLUSTER = "cluster"
-"""What the root of all domains is called."""
+"""The name of the root domain."""
 
 
 class Domain(msgspec.Struct, rename="camel"):
-    """A domain of the network, or a node (tier -1). ``idle_nodes``: nodes on which nobody holds
-    anything. Amounts are in their resources' units; ``free`` is never below 0."""
+    """A topology domain, or a node (tier -1).
+
+    ``idle_nodes`` counts nodes without requests for cpu, memory or GPUs. Amounts are in the
+    resources' units; ``free`` is never below 0.
+    """
 
     name: str
     tier: int
@@ -46,13 +52,13 @@ WIDEST = 10_000
 
 
 def topology(
-    nodes: Annotated[bool, typer.Option("--nodes", help="Show each node, too.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Also show each node.")] = False,
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show the network's racks and what holds them (HyperNodes), with what is free in each.
+    """Show the network topology (HyperNodes) and the free resources of each domain.
 
-    Amounts are allocatable, less what pods on the nodes have asked for.
+    Free is allocatable minus the requests of the pods on the nodes.
     """
     with options.client(server) as client:
         seen = usage.read(client.scheduling_input().items)
@@ -70,7 +76,7 @@ def topology(
 def domain_tree(
     seen: usage.ClusterObjects, *, with_nodes: bool = False
 ) -> tuple[Domain, list[str]]:
-    """The whole cluster with all inside of it, and what of the HyperNodes makes no sense."""
+    """The root domain with all domains inside, and complaints about invalid HyperNodes."""
     labels = {each.metadata.name: each.metadata.labels or {} for each in seen.nodes}
     found = network_topology.layout(seen.hyper_nodes, labels)
     tier_names = {each.metadata.name: each.spec.tier_name for each in seen.hyper_nodes}
@@ -100,13 +106,13 @@ def domain_tree(
 def _nodes_without_domain(
     seen: usage.ClusterObjects, found: network_topology.Layout
 ) -> Iterator[str]:
-    """Nodes in no HyperNode, where there are any HyperNodes."""
+    """A complaint about nodes in no HyperNode, if there are HyperNodes."""
     outside = sorted(name for name, at in found.homes.items() if at == network_topology.ROOT_INDEX)
     if seen.hyper_nodes and outside:
         named = ", ".join(outside[: network_topology.NODES_BY_NAME])
         more = len(outside) - network_topology.NODES_BY_NAME
         listed = f"{named} and {more} more" if more > 0 else named
-        yield f"in no HyperNode, so that no gang that must lie near together goes there: {listed}"
+        yield f"in no HyperNode, so jobs with a topology constraint are not placed there: {listed}"
 
 
 def _ancestors(found: network_topology.Layout, at: int) -> Iterator[int]:
@@ -130,7 +136,7 @@ def _free_amounts(has: Amounts, held: Amounts) -> Amounts:
 
 
 def line(place: Domain) -> str:
-    """A place in a line."""
+    """A domain as a line of the tree."""
     if place.tier < 0:
         return f"{place.name}   {_free(place)}"
     tier = f"tier {place.tier}" + (f" {place.tier_name}" if place.tier_name else "")
@@ -144,7 +150,7 @@ def _free(place: Domain) -> str:
         for name in usage.RESOURCES
         if place.total.get(name)
     ]
-    return f"free: {', '.join(shown)}" if shown else "nothing"
+    return f"free: {', '.join(shown)}" if shown else "free: none"
 
 
 def _tree(root: Domain) -> "Tree":

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import options, selectors
+from stromboli.cli import lazy, options, selectors
 from stromboli.cli.render import listing, output, workload_view
 from stromboli.client import calls
 from stromboli.shared.api import kinds
@@ -53,7 +53,7 @@ CRONS = WorkloadKind(
 def _app(workload: WorkloadKind, text: str) -> typer.Typer:
     """The commands that all of them have."""
     word = calls.MAKERS[workload.kind]
-    app = typer.Typer(cls=options.Group, help=text)
+    app = typer.Typer(cls=lazy.GetGroup, help=text)
     complete = options.workload_names(workload.kind)
     one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
     several = typer.Argument(
@@ -72,7 +72,7 @@ def _app(workload: WorkloadKind, text: str) -> typer.Typer:
         space = None if all_namespaces else namespace
         _list(workload, space, selector, output_format, server, watch=watch)
 
-    @app.command("get", help=f"Show a {word}, and what was last said of it.")
+    @app.command("get", help=f"Show a {word} and its events.")
     def get(
         name: Annotated[str, one],
         namespace: options.Namespace = options.DEFAULT_NAMESPACE,
@@ -81,7 +81,7 @@ def _app(workload: WorkloadKind, text: str) -> typer.Typer:
     ) -> None:
         _get(workload, namespace, name, output_format, server)
 
-    @app.command("delete", help=f"Delete {word}s and all that is their own.")
+    @app.command("delete", help=f"Delete {word}s and the objects that they own.")
     def delete(
         names: Annotated[list[str], several],
         namespace: options.Namespace = options.DEFAULT_NAMESPACE,
@@ -164,9 +164,9 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
     output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
 
 
-flows = _app(FLOWS, "Look at flows: jobs from templates that follow one another.")
-templates = _app(TEMPLATES, "Look at templates: jobs that flows make.")
-crons = _app(CRONS, "Look at crons: jobs at the times of a schedule; suspend and resume them.")
+flows = _app(FLOWS, "Inspect flows: jobs that are created in order from templates.")
+templates = _app(TEMPLATES, "Inspect templates, from which flows create jobs.")
+crons = _app(CRONS, "Inspect, suspend and resume crons: jobs on a schedule.")
 CronName = Annotated[
     str,
     typer.Argument(
@@ -183,7 +183,7 @@ def suspend(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Start no more jobs; those that run go on."""
+    """Suspend a cron: it creates no more jobs, and its running jobs continue."""
     _suspend(name, namespace, server, is_suspended=True)
 
 
@@ -193,5 +193,5 @@ def resume(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Start jobs again; of the times that passed meanwhile, the last one is served."""
+    """Resume a cron: it creates jobs again, including the last one that it missed."""
     _suspend(name, namespace, server, is_suspended=False)

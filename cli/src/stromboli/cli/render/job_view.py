@@ -1,4 +1,4 @@
-"""What people see of jobs: rows of the list, and one job in full. Pure."""
+"""Jobs as rows of a list, and one job in full. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,13 +18,13 @@ HEADERS: tuple[str, ...] = (
     "RETRIES", "AGE",
 )  # fmt: skip
 WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
-"""What ``-o wide`` has besides."""
+"""Further columns of ``-o wide``."""
 POD_HEADERS = ("POD", "TASK", "STATUS", "RESTARTS", "NODE", "AGE", "DEVICES")
 NO_SCHEDULER = (
-    "none is named, so it is left to another system or to nobody; to run it here, delete it and "
-    "submit it again"
+    "none is set, so Stromboli does not schedule it; to schedule it here, delete it and submit it "
+    "again"
 )
-"""Of a job that came past admission, or that admission left to another system which acted."""
+"""For a job that was stored without admission, or that another system handles."""
 MOST_INDEXES = 60
 """Characters of an array's failed indexes that are shown; the status has them all."""
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
@@ -70,7 +70,7 @@ def progress(job: batch.Job) -> str:
 
 
 def done(job: batch.Job) -> tuple[int, int]:
-    """How many pods, or indexes of an array, are through, and of how many."""
+    """The number of finished pods, or indexes of an array, and the total."""
     if job.spec.array is not None:
         asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
         return succeeded + failed, asked
@@ -79,7 +79,7 @@ def done(job: batch.Job) -> tuple[int, int]:
 
 
 def facts(job: batch.Job, now: datetime) -> list[str]:
-    """What the job is and how it stands, a fact a line."""
+    """Spec and status of the job, a fact per line."""
     spec, state = job.spec, job.status.state
     since = state.last_transition_time or job.metadata.creation_timestamp
     reason = ": ".join(part for part in (state.reason, state.message) if part)
@@ -91,7 +91,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         ("pods", progress(job).partition(" (")[2].rstrip(")") or _no_pods(job, total)),
         *_array_lines(job),
         ("queue", spec.queue),
-        ("gang", f"{spec.min_available} of {total} pods start together"),
+        ("gang", _gang(spec.min_available, total)),
         ("attempts", _attempts(job)),
         ("created", f"{_time(job.metadata.creation_timestamp)}"),
     ]
@@ -106,16 +106,22 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     return [f"{label:<9} {text}" for label, text in lines]
 
 
+def _gang(least: int, total: int) -> str:
+    if least >= total:
+        return f"all {total} pods start together" if total != 1 else "1 pod"
+    return f"minAvailable {least}: the job starts with at least {least} of {total} pods"
+
+
 def _no_pods(job: batch.Job, total: int) -> str:
-    """Of a job that asks for none: it stays as it is for as long as it does."""
+    """The text for a job without pods; one without replicas needs to be scaled."""
     if total or phases.phase_of(job) not in ("Pending", "Running"):
         return "none"
-    return f"none are asked for: strom job scale {job.metadata.name} --replicas N"
+    return f"none, as replicas is 0: strom job scale {job.metadata.name} --replicas N"
 
 
 def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
-    """An array's indexes: all, succeeded, failed. None for a job that is none, and where they
-    cannot be read: it came past the door, and its Events say what is wrong."""
+    """An array's indexes: all, succeeded, failed. None for a job that is no array, and for invalid
+    indexes of a job that was stored without admission; its Events name the error."""
     if job.spec.array is None:
         return None
     found = job.status.array or batch.ArrayStatus()
@@ -130,12 +136,12 @@ def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.In
 
 
 def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
-    """How many of an array's indexes are through, and which have failed."""
+    """The number of an array's succeeded indexes, and its failed indexes."""
     progress = _array(job)
     if progress is None:
         return []
     asked, succeeded, failed = progress
-    text = f"{len(succeeded)} of {len(asked)} indexes have succeeded"
+    text = f"{len(succeeded)} of {len(asked)} indexes succeeded"
     if failed:
         which = str(failed)
         shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
@@ -144,7 +150,7 @@ def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
 
 
 def _attempts(job: batch.Job) -> str:
-    """How many attempts failed, of those that ``maxRetry`` allows; the first one counts."""
+    """Failed attempts, of the ``maxRetry`` allowed ones; the first attempt counts."""
     free = job.status.asked_retries
     beside = f", and {free} restarts cost none" if free else ""
     return f"{job.status.retry_count - free} of {job.spec.max_retry} failed{beside}"
@@ -152,12 +158,19 @@ def _attempts(job: batch.Job) -> str:
 
 def task_rows(job: batch.Job) -> list[tuple[str, ...]]:
     """The job's tasks under ``TASK_HEADERS``."""
-    return [_task_row(task) for task in job.spec.tasks]
+    minimums = sum(_minimum(task) for task in job.spec.tasks)
+    # A job that starts with fewer pods than its tasks' minimums add up to ignores these minimums.
+    are_enforced = job.spec.min_available >= minimums
+    return [_task_row(task, are_enforced=are_enforced) for task in job.spec.tasks]
+
+
+def _minimum(task: batch.TaskSpec) -> int:
+    return task.replicas if task.min_available is None else task.min_available
 
 
 def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, ...]]:
-    """The pods by task and index under ``POD_HEADERS``. A phase alone would hide a container that
-    ends again and again: its pod is Running."""
+    """The pods by task and index under ``POD_HEADERS``. The status shows a crashing container,
+    whose pod is in phase Running."""
     return [
         (
             pod.metadata.name,
@@ -175,27 +188,27 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
 
 
 def waits(explanation: responses.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
-    """Why it waits, with what nodes say of its pods; nothing if it does not."""
+    """Why it is pending, with the errors of its nodes; empty if it is not."""
     unstarted = [pod for pod in pods if pod_status.start_error(pod) is not None]
     if explanation.explained is None and not explanation.held and not unstarted:
         return []
     return ["", *explain.render(explanation, unstarted)]
 
 
-def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:
+def _task_row(task: batch.TaskSpec, *, are_enforced: bool) -> tuple[str, ...]:
     images, requests = "", ""
     try:
         containers = msgspec.json.decode(task.template.spec, type=core.PodSpec).containers
     except msgspec.DecodeError:
-        pass  # the door lets in only what it can read, but a job may have come another way
+        pass  # admission rejects such a template, but a job may be stored without it
     else:
         images = ",".join(container.image for container in containers)
         wanted = [container.resources.requests or {} for container in containers]
         requests = " + ".join(
             ",".join(f"{name}={amount}" for name, amount in one.items()) for one in wanted if one
         )
-    minimum = task.replicas if task.min_available is None else task.min_available
-    return (task.name, str(task.replicas), str(minimum), images, requests)
+    minimum = str(_minimum(task)) if are_enforced else ""
+    return (task.name, str(task.replicas), minimum, images, requests)
 
 
 def _order(pod: pod_status.Pod) -> tuple[str, int, str]:

@@ -1,9 +1,10 @@
 """Lists of objects: as a table or for programs, once or with every change (``--watch``).
 
-``Followed`` is pure: changes in, what is to be told out.
+``ListWatch`` is pure: it takes changes and returns the events to show.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,28 @@ if TYPE_CHECKING:
     from stromboli.client import calls
 
 GONE = "Deleted"
-"""Stands in the column of phases once an object is gone: a row alone would not tell."""
+"""The phase of a deleted object in the table."""
 Row = Callable[[Any, datetime], tuple[str, ...]]
+
+
+def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key that compares runs of digits as numbers: ``train-2`` before ``train-10``."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
+
+
+def by_name(found: Any) -> Any:
+    """The sort key of an object: its namespace, then its name in natural order."""
+    return found.metadata.namespace, natural(found.metadata.name)
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Which objects are listed, and how.
 
-    ``what`` names them in the plural. ``namespace`` is None if they are of all, which adds a
-    column; ``has_namespace`` is False of those that have none. ``state``: the column of phases.
+    ``what`` names them in the plural. ``namespace`` is None for all namespaces, which adds a
+    column; ``has_namespace`` is False for cluster-scoped objects. ``state`` is the column of
+    phases. ``order`` is the sort key of an object, and ``limit`` the most rows; both hold for a
+    list, not for a watch.
     """
 
     kind: Kind[Any]
@@ -38,10 +52,12 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     has_namespace: bool = True
     state: str = ""
+    order: Callable[[Any], Any] = by_name
+    limit: int | None = None
 
     @property
     def all_headers(self) -> tuple[str, ...]:
-        """With the namespace's, if it is shown."""
+        """The headers, with the namespace's if it is shown."""
         return ("NAMESPACE", *self.headers) if self._shows_namespace else self.headers
 
     def cells(self, found: Any, now: datetime, *, is_gone: bool = False) -> tuple[str, ...]:
@@ -58,7 +74,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """What happened to an object, as an API server's watch has it: ADDED, MODIFIED or DELETED."""
+    """A change of an object as an API server's watch has it: ADDED, MODIFIED or DELETED."""
 
     type: str
     object: Any
@@ -66,10 +82,10 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class ListWatch:
-    """What is told of a list that goes on: first everything, together, then each change.
+    """The events of a watched list: first all objects together, then each change.
 
-    An object that is no longer wanted is told once more, as DELETED. After a break everything
-    comes again: only what has changed is told.
+    An object that no longer matches gets a DELETED event. After a reconnect all objects are listed
+    again, and only changes are returned.
     """
 
     def __init__(self, decode: Callable[[bytes], Any], is_wanted: Callable[[Any], bool]) -> None:
@@ -79,7 +95,7 @@ class ListWatch:
         self._relisted: dict[str, WatchEvent] | None = {}
 
     def feed(self, change: Change[bytes]) -> list[WatchEvent] | None:
-        """What is to be told now, by namespace and name; None while all of it is still coming."""
+        """The events to show now, by namespace and name; None until the list is complete."""
         if change.type == "reset":
             self._relisted = {}
         elif change.type == "synced":
@@ -121,12 +137,14 @@ def show(
     wanted: output.Format,
     raws: Sequence[bytes | msgspec.Raw],
 ) -> None:
-    """The list as it is now. Raises CommandError for what is no such object."""
+    """Show the list once. Raises CommandError for an object that cannot be decoded."""
     decoded = [(client.decode(listing.kind, raw), raw) for raw in raws]
     found = sorted(
         (pair for pair in decoded if listing.is_wanted(pair[0])),
-        key=lambda pair: pair[0].metadata.key,
+        key=lambda pair: listing.order(pair[0]),
     )
+    left = 0 if listing.limit is None else max(len(found) - listing.limit, 0)
+    found = found[: len(found) - left]
     if not wanted.is_table:
         output.show_objects(wanted, listing.kind, [raw for _, raw in found], many=True)
     elif not found:
@@ -134,13 +152,15 @@ def show(
     else:
         now = datetime.now(UTC)
         output.show_table(listing.all_headers, [listing.cells(each, now) for each, _ in found])
+    if left:
+        output.show_note(f"{left} more {listing.what}; raise --limit to see them")
 
 
 def follow(
     client: "Client", listing: Listing, wanted: output.Format, call: "calls.Call[Any]"
 ) -> None:
-    """The list and all that happens to it, until Ctrl-C. Raises CommandError."""
-    # Ctrl-C is the way to end it, so nothing has gone wrong then.
+    """Show the list and its changes until Ctrl-C. Raises CommandError."""
+    # Ctrl-C is the usual end, not an error.
     with contextlib.suppress(KeyboardInterrupt):
         show_events = _table(listing) if wanted.is_table else _documents(listing, wanted)
         for event in _watch_events(client, listing, call):
@@ -166,12 +186,12 @@ def _table(listing: Listing) -> Callable[[list[WatchEvent]], None]:
 
     def show_events(event: list[WatchEvent]) -> None:
         nonlocal table
-        if not event:  # that there is nothing is told at first only
+        if not event:  # an empty list is reported at the start only
             output.show_empty_list(listing.what, listing.namespace)
         now, rows = datetime.now(UTC), []
         for one in event:
             is_gone = one.type == "DELETED" and listing.is_wanted(one.object)
-            # What a row said at one moment: time alone makes no row.
+            # Cells at a fixed time: a change of the age alone prints no row.
             said = listing.cells(one.object, began, is_gone=is_gone)
             if shown.get(one.object.metadata.key) != said:
                 rows.append(listing.cells(one.object, now, is_gone=is_gone))

@@ -1,4 +1,4 @@
-"""The output of many containers as lines of one: whose each is, in which colour. Pure."""
+"""The logs of several containers as one stream of lines with prefixes and colours. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +19,14 @@ COLOURS = (
     "bright_cyan",
     "bright_green",
 )
-"""Neighbours differ; with more pods than colours they come again."""
+"""Colours of consecutive pods; they repeat if there are more pods."""
 _STARTED = ("Running", "Succeeded", "Failed")
+NEVER_RAN = ("StartError", "ContainerCannotRun", "ContainerStatusUnknown")
+"""Reasons of a termination before the command of the container ran."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One container whose output is wanted. ``restarts``: it is a new one with each."""
+    """A container whose log is read. Each restart is a new source."""
 
     pod: str
     uid: str
@@ -36,7 +38,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class LineBuffer:
-    """Whole lines of a stream of chunks. What is no UTF-8 is shown as such, never lost."""
+    """Splits a stream of chunks into lines. Bytes that are not UTF-8 are escaped."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -47,13 +49,13 @@ class LineBuffer:
         return (line.decode(errors="backslashreplace").rstrip("\r") for line in whole)
 
     def end(self) -> Iterator[str]:
-        """What stands at the end without a newline."""
+        """The rest of the stream without a newline."""
         rest, self._rest = self._rest, b""
         return iter([rest.decode(errors="backslashreplace")] if rest else [])
 
 
 def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:
-    """The containers that have something to tell, by task and index."""
+    """The containers of pods that have started, by task and index."""
     ordered = sorted(pods, key=_order)
     several = any(len(pod.spec.containers) > 1 for pod in ordered) and container is None
     found = []
@@ -77,19 +79,40 @@ def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None)
     return found
 
 
+def not_started(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> dict[str, str]:
+    """Label of a container that has never started -> why."""
+    found = {}
+    for pod in sorted(pods, key=_order):
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            ended = status.state.terminated
+            if container not in (None, status.name) or status.restart_count:
+                continue
+            if ended is not None and ended.reason in NEVER_RAN:
+                found[f"{short_name(pod, job)}/{status.name}"] = _reason(ended)
+            elif status.state.waiting is not None and pod.status.phase in _STARTED:
+                found[f"{short_name(pod, job)}/{status.name}"] = _reason(status.state.waiting)
+        if pod.status.phase == "Failed" and not pod.status.container_statuses:
+            found[short_name(pod, job)] = _reason(pod.status)
+    return found
+
+
+def _reason(found: pod_status.Terminated | pod_status.Waiting | pod_status.Status) -> str:
+    return ": ".join(filter(None, (found.reason, found.message.strip()))) or "no reason reported"
+
+
 def select_pods(
     pods: Iterable[pod_status.Pod], task: str | None, index: int | None
 ) -> list[pod_status.Pod]:
-    """The pods of this task and index."""
+    """The pods of this task and index; None selects all."""
     return [pod for pod in pods if task in (None, task_of(pod)) and index in (None, index_of(pod))]
 
 
 def unknown_task(job: batch.Job, task: str | None) -> str:
-    """What is wrong with a task that the job has not; empty if nothing is."""
+    """The error about a task that the job does not have; empty if it has the task."""
     names = [each.name for each in job.spec.tasks]
     if task is None or task in names:
         return ""
-    return f"there is no task {task!r}; there are {', '.join(names)}"
+    return f"task {task!r} not found; its tasks are {', '.join(names)}"
 
 
 def short_name(pod: pod_status.Pod, job: str) -> str:
@@ -98,7 +121,7 @@ def short_name(pod: pod_status.Pod, job: str) -> str:
 
 
 def line_prefixes(found: Sequence[Source]) -> dict[str, str]:
-    """Label -> what stands before its lines, all of one width."""
+    """Label -> the prefix of its lines, all of the same width."""
     width = max((len(source.label) for source in found), default=0)
     return {source.label: f"{source.label.ljust(width)} | " for source in found}
 

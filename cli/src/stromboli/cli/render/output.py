@@ -14,12 +14,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import typer
 
-from stromboli.shared.api import kinds
-
 if TYPE_CHECKING:
+    import msgspec
+
     from stromboli.shared.api.kinds import Kind
 
 STYLES = {
@@ -37,7 +36,7 @@ STYLES = {
 """Colours of phases and states, wherever a cell is exactly one of these."""
 GAP = "   "
 NONE = "-"
-"""Stands where there is nothing, so that every row has the same number of words for ``awk``."""
+"""The text of an empty cell, so that every row has the same number of words for ``awk``."""
 EMPTY = ("", NONE, "0")
 """Cells that say nothing."""
 LAST_AT_LEAST = 24
@@ -261,9 +260,11 @@ def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def show_objects(
-    wanted: Format, kind: "Kind[Any]", raws: Sequence[bytes | msgspec.Raw], *, many: bool = False
+    wanted: Format, kind: "Kind[Any]", raws: "Sequence[bytes | msgspec.Raw]", *, many: bool = False
 ) -> None:
     """Objects for programs: their names, or themselves as JSON or YAML (``many``: as a List)."""
+    from stromboli.shared.api import kinds
+
     if wanted is Format.NAME:
         show_lines(title(kind, kinds.metadata_of(raw).name) for raw in raws)
         return
@@ -286,8 +287,10 @@ def show_stream_document(wanted: Format, document: Any) -> None:
     sys.stdout.flush()
 
 
-def with_type_meta(kind: "Kind[Any]", raw: bytes | msgspec.Raw) -> dict[str, Any]:
+def with_type_meta(kind: "Kind[Any]", raw: "bytes | msgspec.Raw") -> dict[str, Any]:
     """An object with its kind, which an API server leaves out in lists."""
+    import msgspec
+
     return {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(raw)}
 
 
@@ -298,11 +301,15 @@ def show_document(wanted: Format | DocumentFormat, document: Any) -> None:
 
         typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
     else:
+        import msgspec
+
         typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def encoded(document: Any) -> bytes:
     """A document as JSON."""
+    import msgspec
+
     return msgspec.json.encode(document)
 
 

@@ -1,7 +1,6 @@
-"""What happened to a job, in the order of time, from its status, its pods, Kubernetes' Events and
-the history of what was tried before. Pure.
+"""The timeline of a job, from its status, its pods, Kubernetes' Events and its task history. Pure.
 
-What happened to many pods within one second is one line.
+The same event of several pods within one second is one line.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,12 @@ from stromboli.shared.api import batch
 from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.api.task_history import TaskAttempt
 
-HEADERS = ("TIME", "AFTER", "WHO", "WHAT")
+HEADERS = ("TIME", "AFTER", "OBJECT", "EVENT")
 NAMES_SHOWN = 4
 
 
 class InvolvedObject(Part, frozen=True, kw_only=True):
-    """Whom an event is about."""
+    """The object of an event."""
 
     kind: str = ""
     name: str = ""
@@ -41,33 +40,36 @@ class Event(Part, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """When it was seen last; of one that was seen once, to the microsecond if that is known."""
+        """Its last time; for an event that occurred once, with microseconds if they are known."""
         last = self.last_timestamp or self.metadata.creation_timestamp
         return self.event_time or last if self.count <= 1 else last or self.event_time
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing that happened. ``who``: the job, a pod by its short name, or pods in number.
-    ``rank`` orders what happened within one second, which is all that Kubernetes keeps: behind
-    which version of the job's Events, and what of it comes before what."""
+    """An entry. ``who`` is the job, the short name of a pod, or several pods.
+
+    ``rank`` orders entries within one second, the resolution of Kubernetes: the version of the
+    job's last Event before it, the attempt, and the step of the attempt."""
 
     at: datetime
     who: str
     what: str
-    rank: tuple[int, int] = (0, 0)
+    rank: tuple[int, int, int] = (0, 0, 0)
 
 
-SUBMITTED, MADE, BOUND, RUNS, ENDED, TOLD = range(6)
-"""What comes before what within one second; Events stand as they were written."""
+SUBMITTED, CREATED, BOUND, STARTED, ENDED, STATUS = range(6)
+"""The order of steps within one second; Events keep the order in which they were written."""
+_LAST = 1 << 30
+"""The attempt of an entry that comes after those of all attempts."""
 _BEGINS = "Pending"
-"""The phase in which a job's pods are made, at first and after each restart."""
+"""The phase in which a job's pods are created, at first and after each restart."""
 
 
 def attempts_without_pod(
     attempts: Iterable[TaskAttempt], pods: Iterable[pod_status.Pod]
 ) -> list[TaskAttempt]:
-    """The attempts whose pods are no longer there, but those that succeeded: an array has thousands
-    of them."""
+    """The attempts whose pods are deleted, except succeeded ones, of which an array has
+    thousands."""
     there = {pod.metadata.uid for pod in pods}
     return [it for it in attempts if it.state != "Succeeded" and it.pod_uid not in there]
 
@@ -78,9 +80,9 @@ def timeline_entries(
     events: Iterable[Event],
     before: Iterable[TaskAttempt] = (),
 ) -> list[Entry]:
-    """All that is known, the earliest first. ``before``: attempts whose pods are gone."""
+    """All entries, the earliest first. ``before``: attempts whose pods are deleted."""
     name = job.metadata.name
-    # Events have whole seconds: within one, they stand in the order in which they were written.
+    # Events have whole seconds; within one, the resource version gives their order.
     events = tuple(sorted(events, key=lambda event: event.metadata.version))
     of_pods = [entry for pod in pods for entry in _entries_of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
@@ -102,7 +104,7 @@ def _second(at: datetime) -> datetime:
 
 
 def _job_starts(events: Iterable[Event]) -> dict[datetime, int]:
-    """Second -> version of the last Event in it that says that the job begins (again)."""
+    """Second -> version of its last Event about a start or restart of the job."""
     return {
         _second(event.at): event.metadata.version
         for event in events
@@ -113,18 +115,17 @@ def _job_starts(events: Iterable[Event]) -> dict[datetime, int]:
 def _entries_of_attempts(
     before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]
 ) -> Iterator[Entry]:
-    """Attempts of which only the history is left. Its times are exact, so within a second each
-    stands behind what the job's Events told until then: an end behind the restart that asked for
-    it."""
+    """Entries of attempts whose pods are deleted. Their times are exact, so within a second each
+    entry follows the job's Events up to that time: an end follows the restart that caused it."""
     for attempt in before:
         who = attempt.pod.removeprefix(f"{job}-")
-        exit_code = "" if attempt.exit_code is None else f" with {attempt.exit_code}"
+        exited = "ended" if attempt.exit_code is None else f"exited {attempt.exit_code}"
         why = f" ({attempt.reason})" if attempt.reason else ""
         for at, rank, what in (
-            (attempt.created_at, MADE, "made"),
+            (attempt.created_at, CREATED, "created"),
             (attempt.bound_at, BOUND, f"bound to {attempt.node}"),
-            (attempt.running_at, RUNS, "runs"),
-            (attempt.ended_at, ENDED, f"ended{exit_code}{why}"),
+            (attempt.running_at, STARTED, "started"),
+            (attempt.ended_at, ENDED, f"{exited}{why}"),
         ):
             if at is not None:
                 behind = (
@@ -133,7 +134,10 @@ def _entries_of_attempts(
                     if event.at is not None and _second(event.at) == _second(at) and event.at <= at
                 )
                 yield Entry(
-                    at, who, what + _attempt_label(attempt.attempt), (max(behind, default=0), rank)
+                    at,
+                    who,
+                    what + _attempt_label(attempt.attempt),
+                    (max(behind, default=0), attempt.attempt, rank),
                 )
 
 
@@ -144,15 +148,15 @@ def _attempt_label(attempt: int) -> str:
 def _after_last_restart(
     beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]
 ) -> Iterator[Entry]:
-    """Pods that are there were made after the last restart: what became of them within the same
-    second stands behind it."""
+    """Existing pods were created after the last restart: their entries of the same second follow
+    it."""
     for entry in of_pods:
         version = beginnings.get(_second(entry.at), 0)
-        yield msgspec.structs.replace(entry, rank=(version, entry.rank[1]))
+        yield msgspec.structs.replace(entry, rank=(version, *entry.rank[1:]))
 
 
 def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
-    """Under ``HEADERS``; AFTER is the time since the first entry."""
+    """Rows under ``HEADERS``. AFTER is the time since the first entry."""
     first = found[0].at if found else datetime.min.replace(tzinfo=UTC)
     return [
         (
@@ -166,57 +170,60 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
 
 
 def _entries_of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
-    """Phases but those of which an Event tells, with more words."""
+    """Phases without an Event; an Event has more details."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:
-        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""), (0, SUBMITTED))
+        yield Entry(
+            created, "job", "submitted" + (f" by {user}" if user else ""), (0, 0, SUBMITTED)
+        )
     for condition in job.status.conditions:
         if condition.last_transition_time and condition.status not in told_otherwise:
-            yield Entry(condition.last_transition_time, "job", condition.status, (0, TOLD))
+            yield Entry(condition.last_transition_time, "job", condition.status, (0, _LAST, STATUS))
     state = job.status.state
     told = {(one.status, one.last_transition_time) for one in job.status.conditions}
     is_told = (state.phase, state.last_transition_time) in told or state.phase in told_otherwise
     if state.last_transition_time and not is_told:
         why = ": ".join(filter(None, (state.reason, state.message)))
         text = state.phase + (f" ({why})" if why else "")
-        yield Entry(state.last_transition_time, "job", text, (0, TOLD))
+        yield Entry(state.last_transition_time, "job", text, (0, _LAST, STATUS))
 
 
 def _entries_of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
     said = pod.metadata.annotation(keys.ATTEMPT) or ""
-    nth = _attempt_label(int(said) if said.isdecimal() else 1)
+    attempt = int(said) if said.isdecimal() else 1
     for entry in _entries_of_container_run(pod, log_lines.short_name(pod, job)):
-        yield msgspec.structs.replace(entry, what=entry.what + nth)
+        what = entry.what + _attempt_label(attempt)
+        yield msgspec.structs.replace(entry, what=what, rank=(0, attempt, entry.rank[2]))
 
 
 def _entries_of_container_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
     if pod.metadata.creation_timestamp is not None:
-        yield Entry(pod.metadata.creation_timestamp, who, "made", (0, MADE))
+        yield Entry(pod.metadata.creation_timestamp, who, "created", (0, 0, CREATED))
     for condition in pod.status.conditions:
         at = condition.last_transition_time
         if condition.type == "PodScheduled" and condition.status == "True" and at is not None:
-            yield Entry(at, who, f"bound to {pod.spec.node_name}", (0, BOUND))
+            yield Entry(at, who, f"bound to {pod.spec.node_name}", (0, 0, BOUND))
     for one in pod.status.container_statuses:
         for state in (one.last_state, one.state):
             began = state.running or state.terminated
             if began and began.started_at:
-                yield Entry(began.started_at, who, "runs", (0, RUNS))
+                yield Entry(began.started_at, who, "started", (0, 0, STARTED))
             ended = state.terminated
             if ended and ended.finished_at:
                 why = ": ".join(filter(None, (ended.reason, ended.message.strip())))
-                text = f"ended with {ended.exit_code}" + (f" ({why})" if why else "")
-                yield Entry(ended.finished_at, who, text, (0, ENDED))
+                text = f"exited {ended.exit_code}" + (f" ({why})" if why else "")
+                yield Entry(ended.finished_at, who, text, (0, 0, ENDED))
     yield from _entries_of_failed_pod(pod, who)
 
 
 def _entries_of_failed_pod(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
-    """Why a pod failed, where no container says so: the node refused it, or lost it."""
+    """The failure of a pod without a container status: the node rejected it or was lost."""
     times = [one.last_transition_time for one in pod.status.conditions]
     known = [at for at in (pod.status.start_time, *times) if at is not None]
     if pod.status.phase == "Failed" and pod.status.reason and known:
         why = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
-        yield Entry(max(known), who, f"failed ({why})", (0, ENDED))
+        yield Entry(max(known), who, f"failed ({why})", (0, 0, ENDED))
 
 
 def _merge_pods(found: Iterable[Entry]) -> Iterator[Entry]:
@@ -246,5 +253,7 @@ def _entries_of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
             event.at,
             who,
             f"{event.reason}: {event.message.strip()}{often}",
-            (event.metadata.version, SUBMITTED if event.metadata.version else TOLD),
+            (event.metadata.version, 0, SUBMITTED)
+            if event.metadata.version
+            else (0, _LAST, STATUS),
         )

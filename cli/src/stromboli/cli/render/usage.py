@@ -1,4 +1,4 @@
-"""Who uses how much: queues, jobs and nodes, from what the scheduler sees. Pure."""
+"""Resource usage by queue, job and node, from the scheduler's input. Pure."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,13 +14,15 @@ from stromboli.shared.formats.units import Amounts
 
 GPU = "nvidia.com/gpu"
 RESOURCES = ("cpu", "memory", GPU)
-"""What everybody looks at; the columns CPU, MEMORY and GPU."""
+"""The resources of the columns CPU, MEMORY and GPU."""
 BAR = 10
 _DONE = ("Succeeded", "Failed")
+ROOT = "root"
+"""The queue above all others."""
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
-    """A cluster as the scheduler sees it."""
+    """The objects of the scheduler's input that usage depends on."""
 
     nodes: tuple[core.Node, ...] = ()
     queues: tuple[scheduling.Queue, ...] = ()
@@ -30,14 +32,14 @@ class ClusterObjects(msgspec.Struct, frozen=True):
 
 
 class PodUsage(msgspec.Struct):
-    """Pods that hold something, those that wait, and what is held."""
+    """Bound pods, pending pods, and the requests of the bound ones."""
 
     running: int = 0
     waiting: int = 0
     held: Amounts = {}
 
     def take(self, pod: core.Pod) -> None:
-        """Count a pod."""
+        """Add a pod."""
         if not pod.spec.node_name:
             self.waiting += 1
             return
@@ -50,7 +52,7 @@ class _Named(msgspec.Struct, rename="camel"):
 
 
 def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
-    """The picture of these manifests; kinds that do not matter are passed over."""
+    """The objects of these manifests; other kinds are ignored."""
     found: dict[str, list[bytes | msgspec.Raw]] = {}
     for item in items:
         found.setdefault(msgspec.json.decode(item, type=_Named).kind, []).append(item)
@@ -64,7 +66,7 @@ def read(items: Iterable[bytes | msgspec.Raw]) -> ClusterObjects:
 
 
 def request(pod: core.Pod) -> Amounts:
-    """What a pod holds: its containers together, or one that comes before them if that is more."""
+    """The effective request of a pod: the larger of its containers' sum and its init phase."""
     together: Amounts = {}
     for container in pod.spec.containers:
         together = units.add(together, units.amounts(container.resources.requests or {}))
@@ -78,7 +80,7 @@ def request(pod: core.Pod) -> Amounts:
 
 
 def headline(seen: ClusterObjects) -> list[str]:
-    """The whole cluster, a fact each: what there is, and how full it is."""
+    """Facts about the whole cluster: its nodes and pods, and its utilisation by resource."""
     total: Amounts = {}
     for node in seen.nodes:
         total = units.add(total, units.amounts(node.status.allocatable or {}))
@@ -90,27 +92,31 @@ def headline(seen: ClusterObjects) -> list[str]:
         for name in RESOURCES
         if total.get(name)
     ]
-    return [f"{len(seen.nodes)} nodes, {use.running} pods run, {use.waiting} wait", *shown]
+    return [f"{len(seen.nodes)} nodes, {use.running} pods running, {use.waiting} pending", *shown]
 
 
 def queues(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows by queue; amounts as used/most, where there is a most."""
+    """Headers and rows by queue. A queue includes its children.
+
+    Amounts are ``used/limit(cap)`` with the capability of the queue, ``used/limit(des)`` with its
+    deserved amount where it has no capability, and ``used`` without either.
+    """
+    specs = {queue.metadata.name: queue.spec for queue in seen.queues}
     of_group = {group.metadata.key: group.spec.queue for group in seen.groups}
-    uses: dict[str, PodUsage] = {queue.metadata.name: PodUsage() for queue in seen.queues}
+    uses: dict[str, PodUsage] = {name: PodUsage() for name in specs}
     for pod in active_pods(seen):
-        queue = of_group.get(_group(pod))
-        if queue is not None:
+        for queue in _ancestors(of_group.get(_group(pod)), specs):
             uses.setdefault(queue, PodUsage()).take(pod)
     phases: dict[tuple[str, bool], int] = {}
     for group in seen.groups:
-        state = (group.spec.queue, group.status.phase == "Running")
-        if group.status.phase != "Completed":
+        if group.status.phase == "Completed":
+            continue
+        for queue in _ancestors(group.spec.queue, specs):
+            state = (queue, group.status.phase == "Running")
             phases[state] = phases.get(state, 0) + 1
-    specs = {queue.metadata.name: queue for queue in seen.queues}
     rows = []
     for name, use in sorted(uses.items()):
-        spec = specs[name].spec if name in specs else scheduling.QueueSpec()
-        most = units.amounts(spec.capability or spec.deserved or {})
+        limits = _queue_limits(specs.get(name, scheduling.QueueSpec()))
         rows.append(
             (
                 name,
@@ -118,10 +124,19 @@ def queues(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]
                 str(phases.get((name, False), 0)),
                 str(use.running),
                 str(use.waiting),
-                *(_amount_cell(resource, use.held, most) for resource in RESOURCES),
+                *(_queue_cell(resource, use.held, limits) for resource in RESOURCES),
             )
         )
-    return ("QUEUE", "JOBS", "WAITING", "PODS", "PENDING", "CPU", "MEMORY", "GPU"), rows
+    return (
+        "QUEUE",
+        "RUNNING JOBS",
+        "PENDING JOBS",
+        "RUNNING PODS",
+        "PENDING PODS",
+        "CPU",
+        "MEMORY",
+        "GPU",
+    ), rows
 
 
 def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -148,7 +163,7 @@ def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tup
             )
         )
     return (
-        ("JOB", "QUEUE", "PHASE", "PODS", "PENDING", "CPU", "MEMORY", "GPU", "AGE"),
+        ("JOB", "QUEUE", "PHASE", "RUNNING PODS", "PENDING PODS", "CPU", "MEMORY", "GPU", "AGE"),
         rows,
     )
 
@@ -168,7 +183,7 @@ def nodes(seen: ClusterObjects) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
             (use.held.get(name, 0) / most[name] for name in RESOURCES if most.get(name)), default=0
         )
         rows.append((node.metadata.name, str(use.running), *held, bar(round(1000 * largest), 1000)))
-    return ("NODE", "PODS", "CPU", "MEMORY", "GPU", "FULLEST"), rows
+    return ("NODE", "PODS", "CPU", "MEMORY", "GPU", "HIGHEST USE"), rows
 
 
 def bar(part: int, whole: int) -> str:
@@ -193,10 +208,40 @@ def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]
     return f"{used}/{explain.format_amount(resource, most[resource])}" if resource in most else used
 
 
+def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
+    """A queue and its parents up to the root, each once: a stored loop ends the walk."""
+    found: list[str] = []
+    while queue and queue not in found:
+        found.append(queue)
+        if queue == ROOT or queue not in specs:
+            break
+        queue = specs[queue].parent or ROOT
+    return [name for name in found if name in specs or name == found[0]]
+
+
+def _queue_limits(spec: scheduling.QueueSpec) -> dict[str, tuple[int, str]]:
+    """Resource -> its limit and the label of that limit."""
+    deserved = {name: (value, "des") for name, value in units.amounts(spec.deserved or {}).items()}
+    capability = {
+        name: (value, "cap") for name, value in units.amounts(spec.capability or {}).items()
+    }
+    return {**deserved, **capability}
+
+
+def _queue_cell(
+    resource: str, held: Mapping[str, int], limits: Mapping[str, tuple[int, str]]
+) -> str:
+    used = explain.format_amount(resource, held.get(resource, 0))
+    if resource not in limits:
+        return used
+    limit, label_of_limit = limits[resource]
+    return f"{used}/{explain.format_amount(resource, limit)}({label_of_limit})"
+
+
 def _size(use: PodUsage) -> tuple[int, ...]:
     return tuple(-use.held.get(name, 0) for name in (GPU, "cpu", "memory"))
 
 
 def label(resource: str) -> str:
-    """A resource as people say it."""
+    """The name of a resource in text."""
     return {"cpu": "CPU", "memory": "memory", GPU: "GPU"}[resource]

@@ -24,11 +24,20 @@ from stromboli.shared.runtime import runtime, telemetry
 RUNNER = "simulated"
 
 
+EPHEMERAL_STORAGE = "100Gi"
+"""Local disk of each simulated node, so that pods that request some can be placed."""
+
+
 def node_documents(
     count: int, *, cpu: str, memory: str, gpus: int = 0, pods: int = 110, prefix: str = "node"
 ) -> list[dict[str, object]]:
     """Manifests of ``count`` equal simulated nodes. Raises ValueError for a bad quantity."""
-    resources = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    resources = {
+        "cpu": cpu,
+        "memory": memory,
+        "ephemeral-storage": EPHEMERAL_STORAGE,
+        "pods": str(pods),
+    }
     if gpus:
         resources["nvidia.com/gpu"] = str(gpus)
     units.amounts(resources)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,10 +103,17 @@ def lookup() -> str | None:
     return addresses.lookup_order(_text(LOOKUP))
 
 
+DISK = "ephemeral-storage"
+
+
 def resources() -> units.Amounts:
-    """Return CPU and memory of the whole machine."""
+    """CPU, memory and disk of the whole machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {"cpu": 1000 * (os.cpu_count() or 1), "memory": memory}
+    return {
+        "cpu": 1000 * (os.cpu_count() or 1),
+        "memory": memory,
+        DISK: 1000 * shutil.disk_usage("/").total,
+    }
 
 
 def node_documents(
@@ -128,6 +136,8 @@ def node_documents(
         "memory": memory or units.text("memory", share["memory"]),
         "pods": PODS_OF_A_NODE,
     }
+    if disk := machine.get(DISK, 0) // max(count, 1):
+        amounts[DISK] = f"{disk // 1000 // 2**20}Mi"
     units.amounts(amounts)
     width = max(2, len(str(count - 1)))
     found: list[dict[str, object]] = []

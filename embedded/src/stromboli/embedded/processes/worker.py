@@ -194,8 +194,8 @@ class PodWorker:
             await self._say("FailedMount", f"{name}: {error}")
             return lifecycle.Refused(name, "CreateContainerConfigError", str(error))
         except OSError as error:
-            await self._say("FailedMount", f"{name}: {error}")
-            return lifecycle.Refused(name, "CreateContainerError", str(error))
+            await self._say("FailedMount", f"{name}: {_without_errno(error)}")
+            return lifecycle.Refused(name, "CreateContainerError", _without_errno(error))
         self._launched[name] = found
         if name in self._stops:
             found.stop(self._stops[name])
@@ -388,6 +388,12 @@ class PodWorker:
 
     def _container(self, name: str) -> pods.Container:
         return next(each for each in self.pod.containers if each.name == name)
+
+
+def _without_errno(error: OSError) -> str:
+    """``No such file or directory: /a/b``, without ``[Errno 2]``."""
+    parts = (error.strerror or str(error), str(error.filename or ""))
+    return ": ".join(filter(None, parts))
 
 
 def _text(at: datetime) -> str:

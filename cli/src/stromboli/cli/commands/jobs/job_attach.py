@@ -1,8 +1,8 @@
-"""``strom job attach`` and ``detach``: a notebook, TensorBoard, an editor or a terminal beside a
-running job.
+"""``strom job attach`` and ``detach``: debug tools beside a running job.
 
-They change an annotation of the Job; the controller makes the pod, its Service and its secret
-token, and removes them with the job.
+A debug tool is a notebook, TensorBoard, an editor or a terminal. The commands change an annotation
+of the Job; the controller creates the pod, its Service and its secret token, and deletes them with
+the job.
 """
 
 import time
@@ -26,7 +26,7 @@ LOOK_EVERY_S = 0.5
 
 
 class ToolName(StrEnum):
-    """The tools that there are."""
+    """The available tools."""
 
     JUPYTER = "jupyter"
     TENSORBOARD = "tensorboard"
@@ -34,7 +34,7 @@ class ToolName(StrEnum):
     TERMINAL = "terminal"
 
 
-Tool = Annotated[ToolName, typer.Option("--tool", "-t", help="Which one.")]
+Tool = Annotated[ToolName, typer.Option("--tool", "-t", help="The tool.")]
 
 
 def attach(
@@ -42,20 +42,28 @@ def attach(
     tool: Tool,
     task: Annotated[
         str,
-        typer.Option("--task", metavar="NAME", help="Beside which task; the first by default."),
+        typer.Option(
+            "--task",
+            metavar="NAME",
+            help="The task whose node and volumes it uses. [default: the first]",
+        ),
     ] = "",
     image: Annotated[
-        str, typer.Option("--image", "-i", help="An image of your own that has the tool.")
+        str,
+        typer.Option(
+            "--image", "-i", help="An image that contains the tool. [default: the public one]"
+        ),
     ] = "",
     timeout: Annotated[
-        str, typer.Option("--timeout", help="How long to wait until it is there.")
+        str, typer.Option("--timeout", help="How long to wait until the tool is ready.")
     ] = "5m",
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Run a tool beside a job, on one of its nodes and with its volumes, and say how to reach it.
+    """Start a debug tool beside a job.
 
-    It goes away with the job, or with strom job detach.
+    The tool runs on a node of the job with the volumes of the job. It is removed with the job, or
+    by strom job detach.
     """
     wish = debug_tools.DebugToolRequest(tool=tool.value, task=task, image=image)
     timeout_s = options.duration_s(timeout, "--timeout") or 0.0
@@ -64,7 +72,7 @@ def attach(
         if phases.phase_of(job) in phases.ENDS:
             raise CommandError(
                 f"job {namespace}/{name}",
-                f"it is {phases.phase_of(job)}, and tools run beside running jobs",
+                f"it is {phases.phase_of(job)}, and debug tools need a running job",
                 "submit it again",
             )
         _update_tools(client, job, with_tool(debug_tools.requested_tools(job), wish))
@@ -75,50 +83,48 @@ def attach(
 def detach(
     name: options.JobName,
     tool: Annotated[
-        ToolName | None, typer.Option("--tool", "-t", help="Which one; all of them by default.")
+        ToolName | None, typer.Option("--tool", "-t", help="The tool. [default: all]")
     ] = None,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Remove tools from beside a job."""
+    """Remove debug tools from a job."""
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         there = debug_tools.requested_tools(job)
         left = without_tool(there, tool and tool.value)
         gone = [each.tool for each in there if each not in left]
         if not gone:
-            beside = ", ".join(each.tool for each in there) or "nothing"
+            beside = ", ".join(each.tool for each in there) or "none"
             raise CommandError(
                 f"job {namespace}/{name}",
-                f"{'no ' + tool.value if tool else 'no tool'} runs beside it",
-                f"beside it: {beside}",
+                f"it has no {tool.value if tool else 'debug tool'}",
+                f"debug tools of the job: {beside}",
             )
         _update_tools(client, job, left)
-    output.show_lines(
-        [f"{output.title(kinds.JOBS, name)} asked to go on without {', '.join(gone)}"]
-    )
+    output.show_lines([f"{output.title(kinds.JOBS, name)} detach requested: {', '.join(gone)}"])
 
 
 def with_tool(
     there: tuple[debug_tools.DebugToolRequest, ...], wish: debug_tools.DebugToolRequest
 ) -> tuple[debug_tools.DebugToolRequest, ...]:
-    """The wishes with this one, in place of one for the same tool."""
+    """The requested tools with this one, which replaces a request for the same tool."""
     return (*(each for each in there if each.tool != wish.tool), wish)
 
 
 def without_tool(
     there: tuple[debug_tools.DebugToolRequest, ...], tool: str | None
 ) -> tuple[debug_tools.DebugToolRequest, ...]:
-    """The wishes without this tool, or without any."""
+    """The requested tools without this one; none if ``tool`` is None."""
     return tuple(each for each in there if tool is not None and each.tool != tool)
 
 
 def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[str]:
-    """How a tool is reached from here, in lines."""
+    """How to connect to a tool, in lines."""
     name, port = debug_tools.object_name(job, tool), debug_tools.TOOLS[tool].port
     lines = [
-        f"{tool} runs beside {namespace}/{job} on {node}.",
-        f"  reach it   kubectl port-forward -n {namespace} service/{name} {port}",
+        f"{tool} of {namespace}/{job} is ready on {node}.",
+        f"  connect    kubectl port-forward -n {namespace} service/{name} {port}",
         f"             then open http://127.0.0.1:{port}",
     ]
     if debug_tools.TOOLS[tool].asks:
@@ -126,13 +132,13 @@ def access_instructions(namespace: str, job: str, tool: str, node: str) -> list[
         lines += [
             f"  token      kubectl get secret -n {namespace} {name} -o {path} | base64 -d",
         ]
-    return [*lines, f"  end it     strom job detach {job} -n {namespace} --tool {tool}"]
+    return [*lines, f"  stop       strom job detach {job} -n {namespace} --tool {tool}"]
 
 
 def _update_tools(
     client: "Client", job: batch.Job, wanted: tuple[debug_tools.DebugToolRequest, ...]
 ) -> None:
-    """Write the wishes anew. The version read goes along, so that nobody's wish is lost."""
+    """Write the requested tools. The resource version detects concurrent changes."""
     metadata: dict[str, Any] = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
@@ -155,7 +161,7 @@ def _wait_until_ready(
     wish: debug_tools.DebugToolRequest,
     timeout_s: float,
 ) -> pod_status.Pod:
-    """The tool's pod once it is ready. Raises TimedOutError with what it waits for."""
+    """The tool's pod once it is ready. Raises TimedOutError with the state of the pod."""
     deadline = time.monotonic() + timeout_s
     state, told = "no pod of the job runs yet", ""
     while True:

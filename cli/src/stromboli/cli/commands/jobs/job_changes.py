@@ -1,4 +1,4 @@
-"""``strom job suspend``, ``resume``, ``restart`` and ``scale``: wishes about a job that exists."""
+"""``strom job suspend``, ``resume``, ``restart`` and ``scale``: changes of existing jobs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import options
+from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.client.phases import ENDS, phase_of
@@ -13,43 +14,65 @@ from stromboli.shared.api import kinds
 
 
 def suspend(
-    names: options.JobNames,
+    names: options.OptionalJobNames = None,
+    selector: options.Selector = "",
+    phase: options.Phases = None,
+    all_jobs: options.All = False,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Stop jobs: their pods end, the jobs stay and can be resumed.
+    """Suspend jobs.
 
-    The command returns at once; strom job wait JOB --for Aborted waits until it is done.
+    Their pods are deleted; the jobs remain and can be resumed. The command does not wait:
+
+    strom job wait JOB --for Aborted
     """
-    _command(names, namespace, server, "AbortJob", "asked to stop")
+    job_selection.check(names, selector, phase, all_jobs=all_jobs)
+    _command(names, selector, phase, namespace, server, "AbortJob", "suspend requested")
 
 
 def resume(
-    names: options.JobNames,
+    names: options.OptionalJobNames = None,
+    selector: options.Selector = "",
+    phase: options.Phases = None,
+    all_jobs: options.All = False,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Let suspended jobs run again, from their start; it costs none of their tries."""
-    _command(names, namespace, server, "ResumeJob", "asked to resume")
+    """Resume suspended jobs.
+
+    Their pods start again from the beginning. It does not count against maxRetry.
+    """
+    job_selection.check(names, selector, phase, all_jobs=all_jobs)
+    _command(names, selector, phase, namespace, server, "ResumeJob", "resume requested")
 
 
 def restart(
-    names: options.JobNames,
+    names: options.OptionalJobNames = None,
+    selector: options.Selector = "",
+    phase: options.Phases = None,
+    all_jobs: options.All = False,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Start all pods of jobs anew; it costs none of their tries."""
-    _command(names, namespace, server, "RestartJob", "asked to restart")
+    """Restart jobs.
+
+    All pods are deleted and created again. It does not count against maxRetry.
+    """
+    job_selection.check(names, selector, phase, all_jobs=all_jobs)
+    _command(names, selector, phase, namespace, server, "RestartJob", "restart requested")
 
 
 def scale(
     name: options.JobName,
     replicas: Annotated[
-        int, typer.Option("--replicas", "-r", min=0, help="Pods that the task is to have.")
+        int, typer.Option("--replicas", "-r", min=0, help="New number of pods of the task.")
     ],
     task: Annotated[
         str | None,
-        typer.Option("--task", "-t", metavar="NAME", help="Which task, if the job has several."),
+        typer.Option(
+            "--task", "-t", metavar="NAME", help="The task; required if the job has several."
+        ),
     ] = None,
     minimum: Annotated[
         int | None,
@@ -57,38 +80,69 @@ def scale(
             "--min",
             "-m",
             min=0,
-            help="Pods of the job that must run together. Without it a job that needed all its "
-            "pods goes on to need all of them.",
+            help="New minAvailable. Without it, a job whose minAvailable was all of its pods keeps "
+            "requiring all of them.",
         ),
     ] = None,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Give a task of a job more pods, or fewer."""
+    """Set the number of replicas of a task."""
     with options.client(server) as client:
-        applied = client.scale(namespace, name, replicas, task or "", minimum)
+        try:
+            applied = client.scale(namespace, name, replicas, task or "", minimum)
+        except CommandError as error:
+            raise _without_paths(error) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 
 
+def _without_paths(error: CommandError) -> CommandError:
+    """The error with names of fields instead of JSON paths: the user wrote no manifest."""
+    violations = getattr(error, "violations", ())
+    details = tuple(
+        ": ".join(
+            filter(None, (_field(it.path), "; ".join(filter(None, (it.reason, it.expected)))))
+        )
+        for it in violations
+    )
+    if not violations or getattr(error, "is_forbidden", False):
+        return error
+    return CommandError(error.what, error.why, error.next_step, details)
+
+
+def _field(path: str) -> str:
+    """The last part of a path in a spec; empty for a path in the status."""
+    return "" if path.startswith("status.") else path.rpartition(".")[2]
+
+
 def _command(
-    names: Sequence[str], namespace: str, server: str | None, action: str, done: str
+    names: Sequence[str] | None,
+    selector: str,
+    phase: str | None,
+    namespace: str,
+    server: str | None,
+    action: str,
+    done: str,
 ) -> None:
     with options.client(server) as client:
 
         def ask(name: str) -> str:
-            phase = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
-            if action in ignored_actions(phase):
+            now = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
+            if action in ignored_actions(now):
                 why, next_step = _IDLE[action]
-                raise CommandError(f"job {namespace}/{name}", f"it is {phase}{why}", next_step)
+                raise CommandError(f"job {namespace}/{name}", f"it is {now}{why}", next_step)
             client.command_job(namespace, name, action)
             return f"{output.title(kinds.JOBS, name)} {done}"
 
-        options.for_each(names, ask)
+        chosen = job_selection.select(
+            client, namespace, names, selector, phase, lambda now: action in ignored_actions(now)
+        )
+        options.for_each(chosen, ask)
 
 
 def ignored_actions(phase: str) -> frozenset[str]:
-    """The actions that do nothing to a job in this phase: it has ended, has been stopped already,
-    or has nothing to resume. Pure."""
+    """The actions that have no effect on a job in this phase: it has ended, is suspended already,
+    or is not suspended. Pure."""
     if phase in ENDS - {"Aborted"}:
         return frozenset(_IDLE)
     if phase in ("Aborting", "Aborted"):
@@ -97,11 +151,11 @@ def ignored_actions(phase: str) -> frozenset[str]:
 
 
 _IDLE = {
-    "AbortJob": (", so there is nothing to stop", "see what became of it: strom job list"),
+    "AbortJob": (", so there is nothing to suspend", "list jobs: strom job list"),
     "ResumeJob": (
-        ", and only a suspended job is resumed",
-        "one that has ended is submitted again; one that runs is suspended first",
+        ", and only a suspended job can be resumed",
+        "submit a job that has ended again",
     ),
     "RestartJob": (", so there is nothing to restart", "submit it again"),
 }
-"""Action -> what to say of a job to which it would do nothing, and what to do."""
+"""Action -> why it has no effect on a job, and the next step."""

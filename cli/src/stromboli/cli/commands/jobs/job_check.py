@@ -1,4 +1,4 @@
-"""``strom job run --check``: would a job be admitted, would it start now, what is in its way."""
+"""``strom job run --check``: dry run of admission and of a scheduling session for a job."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 ENTRY_POINTS = "stromboli.trials"
-"""Who can hold a session adds itself under this group: the scheduler is none of ours."""
+"""A distribution with a scheduler adds its dry run under this group; the CLI has none."""
 WAITS = 4
-"""Exit code for a job that would be admitted and would wait."""
+"""Exit code for a job that would be admitted and pending."""
 NODES_SHOWN = 8
 EVICTED_SHOWN = 5
 
@@ -28,19 +28,19 @@ Configuration = Annotated[
     typer.Option(
         "--scheduler-configuration",
         metavar="FILE",
-        help="With --check: the scheduler's configuration, as volcano-scheduler.conf. "
-        "[default: the built-in one]",
+        help="With --check: a scheduler configuration file. [default: the built-in one]",
     ),
 ]
 
 
 class DryRunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session would decide on a job.
+    """The decision of a scheduling session about a job.
 
-    ``nodes``: node -> pods that would start there. ``evicted``: pods that would have to go for it.
-    ``explained``: why it would wait, None if nothing is in its way. ``in_front``: PodGroups before
-    it in its queue, None if its place is not known. ``configuration``: what the session went by.
-    ``quotas``: those of its namespace that would refuse its pods, with their numbers.
+    ``nodes`` maps a node to the number of pods that would start there. ``evicted`` lists the
+    victims. ``explained`` is the reason why the job would be pending, None if there is none.
+    ``in_front`` lists the PodGroups before it in its queue, None if its position is unknown.
+    ``configuration`` names the scheduler's configuration. ``quotas`` lists the ResourceQuotas that
+    would reject its pods, with their numbers.
     """
 
     pod_group: str
@@ -55,7 +55,7 @@ class DryRunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> bool:
-        """Whether pods of it would be made and bound at once."""
+        """Whether its pods would be created and bound now."""
         return bool(self.nodes) and not self.quotas
 
 
@@ -65,15 +65,15 @@ Trial = Callable[[Sequence[bytes | msgspec.Raw], bytes, str | None, datetime], D
 def check(
     client: "Client", document: dict[str, Any], configuration: str | None, wanted: output.Format
 ) -> int:
-    """Show what would become of a job; returns the exit code. Raises RefusedError."""
+    """Print the result of the dry run; returns the exit code. Raises RejectedError."""
     (completed,) = client.check([document])
     where = f"{completed.namespace}/{completed.name}"
     trial = _load_dry_run()
     if trial is None:
         raise CommandError(
             f"job {where}",
-            "it would be admitted; whether it would start cannot be tried here",
-            "install stromboli-embedded, which brings the scheduler",
+            "it would be admitted; the scheduler for the dry run is not installed",
+            "install stromboli-embedded",
         )
     try:
         seen = client.scheduling_input()
@@ -82,9 +82,9 @@ def check(
             raise
         raise CommandError(
             f"job {where}",
-            "it would be admitted; whether it would start now takes the right to see the whole "
-            f"cluster: {error.why}",
-            "submit it, and see why it waits with: strom explain JOB",
+            "it would be admitted; the dry run of the scheduler needs the right to read the "
+            f"whole cluster: {error.why}",
+            "submit it, and use: strom explain JOB",
         ) from None
     verdict = trial(seen.items, bytes(completed.object), configuration, datetime.now(UTC))
     for complaint in verdict.complaints:
@@ -99,30 +99,30 @@ def check(
 
 
 def render(job: str, verdict: DryRunResult) -> list[str]:
-    """What would become of it, in lines."""
+    """The result as lines of text."""
     lines = [f"{job} would be admitted."]
     if verdict.starts:
         bound = sum(verdict.nodes.values())
         named = [f"{count} on {node}" for node, count in verdict.nodes.items()]
         lines.append(f"It would start now: {bound} of {verdict.pods} pods, {_join_names(named)}.")
     elif verdict.evicted:
-        lines.append(f"It would start once {len(verdict.evicted)} pods have gone for it.")
+        lines.append(f"It would start after the eviction of {len(verdict.evicted)} pods.")
     if verdict.evicted:
         named = list(verdict.evicted)
         lines.append(f"  evicted    {_join_names(named, EVICTED_SHOWN)}")
     if verdict.quotas:
-        lines.append("It would not start now: its pods would be refused.")
+        lines.append("It would not start now: a ResourceQuota rejects its pods.")
         lines += [f"  {each}" for each in verdict.quotas]
     elif not verdict.starts:
         told = Explanation(job, "Pending", verdict.pod_group, verdict.explained, verdict.in_front)
         if verdict.pods == 0:
-            lines.append("It asks for no pods, so nothing would start until it is scaled.")
+            lines.append("It has no replicas, so no pod would start.")
         elif verdict.explained is None:
-            lines.append("It would not start at once, and nothing that lasts is in its way.")
+            lines.append("It would be pending for a short time; no lasting reason is known.")
         else:
             headline, *facts = explain.render(told)
-            lines += [headline.replace(" waits: ", " would wait: "), *facts]
-    lines.append(f"  tried by   the scheduler's configuration: {verdict.configuration}")
+            lines += [headline.replace(" is pending: ", " would be pending: "), *facts]
+    lines.append(f"  scheduler  configuration: {verdict.configuration}")
     return lines
 
 
@@ -132,7 +132,7 @@ def _join_names(names: list[str], most: int = NODES_SHOWN) -> str:
 
 
 def _load_dry_run() -> Trial | None:
-    """The session that is installed, if one is."""
+    """The installed dry run, None if there is none."""
     from importlib import metadata  # 25 ms that other commands need not pay
 
     for entry in metadata.entry_points(group=ENTRY_POINTS):

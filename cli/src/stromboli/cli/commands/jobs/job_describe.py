@@ -1,4 +1,4 @@
-"""``strom job describe``: a job in full, with all that happened to it."""
+"""``strom job describe``: a job in full, with its history and events."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ def describe(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Show a job in full: what it is, its pods, why it waits, and what happened when."""
+    """Show a job in full, with its history and events."""
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         raws = client.pods(namespace, name)
@@ -33,7 +33,7 @@ def describe(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
     output.show_lines(job_view.waits(explanation, pods))
-    is_same = history.uid == job.metadata.uid  # it may still be that of one of this name before
+    is_same = history.uid == job.metadata.uid  # else it belongs to an earlier job with this name
     before = timeline.attempts_without_pod(history.tasks, pods) if is_same else []
     found = timeline.timeline_entries(job, pods, events, before)
     if found:

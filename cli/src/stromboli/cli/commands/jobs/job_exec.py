@@ -1,7 +1,7 @@
-"""``strom job exec``: a command in a running container of a job, with kubectl and its rights.
+"""``strom job exec``: run a command in a container of a job, with kubectl and the user's rights.
 
-Our server does not relay it: it would then be the server's account, not the caller's, that may run
-commands in everybody's pods.
+The server does not relay it: the server's account would then need the right to run commands in
+all pods.
 """
 
 import os
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import typer
 
-from stromboli.cli import options
-from stromboli.cli.commands.jobs import run
+from stromboli.cli import options, trailing_command
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import log_lines, pod_status
 from stromboli.shared.api import kinds
 
 KUBECTL = "kubectl"
+COMMAND_CLASS = trailing_command.CommandWithTrailingArguments
 
 
 def exec_in(
@@ -30,22 +30,25 @@ def exec_in(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Run a command in a running pod of a job: strom job exec train -- nvidia-smi
+    """Run a command in a running pod of a job.
 
-    The first running pod, or the one of --task and --index; without a command, a shell.
+    strom job exec train -- nvidia-smi
+
+    The pod is the first running one, or the one of --task and --index. Without a command, a shell
+    is started.
     """
     program = shutil.which(KUBECTL)
     if program is None:
         raise CommandError(
             f"job {namespace}/{name}",
-            "a command in a pod needs kubectl and your own rights, and there is no kubectl here",
+            "exec uses kubectl with your own rights, and kubectl is not installed",
             "install kubectl, with a kubeconfig for the cluster",
         )
     if not _has_cluster_access(program):
         raise CommandError(
             f"job {namespace}/{name}",
-            "a command in a pod needs kubectl and your own rights, and kubectl knows no cluster",
-            "set KUBECONFIG; without a cluster (strom up) run what the pod runs on this machine",
+            "exec uses kubectl with your own rights, and no cluster is configured",
+            "set KUBECONFIG; pods of strom up run on this machine, so run the command here",
         )
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
@@ -55,17 +58,20 @@ def exec_in(
     if not found:
         raise CommandError(
             f"job {namespace}/{name}",
-            log_lines.unknown_task(job, task) or "no such pod of it runs",
-            f"see what there is: strom pod list -n {namespace} --job {name}",
+            log_lines.unknown_task(job, task) or "no matching pod is running",
+            f"list its pods: strom pod list -n {namespace} --job {name}",
         )
     words = kubectl_arguments(
-        found[0], namespace, run.trailing_arguments(ctx) or ("sh",), is_terminal=sys.stdin.isatty()
+        found[0],
+        namespace,
+        trailing_command.trailing_arguments(ctx) or ("sh",),
+        is_terminal=sys.stdin.isatty(),
     )
     raise typer.Exit(subprocess.run([program, *words], check=False).returncode)
 
 
 def _has_cluster_access(kubectl: str) -> bool:
-    """A kubeconfig, or the account of the pod that we are in."""
+    """Whether a kubeconfig names a cluster, or this process runs in a pod."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return True
     words = [kubectl, "config", "view", "--output", "jsonpath={.clusters[*].name}"]
@@ -76,7 +82,7 @@ def _has_cluster_access(kubectl: str) -> bool:
 def kubectl_arguments(
     source: log_lines.Source, namespace: str, command: Sequence[str], *, is_terminal: bool
 ) -> list[str]:
-    """What kubectl is called with. Pure."""
+    """The arguments of kubectl. Pure."""
     terminal = ["--tty"] if is_terminal else []
     place = ["--namespace", namespace, source.pod, "--container", source.container]
     return ["exec", "--stdin", *terminal, *place, "--", *command]

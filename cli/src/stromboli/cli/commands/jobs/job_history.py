@@ -1,4 +1,4 @@
-"""``strom job history``: every attempt of a job's tasks, also of a job that is gone."""
+"""``strom job history``: every attempt of a job's tasks, also of a deleted job."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -19,7 +19,7 @@ HEADERS = (
     "REASON",
     "EXIT",
     "NODE",
-    "WAITED",
+    "PENDING",
     "RAN",
     "AGE",
     "DEVICES",
@@ -30,31 +30,32 @@ def history(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     task: Annotated[
-        str | None, typer.Option("--task", "-t", metavar="NAME", help="Only this task.")
+        str | None, typer.Option("--task", "-t", metavar="NAME", help="Only attempts of this task.")
     ] = None,
     last: Annotated[
         bool, typer.Option("--last", help="Only the last attempt of every index.")
     ] = False,
     uid: Annotated[
-        str, typer.Option("--uid", metavar="UID", help="An earlier job of this name.")
+        str, typer.Option("--uid", metavar="UID", help="UID of an earlier job with this name.")
     ] = "",
     output_format: Annotated[
-        output.DocumentFormat, typer.Option("--output", "-o", help="How to show it.")
+        output.DocumentFormat, typer.Option("--output", "-o", help="Output format.")
     ] = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show what became of a job's tasks: every attempt with its node, its end and its times.
+    """Show every attempt of a job's tasks, also of a deleted job.
 
-    It is kept as long as the log is, two weeks by default, also when the job is gone.
+    An attempt is one run of a task: its node, result and times. Attempts are kept as long as the
+    event log, two weeks by default.
     """
     with options.client(server) as client:
         found = client.tasks(namespace, name, uid)
     attempts = found.latest if last else found.tasks
     attempts = tuple(it for it in attempts if task in (None, it.task))
     if not found.complete:
-        output.show_note("The log is still being read: earlier attempts may be missing.")
+        output.show_note("The history is still loading: earlier attempts may be missing.")
     if found.earlier and not uid:
-        output.show_note(f"Earlier jobs of this name (--uid): {', '.join(found.earlier)}")
+        output.show_note(f"Earlier jobs with this name (--uid): {', '.join(found.earlier)}")
     if output_format is not output.DocumentFormat.TABLE:
         output.show_document(output_format, _document(found, attempts))
         return
@@ -68,8 +69,12 @@ def history(
 
 
 def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
-    """An attempt as a row under ``HEADERS``. A pod that ended before it ran waited until then."""
-    began = attempt.running_at or attempt.ended_at or now
+    """An attempt as a row under ``HEADERS``. A pod that ended before it ran was pending until
+    then."""
+    # A run that is shorter than the controller's view of it is never seen as Running: it has an
+    # exit code all the same, and counts from its binding.
+    ran_from = attempt.running_at or (attempt.bound_at if attempt.exit_code is not None else None)
+    began = ran_from or attempt.ended_at or now
     return (
         attempt.task,
         str(attempt.index),
@@ -79,7 +84,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
         output.age(attempt.created_at, began),
-        output.age(attempt.running_at, attempt.ended_at or now),
+        output.age(ran_from, attempt.ended_at or now),
         output.age(attempt.created_at or attempt.bound_at, now),
         device_annotations.format_assignments(attempt.devices),
     )

@@ -1,4 +1,4 @@
-"""``strom job logs``: what the pods of a job write, each line with whose it is."""
+"""``strom job logs``: the logs of a job's pods, each line with the name of its pod."""
 
 import queue
 import sys
@@ -10,57 +10,62 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stromboli.cli import options
+from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import log_lines, output, pod_status
 from stromboli.client import calls, phases
-from stromboli.shared.api import kinds
+from stromboli.shared.api import batch, kinds
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 MOST_STREAMS = 64
-"""Streams followed at once, each a connection here and one from the server to a node."""
+"""Streams followed at the same time; each is a connection to the server and one to a node."""
 READING = "read the log of "
-"""So begins what the server says of a log; the pod that follows is named anyway."""
+"""The start of the server's error about a log; the pod behind it is named anyway."""
 LOOK_EVERY_S = 1.0
-"""How soon pods that start later are taken in."""
+"""How often the pods are listed again."""
 
 
 def logs(
     name: options.JobName,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+        bool, typer.Option("--follow", "-f", help="Print new lines until the job ends.")
     ] = False,
     task: options.Task = None,
     index: options.Index = None,
     container: options.Container = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, help="Only so many last lines of each.")
+        int | None, typer.Option("--tail", min=0, help="Only the last lines of each container.")
     ] = None,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="What was written before the last restart.")
+        bool,
+        typer.Option("--previous", "-p", help="The log of the previous run of each container."),
     ] = False,
     prefix: Annotated[
-        bool, typer.Option("--prefix/--no-prefix", help="Say before each line whose it is.")
+        bool, typer.Option("--prefix/--no-prefix", help="Print the pod's name before each line.")
     ] = True,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Show what the pods of a job wrote, all of them or those of --task and --index."""
+    """Print the logs of a job's pods.
+
+    All pods, or those of --task and --index.
+    """
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         if problem := log_lines.unknown_task(job, task):
             raise CommandError(
                 f"job {namespace}/{name}",
                 problem,
-                f"see its tasks: strom job view {name} -n {namespace}",
+                f"show its tasks: strom job get {name} -n {namespace}",
             )
 
         def look() -> list[log_lines.Source]:
             try:
                 pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
             except NotFoundError:
-                return []  # deleted meanwhile
+                return []  # deleted since
             wanted = log_lines.select_pods(pods, task, index)
             return log_lines.log_sources(wanted, name, container)
 
@@ -72,19 +77,59 @@ def logs(
         if not follow:
             found = look()
             if not found:
-                which = "No pod" if index is None else f"No pod with the number {index}"
-                is_over = phases.phase_of(job) in phases.ENDS
-                more = "; the job has ended" if is_over else f" yet; wait with --follow, or {why}"
-                output.show_note(f"{which} has started{more}.")
+                raise _never_started(client, job, task, index)
             reader.read(found)
+            _report_not_started(client, namespace, name, task, index, container)
             return
         if not look():
-            output.show_note(f"No pod has started yet; waiting for one. To {why}.")
+            output.show_note(f"No pod has started yet; waiting. To {why}.")
         reader.follow(look, lambda: _has_ended(client, namespace, name))
 
 
+def _never_started(
+    client: "Client", job: batch.Job, task: str | None, index: int | None
+) -> CommandError:
+    """The error for a job of which no pod has a log, with the reason why."""
+    namespace, name = job.metadata.namespace, job.metadata.name
+    pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
+    wanted = log_lines.select_pods(pods, task, index)
+    details: list[str] = []
+    if not wanted and pods:
+        why = f"it has no pod with index {index}" if index is not None else "it has no such pod"
+    elif phases.phase_of(job) in phases.ENDS:
+        why = f"it is {phases.phase_of(job)}, and its pods are deleted or have never started"
+    else:
+        why = "no pod has started yet"
+        explanation = client.explanation(namespace, name)
+        unstarted = [pod for pod in wanted if pod_status.start_error(pod) is not None]
+        details = [line.strip() for line in explain.render(explanation, unstarted)]
+    next_step = f"wait with --follow, or see: strom job describe {name} -n {namespace}"
+    return CommandError(f"job {namespace}/{name}", why, next_step, tuple(details))
+
+
+def _report_not_started(
+    client: "Client",
+    namespace: str,
+    name: str,
+    task: str | None,
+    index: int | None,
+    container: str | None,
+) -> None:
+    """Raises CommandError that names the containers which have never started, if there are any."""
+    pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
+    wanted = log_lines.select_pods(pods, task, index)
+    found = log_lines.not_started(wanted, name, container)
+    if found:
+        raise CommandError(
+            f"job {namespace}/{name}",
+            f"{len(found)} container{'s' * (len(found) > 1)} never started",
+            f"see: strom job describe {name} -n {namespace}",
+            tuple(f"{label}: {why}" for label, why in found.items()),
+        )
+
+
 class _LogReader:
-    """Reads sources, one after the other or all at once, and shows their lines."""
+    """Reads sources, one after the other or concurrently, and prints their lines."""
 
     def __init__(
         self,
@@ -109,7 +154,7 @@ class _LogReader:
         self._troubles: dict[str, CommandError] = {}
 
     def read(self, found: list[log_lines.Source]) -> None:
-        """All of them in order. Raises the first trouble, once the others are shown."""
+        """Read all of them in order. Raises the first error after the others are printed."""
         prefixes = log_lines.line_prefixes(found)
         for source in found:
             for line in self._stream(source):
@@ -120,7 +165,7 @@ class _LogReader:
     def follow(
         self, look: Callable[[], list[log_lines.Source]], has_ended: Callable[[], bool]
     ) -> None:
-        """Until the job has ended and nothing more comes."""
+        """Print lines until the job has ended and all streams have."""
         reading: set[tuple[str, str, int]] = set()
         done: set[tuple[str, str, int]] = set()
         found: list[log_lines.Source] = []
@@ -139,8 +184,8 @@ class _LogReader:
                     if len(reading) >= MOST_STREAMS:
                         if not is_told:
                             output.show_note(
-                                f"strom: {MOST_STREAMS} of {len(found)} containers are followed at "
-                                "once; choose with --task and --index"
+                                f"strom: following {MOST_STREAMS} of {len(found)} containers; "
+                                "select others with --task and --index"
                             )
                         is_told = True
                         break
@@ -169,7 +214,7 @@ class _LogReader:
             self._lines.put((source, None))
 
     def _stream(self, source: log_lines.Source) -> Iterator[str]:
-        """The source's lines; after a break what was seen already is passed over."""
+        """The source's lines. After a reconnect the bytes that were printed already are skipped."""
         key = (source.uid, source.container, source.restarts)
         is_again = key in self._seen_bytes
         skip = self._seen_bytes.get(key, 0) if self._tail is None else 0
@@ -190,13 +235,13 @@ class _LogReader:
                     self._seen_bytes[key] = self._seen_bytes.get(key, 0) + len(chunk) - passed
                     yield from lines.feed(chunk[passed:])
         except NotFoundError:
-            return  # it went meanwhile
+            return  # deleted since
         except CommandError as error:
             if type(error) is not CommandError:  # it has its own next step
                 self._troubles.setdefault(source.label, error)
                 return
             why = error.why.partition(": ")[2] if error.why.startswith(READING) else error.why
-            next_step = f"see what became of it: strom job describe {self._job}"
+            next_step = f"see: strom job describe {self._job}"
             trouble = CommandError(error.what, why, f"{next_step} -n {self._namespace}")
             self._troubles.setdefault(source.label, trouble)
             return

@@ -1,4 +1,4 @@
-"""``strom job wait``: until a job is in a phase or has ended."""
+"""``strom job wait``: wait for a phase of a job."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ from stromboli.shared.api import batch
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-ONWARD = "the job goes on; wait again: strom job wait {name} -n {namespace}"
+ONWARD = "the job continues; wait again: strom job wait {name} -n {namespace}"
 
 
 def wait(
@@ -25,19 +25,19 @@ def wait(
         str | None,
         typer.Option(
             "--for",
-            help="Phases to wait for, such as Running,Completed; without it until it has ended.",
+            help="Phases to wait for, such as Running,Completed. [default: the end of the job]",
             metavar="PHASES",
         ),
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="Give up after this long: 90s, 5m, 1h30m.")
+        str | None, typer.Option("--timeout", help="Time limit: 90s, 5m, 1h30m. [default: none]")
     ] = None,
     server: options.Server = None,
 ) -> None:
-    """Wait until a job is in a phase or has ended.
+    """Wait until a job reaches a phase or ends.
 
-    Exit code 0: it is in a phase of --for, or Completed. 1: it ended otherwise, or is gone. 124:
-    the time is up.
+    Exit code 0: the job is in a phase of --for, or Completed. 1: it ended in another phase or was
+    deleted. 124: timeout.
     """
     phases = None if wanted is None else options.phases(wanted, "--for")
     timeout_s = options.duration_s(timeout, "--timeout")
@@ -52,9 +52,11 @@ def until(
     phases: frozenset[str] | None,
     timeout_s: float | None,
 ) -> None:
-    """Wait for one of these phases or an end, and show the last state. Raises Exit with 1 if it
-    ended otherwise than asked for, or than Completed; CommandError if the job is gone,
-    TimedOutError."""
+    """Wait for one of these phases or the end of the job, and print the last state.
+
+    Raises Exit with 1 if the job ended in another phase than those and Completed, CommandError if
+    it was deleted, TimedOutError.
+    """
     wanted = ENDS if phases is None else phases
     with _progress(wanted) as report:
         try:
@@ -69,8 +71,8 @@ def until(
 
 @contextlib.contextmanager
 def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
-    """A bar that grows with what is through on a terminal; a line per change elsewhere, both on
-    stderr. The last one is not among them."""
+    """Report progress on stderr: a bar on a terminal, a line per change elsewhere. The final state
+    is not reported."""
     if sys.stderr.isatty():
         from rich import progress
         from rich.console import Console

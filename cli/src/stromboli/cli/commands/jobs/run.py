@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from stromboli.cli import files, options, usage_errors
 from stromboli.cli import parsing as written
@@ -16,42 +15,24 @@ from stromboli.cli.commands import apply
 from stromboli.cli.commands.jobs import job_check, job_spec, job_wait, script
 from stromboli.cli.errors import CommandError, UsageError
 from stromboli.cli.render import output
+from stromboli.cli.trailing_command import COMMAND, CommandWithTrailingArguments
 from stromboli.shared.api import kinds
 from stromboli.shared.formats import durations
 from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
-_COMMAND = "stromboli.cli.command"
 _SCRIPT = "stromboli.cli.commands.jobs.script"
 _PLACES = "stromboli.cli.places"
 OF_THE_CALL = {
     "file", "server", "dry_run", "check", "wait", "timeout", "output_format", "configuration",
 }  # fmt: skip
-"""Parameters that say what to do with the job, not what it is: they cannot stand in a script."""
+"""Parameters about this call, not about the job: they are not allowed in a script."""
 Amounts = dict[str, str] | None
 
 
-class CommandWithTrailingArguments(TyperCommand):
-    """A command that takes another one behind ``--``, so that its first word is no argument of
-    ours."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Keep what stands behind ``--`` aside."""
-        before, after = args, list[str]()
-        if "--" in args:
-            at = args.index("--")
-            before, after = args[:at], args[at + 1 :]
-        ctx.meta[_COMMAND] = tuple(after)
-        return super().parse_args(ctx, before)
-
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Show it in the usage line."""
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
-
-
 class RunCommand(CommandWithTrailingArguments):
-    """It takes a script, too, whose ``#STROM`` lines are read as if they stood before the command
-    line's own options."""
+    """``strom job run``: the options in ``#STROM`` lines of a script come before those of the
+    command line."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Put the script's options first."""
@@ -66,7 +47,7 @@ class RunCommand(CommandWithTrailingArguments):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Say which lines have part in it where options do not go together."""
+        """Name the lines of the script that are involved in an error about several options."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -83,13 +64,13 @@ class RunCommand(CommandWithTrailingArguments):
         try:
             named = self.make_parser(ctx).parse_args(list(args))[0].get("name")
         except typer.TyperException:
-            return None  # the parse that counts tells it
+            return None  # the real parse reports it
         return named if isinstance(named, str) and script.is_script(named) else None
 
     def _checked(
         self, ctx: typer.Context, path: str, line: script.DirectiveLine
     ) -> tuple[str, ...]:
-        """The line's words. Raises UsageError with its place for what no job may have."""
+        """The line's words. Raises UsageError with the line's position for an invalid option."""
         place = f"{path}:{line.number}"
         alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
         try:
@@ -103,12 +84,14 @@ class RunCommand(CommandWithTrailingArguments):
         if "name" in named:
             raise UsageError(
                 place,
-                f"{given['name']!r} is no option",
-                f"{script.MARK} lines hold options alone; the job's name is --name",
+                f"{given['name']!r} is not an option",
+                f"{script.MARK} lines hold options only; set the job's name with --name",
             )
         if strange := sorted(named & OF_THE_CALL | named & {"help"}):
             option = "--" + strange[0].removesuffix("_format").replace("_", "-")
-            raise UsageError(place, f"{option} is no option of a job", "use it on the command line")
+            raise UsageError(
+                place, f"{option} is not allowed in a script", "set it on the command line"
+            )
         options_of = {it.name: it.opts for it in self.params}
         ctx.meta[_PLACES] |= {option: place for name in named for option in options_of[name]}
         return line.words
@@ -118,33 +101,27 @@ def _misplaced_option(place: str, why: str, ctx: typer.Context) -> UsageError:
     return UsageError(place, why, f"see what it takes: {ctx.command_path} --help")
 
 
-def trailing_arguments(ctx: typer.Context) -> tuple[str, ...]:
-    """What stood behind the two dashes of a command of class ``WithCommand``."""
-    found: tuple[str, ...] = ctx.meta[_COMMAND]
-    return found
-
-
 def _variable(text: str) -> str:
-    """``NAME=VALUE``, of ``NAME`` with its value here. Raises ValueError."""
+    """``NAME=VALUE``; ``NAME`` alone takes the value of this environment. Raises ValueError."""
     name, equals, _ = text.partition("=")
     if not name:
         raise ValueError(f"{text!r} has no name")
     if not equals and name not in os.environ:
-        raise ValueError(f"{name} is not set here; write {name}=VALUE")
+        raise ValueError(f"{name} is not set in this shell; write {name}=VALUE")
     return text if equals else f"{name}={os.environ[name]}"
 
 
 def _dependency(text: str) -> str:
-    """The conditions as they are. Raises ValueError for what are none."""
+    """The conditions, checked. Raises ValueError."""
     job_dependencies.parse(text)
     return text
 
 
 def _time_limit(text: str) -> timedelta:
-    """How long a job may run. Raises ValueError."""
+    """The time limit of a job. Raises ValueError."""
     found = durations.duration(text)
     if found.total_seconds() <= 0:
-        raise ValueError(f"{text} is no time to run")
+        raise ValueError(f"{text} is not a positive duration")
     return found
 
 
@@ -154,8 +131,8 @@ def run(
         str | None,
         typer.Argument(
             metavar="JOB|SCRIPT",
-            help="The job's name, made up if there is none; or a script (its name has a dot or a "
-            "slash in it), whose #STROM lines hold options.",
+            help="The job's name [default: generated], or a script: a name with a dot or a slash. "
+            "#STROM lines of a script hold options.",
         ),
     ] = None,
     name_option: Annotated[
@@ -165,15 +142,18 @@ def run(
     image: Annotated[
         str, typer.Option("--image", "-i", help="The container's image.")
     ] = job_spec.DEFAULT_IMAGE,
-    replicas: Annotated[
-        int, typer.Option("--replicas", "--nodes", "-r", min=1, help="Number of pods.")
-    ] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", "-r", min=1, help="Number of pods.")] = 1,
     minimum: Annotated[
         int | None,
-        typer.Option("--min", "-m", min=1, help="Pods that must start together; all by default."),
+        typer.Option(
+            "--min",
+            "-m",
+            min=1,
+            help="Pods that must start together (minAvailable). [default: all]",
+        ),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", "-g", min=0, help="GPUs of each pod (nvidia.com/gpu).")
+        int | None, typer.Option("--gpus", "-g", min=0, help="GPUs per pod (nvidia.com/gpu).")
     ] = None,
     cpus: Annotated[
         str | None,
@@ -181,14 +161,14 @@ def run(
             "--cpus",
             "-c",
             metavar="N",
-            help="Cores of each pod: 8, 500m.",
+            help="CPUs per pod: 8, 500m.",
             parser=written.amount,
         ),
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            "--memory", metavar="SIZE", help="Memory of each pod: 64Gi.", parser=written.amount
+            "--memory", metavar="SIZE", help="Memory per pod: 64Gi.", parser=written.amount
         ),
     ] = None,
     requests: Annotated[
@@ -198,7 +178,7 @@ def run(
             "-R",
             metavar="AMOUNTS",
             parser=written.amounts,
-            help="What each pod needs, any resource: cpu=1,memory=100Mi by default.",
+            help="Requests per pod, any resource. [default: cpu=1,memory=100Mi]",
         ),
     ] = None,
     limits: Annotated[
@@ -208,7 +188,7 @@ def run(
             "-L",
             metavar="AMOUNTS",
             parser=written.amounts,
-            help="What each pod may use at most: cpu=2.",
+            help="Limits per pod: cpu=2.",
         ),
     ] = None,
     time: Annotated[
@@ -217,8 +197,8 @@ def run(
             "--time",
             metavar="DURATION",
             parser=_time_limit,
-            help="How long the job may run: 90m, 4h, 1h30m. It is ended then; until then it may "
-            "fill gaps that longer jobs cannot.",
+            help="Time limit of the job: 90m, 4h, 1h30m. The job is terminated at the limit; short "
+            "jobs can be backfilled.",
         ),
     ] = None,
     array: Annotated[
@@ -228,7 +208,7 @@ def run(
             "-a",
             metavar="INDEXES",
             parser=job_spec.array,
-            help="Run once for each index, which STROM_ARRAY_INDEX says: 0-999%50 for 50 at once.",
+            help="Run one pod per index (STROM_ARRAY_INDEX): 0-999%50 runs 50 at a time.",
         ),
     ] = None,
     dependency: Annotated[
@@ -238,8 +218,8 @@ def run(
             "-d",
             metavar="CONDITION:JOB",
             parser=_dependency,
-            help="Begin only when other jobs have: afterok:JOB[:JOB], afternotok, afterany (ended) "
-            "or after (begun); several conditions with commas.",
+            help="Start after other jobs: afterok:JOB[:JOB] (completed), afternotok (failed), "
+            "afterany (ended), after (started); separate conditions with commas.",
         ),
     ] = None,
     environment: Annotated[
@@ -249,12 +229,11 @@ def run(
             "-e",
             metavar="NAME=VALUE",
             parser=_variable,
-            help="A variable of the container; NAME alone takes its value from here. May be "
-            "repeated.",
+            help="Environment variable; NAME alone takes the value of this shell. May be repeated.",
         ),
     ] = None,
     workdir: Annotated[
-        str, typer.Option("--workdir", "-w", metavar="PATH", help="Where the command starts.")
+        str, typer.Option("--workdir", "-w", metavar="PATH", help="Working directory.")
     ] = "",
     queue: Annotated[
         str, typer.Option("--queue", "-q", help="The queue.", autocompletion=options.queue_names)
@@ -264,56 +243,56 @@ def run(
     ] = "",
     run_seconds: Annotated[
         float | None,
-        typer.Option("--run-seconds", min=0.0, help="How long a pod runs on a simulated node."),
+        typer.Option("--run-seconds", min=0.0, help="Run time of a pod on a simulated node."),
     ] = None,
     exit_code: Annotated[
         int | None,
-        typer.Option("--exit-code", min=0, max=255, help="How it ends on a simulated node."),
+        typer.Option("--exit-code", min=0, max=255, help="Exit code of a pod on a simulated node."),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option(
-            "--filename", "-f", metavar="FILE", help="Take the job from this manifest instead."
-        ),
+        typer.Option("--filename", "-f", metavar="FILE", help="Submit the job of this manifest."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the job's manifest (-o yaml or json).")
+        bool,
+        typer.Option("--dry-run", help="Print the manifest and submit nothing (-o yaml or json)."),
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Only say whether the job would be admitted, whether it would start now, and "
-            "what is in its way. Exit code 0: it would start, 1: it is refused, 4: it would wait.",
+            help="Report whether the job would be admitted and start now, and submit nothing. Exit "
+            "code 0: it would start. 1: rejected. 4: it would be pending.",
         ),
     ] = False,
     configuration: job_check.Configuration = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it has ended; exit codes as of job wait.")
+        bool, typer.Option("--wait", help="Wait until the job ends; exit codes as of job wait.")
     ] = False,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="With --wait: give up after 90s, 5m, 1h30m.")
+        str | None, typer.Option("--timeout", help="With --wait: the time limit: 90s, 5m, 1h30m.")
     ] = None,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Run a job of one task: a command, a script, or what a manifest says.
+    """Submit a job: a command, a script or a manifest.
 
-    The command of its container stands behind two dashes:
+    Words behind two dashes are the container's command:
 
     strom job run hello --gpus 1 --time 2h -- python train.py
 
-    A script may hold options, as with sbatch; those of the command line win:
+    A script can hold options in #STROM lines, as for sbatch. Options of the command line override
+    them:
 
     strom job run train.sh --gpus 8
     """
     if sum((dry_run, check, wait)) > 1:
-        raise typer.BadParameter("choose one of the three", param_hint="--dry-run, --check, --wait")
+        raise typer.BadParameter("set at most one of them", param_hint="--dry-run, --check, --wait")
     if timeout is not None and not wait:
-        raise typer.BadParameter("it goes with --wait", param_hint="--timeout")
+        raise typer.BadParameter("requires --wait", param_hint="--timeout")
     found: script.Script | None = ctx.meta.get(_SCRIPT)
     if name and name_option and found is None and name != name_option:
-        raise typer.BadParameter(f"{name!r} and {name_option!r} are two names", param_hint="--name")
+        raise typer.BadParameter(f"two names: {name!r} and {name_option!r}", param_hint="--name")
     timeout_s = options.duration_s(timeout, "--timeout")
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)
@@ -322,7 +301,7 @@ def run(
         own_name = name_option if found else name or name_option
         if array is not None and _is_given(ctx, "replicas"):
             raise typer.BadParameter(
-                "an array runs as many at once as its % says: 0-999%50", param_hint="--replicas"
+                "set the parallelism of an array with %: 0-999%50", param_hint="--replicas"
             )
         wanted, most = _amounts(requests, limits, cpus, memory, gpus)
         spec = job_spec.RunSpec(
@@ -337,7 +316,7 @@ def run(
             priority_class=priority_class,
             run_seconds=run_seconds,
             exit_code=exit_code,
-            command=found.command(ctx.meta[_COMMAND]) if found else ctx.meta[_COMMAND],
+            command=found.command(ctx.meta[COMMAND]) if found else ctx.meta[COMMAND],
             environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
             time=time,
@@ -363,7 +342,7 @@ def run(
 
 
 def _read_script(path: str) -> script.Script:
-    text = files.text(path, "script", "name a script; a program goes into the image")
+    text = files.text(path, "script", "name a script; a program belongs into the image")
     try:
         return script.parse(path, text)
     except script.ScriptError as error:
@@ -384,23 +363,23 @@ def _amounts(
 
 
 def _job_from_manifest(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
-    """The one job of a manifest; nothing else on the command line may describe a job."""
+    """The single job of a manifest. Raises BadParameter if an option describes a job too."""
     apart = {*OF_THE_CALL, "namespace"}
     given = [
         parameter.name
         for parameter in ctx.command.params
         if parameter.name not in apart and _is_given(ctx, parameter.name)
     ]
-    if given or ctx.meta[_COMMAND]:
+    if given or ctx.meta[COMMAND]:
         raise typer.BadParameter(
-            "the manifest says what the job is; leave out all else that describes one",
+            "the manifest describes the job; remove the other options",
             param_hint="--filename",
         )
     found = apply.manifests_of([file])
     documents = [manifest.document for manifest in found]
     wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
     if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
-        raise CommandError(file, "not exactly one Job", f"use: strom apply -f {file}")
+        raise CommandError(file, "it does not hold exactly one Job", f"use: strom apply -f {file}")
     metadata = {"namespace": namespace, **(documents[0].get("metadata") or {})}
     metadata.setdefault("name", job_spec.generated_name("job", _suffix()))
     return {**documents[0], "metadata": metadata}

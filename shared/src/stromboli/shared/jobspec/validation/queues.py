@@ -85,8 +85,7 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
             yield Violation(
                 path="metadata.name",
                 reason=f"queue {name!r} has {pods} pods",
-                expected="let them finish first, or close it: "
-                f"strom queue operate {name} --action close",
+                expected=f"let them finish first, or close it: strom queue close {name}",
             )
     if name in PROTECTED:
         yield Violation(

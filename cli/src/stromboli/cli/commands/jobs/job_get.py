@@ -1,0 +1,54 @@
+"""``strom job get`` and ``delete``."""
+
+from datetime import UTC, datetime
+
+from stromboli.cli import options
+from stromboli.cli.commands.jobs import job_selection
+from stromboli.cli.render import job_view, output, pod_status
+from stromboli.shared.api import kinds
+
+
+def get(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show a job, its tasks and pods, and why it is pending."""
+    with options.client(server) as client:
+        raw = client.job(namespace, name)
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.JOBS, [raw])
+            return
+        job = client.decode(kinds.JOBS, raw)
+        pods = [pod_status.decode(pod) for pod in client.pods(namespace, name)]
+        explanation = client.explanation(namespace, name)
+    now = datetime.now(UTC)
+    output.show_lines([*job_view.facts(job, now), ""])
+    output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
+    if pods:
+        output.show_lines([""])
+        output.show_table(
+            *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
+        )
+    output.show_lines(job_view.waits(explanation, pods))
+
+
+def delete(
+    names: options.OptionalJobNames = None,
+    selector: options.Selector = "",
+    phase: options.Phases = None,
+    all_jobs: options.All = False,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Delete jobs with their pods."""
+    job_selection.check(names, selector, phase, all_jobs=all_jobs)
+    with options.client(server) as client:
+
+        def remove(name: str) -> str:
+            client.delete_job(namespace, name)
+            return f"{output.title(kinds.JOBS, name)} deleted"
+
+        chosen = job_selection.select(client, namespace, names, selector, phase)
+        options.for_each(chosen, remove)

@@ -1,0 +1,56 @@
+"""Which jobs a command changes: by name, or by ``--selector``, ``--phase`` or ``--all``."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from stromboli.cli import options, selectors
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import listing
+from stromboli.client.phases import PHASES, phase_of
+from stromboli.shared.api import kinds
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+
+def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
+    """Raises BadParameter unless jobs are selected either by name or by options."""
+    by_options = bool(selector or phase or all_jobs)
+    if bool(names) == by_options:
+        raise typer.BadParameter(
+            "set either names of jobs, or --selector, --phase or --all", param_hint="JOB"
+        )
+
+
+def select(
+    client: "Client",
+    namespace: str,
+    names: Sequence[str] | None,
+    selector: str,
+    phase: str | None,
+    ignored: Callable[[str], bool] = lambda phase: False,
+) -> list[str]:
+    """The names of the selected jobs. Raises CommandError if no job matches the options.
+
+    Jobs that are selected by options and in a phase that is ``ignored`` are left out: the command
+    has no effect on them.
+    """
+    if names:
+        return list(names)
+    wanted = options.selector(selector)
+    phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
+    jobs = [client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace)]
+    found = [
+        job
+        for job in jobs
+        if phase_of(job) in phases
+        and not ignored(phase_of(job))
+        and selectors.matches(wanted, job.metadata.labels)
+    ]
+    if not found:
+        raise CommandError(
+            f"namespace {namespace}", "no job matches", f"list jobs: strom job list -n {namespace}"
+        )
+    return [job.metadata.name for job in sorted(found, key=listing.by_name)]

@@ -1,0 +1,109 @@
+"""Command groups that import a command's module only when that command is called.
+
+Importing every module of ``strom`` costs 0.2 s of CPU and a command needs a few of them. A group
+therefore lists its commands as data: the name, where the code is, and the line that ``--help``
+shows. Tests compare these lines with the docstrings of the commands.
+"""
+
+import importlib
+import sys
+from typing import Any, ClassVar, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+from stromboli.cli.plain_values import use_plain_values
+
+STYLE: Any = "rich" if sys.stdout.isatty() else None
+"""Help in panels on a terminal, plain text elsewhere, where a program or a file receives it."""
+
+
+class Entry(NamedTuple):
+    """A command of a group.
+
+    ``target`` is ``module:attribute``, a function or a Typer app. ``summary`` is the line in the
+    group's help. ``command_class`` is the attribute of the same module with the command's class,
+    empty for the usual one.
+    """
+
+    target: str
+    summary: str
+    command_class: str = ""
+
+
+class LazyCommand(TyperCommand):
+    """A command as ``--help`` of its group lists it. ``load`` returns the command itself."""
+
+    def load(self, style: Any) -> Any:
+        """Import the command's module and return the command."""
+        raise NotImplementedError
+
+
+class OwnCommand(LazyCommand):
+    """A command of this distribution."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name=name, help=entry.summary)
+        self._entry = entry
+
+    def load(self, style: Any) -> Any:
+        """Import the command's module and return the command."""
+        module_name, _, attribute = self._entry.target.partition(":")
+        module = importlib.import_module(module_name)
+        command_class = getattr(module, self._entry.command_class or "_", None)
+        return build(self.name or "", getattr(module, attribute), style, command_class)
+
+
+def build(name: str, target: Any, style: Any, command_class: Any = None) -> Any:
+    """The command or group of a function or a Typer app."""
+    holder = typer.Typer(add_completion=False, rich_markup_mode=style)
+    if isinstance(target, typer.Typer):
+        holder.add_typer(target, name=name)
+    else:
+        holder.command(name, cls=command_class)(target)
+    return get_group(holder).commands[name]
+
+
+def loaded(command: Any) -> Any:
+    """The command itself, imported now if it is lazy."""
+    return command.load(STYLE) if isinstance(command, LazyCommand) else command
+
+
+class Group(TyperGroup):
+    """A group of commands that shows its help when no command is named.
+
+    ``entries`` holds the commands by name, in the order of the help. ``aliases`` maps further
+    names, which the help does not list, to those of ``entries``.
+    """
+
+    entries: ClassVar[dict[str, Entry]] = {}
+    aliases: ClassVar[dict[str, str]] = {}
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse the arguments; none of them mean ``--help``."""
+        use_plain_values(self)
+        return super().parse_args(ctx, args or ["--help"])
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """The names of all commands except aliases, in the order of the help."""
+        return [*self.entries, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """The command with this name or alias, not imported yet; None if there is none."""
+        name = self.aliases.get(cmd_name, cmd_name)
+        entry = self.entries.get(name)
+        return OwnCommand(name, entry) if entry else super().get_command(ctx, name)
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """The command that the arguments call, imported now, under its own name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        found = loaded(command)
+        use_plain_values(found)
+        return (self.aliases.get(name, name) if name else name), found, rest
+
+
+class GetGroup(Group):
+    """A group of a kind that has one detailed view: ``describe`` is the same as ``get``."""
+
+    aliases: ClassVar[dict[str, str]] = {"describe": "get"}

@@ -1,0 +1,30 @@
+"""Commands that take another command behind ``--``: ``strom job exec train -- nvidia-smi``."""
+
+import typer
+from typer.core import TyperCommand
+
+COMMAND = "stromboli.cli.command"
+"""The key of the words behind ``--`` in ``Context.meta``."""
+
+
+class CommandWithTrailingArguments(TyperCommand):
+    """A command that takes another one behind ``--``; its words are no arguments of ours."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Keep the words behind ``--`` aside and parse the others."""
+        before, after = args, list[str]()
+        if "--" in args:
+            at = args.index("--")
+            before, after = args[:at], args[at + 1 :]
+        ctx.meta[COMMAND] = tuple(after)
+        return super().parse_args(ctx, before)
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Show the trailing command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
+
+
+def trailing_arguments(ctx: typer.Context) -> tuple[str, ...]:
+    """The words behind ``--`` of a ``CommandWithTrailingArguments``."""
+    found: tuple[str, ...] = ctx.meta[COMMAND]
+    return found

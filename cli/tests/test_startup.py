@@ -1,0 +1,106 @@
+"""Rules of the start of ``strom``: a command imports only what it needs."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from stromboli.cli import lazy, main
+
+CPU_S = 0.25
+"""The goal for a command on an idle machine."""
+MEASURED = 5
+"""Runs, of which the fastest counts: the others share the machine with other tests."""
+MODULES = {("--help",): 300, ("job", "list"): 430, ("queue", "get", "a"): 430}
+"""Call -> the most modules that it may import."""
+
+
+def groups(group: Any = None, path: str = "strom") -> list[Any]:
+    found: Any = group or typer.main.get_command(main.app)
+    inner = [
+        case
+        for name in getattr(found, "entries", {})
+        if isinstance(
+            command := lazy.loaded(found.get_command(typer.Context(found), name)), lazy.Group
+        )
+        for case in groups(command, f"{path} {name}")
+    ]
+    return [pytest.param(found, id=path), *inner]
+
+
+@pytest.mark.parametrize("group", groups())
+def test_help_of_a_group_says_of_a_command_what_the_command_says_of_itself(group: Any) -> None:
+    context = typer.Context(group)
+    for name in group.entries:
+        listed = group.get_command(context, name)
+        own = lazy.loaded(listed).help.partition("\n\n")[0]
+        assert " ".join(own.split()) == listed.help
+
+
+def test_an_alias_calls_the_command_with_its_name_and_is_not_listed() -> None:
+    root: Any = typer.main.get_command(main.app)
+    context = typer.Context(root)
+    assert root.resolve_command(context, ["jobs", "list"])[0] == "job"
+    assert "jobs" not in root.list_commands(context)
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPYCACHEPREFIX": str(tmp_path / "pycache"),  # an installed program is compiled
+        "STROM_SERVER": "http://127.0.0.1:1",
+    }
+    report = (
+        "import sys, atexit; sys.argv[0] = 'strom'; "
+        "atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr)); "
+        "from stromboli.cli import main; main.main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", report, *arguments],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def cpu_s(tmp_path: Path, *arguments: str) -> float:
+    def used_s() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before_s = used_s()
+    run(tmp_path, *arguments)
+    return used_s() - before_s
+
+
+@pytest.mark.parametrize("arguments", MODULES, ids=" ".join)
+def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    modules = run(tmp_path, *arguments).stderr.splitlines()[-1].split()
+    assert "stromboli.cli.main" in modules
+    assert len(modules) <= MODULES[arguments]
+    for heavy in ("rich.console", "yaml", "stromboli.embedded.commands", "pygments", "pydantic"):
+        assert heavy not in modules
+
+
+def libraries_s(tmp_path: Path) -> float:
+    """CPU seconds of the import of Typer, httpx and msgspec alone."""
+    code = "import sys; sys.modules['httpx._main'] = None; import typer, httpx, msgspec"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path / "pycache")}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("arguments", MODULES, ids=" ".join)
+def test_a_command_takes_a_quarter_of_a_second_of_cpu(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    run(tmp_path, *arguments)  # compiles
+    needed_s = min(cpu_s(tmp_path, *arguments) for _ in range(MEASURED))
+    # On a busy machine everything takes longer, so the libraries that a command needs count, too.
+    assert needed_s <= CPU_S or needed_s <= 1.6 * min(libraries_s(tmp_path) for _ in range(3))
