@@ -1,4 +1,4 @@
-"""A log that the scheduler's service runs on."""
+"""Fixtures of the scheduler's tests."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Claims in the cache: what a decision gives to a claim is nobody else's from then on."""
+"""Claims in the cache: a volume or device of an open decision is assigned to no other claim."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def binds(harness: SchedulerHarness) -> list[messages.Bind]:
 
 
 def disks(*volumes: storage.PersistentVolume) -> SchedulerHarness:
-    """Two gangs of one pod, each with a claim; what there is to claim is given."""
+    """Two gangs of one pod, each with a claim."""
     harness = SchedulerHarness()
     claims = [volume_objects.claim("c1"), volume_objects.claim("c2")]
     harness.see(*(versioned(each, 1) for each in (*DISKS, *volumes, *claims)))
@@ -37,12 +37,12 @@ def disks(*volumes: storage.PersistentVolume) -> SchedulerHarness:
     return harness
 
 
-def test_a_bind_says_what_of_volumes_is_to_be_done_before() -> None:
+def test_a_bind_lists_the_volumes_to_be_bound_before() -> None:
     (bind,) = binds(disks(volume_objects.volume("v")))
     assert bind.volumes == (messages.ClaimedVolume(claim="c1", uid="uid-c1", volume="v"),)
 
 
-def test_a_volume_in_flight_is_not_given_away_again() -> None:
+def test_a_volume_in_flight_is_not_assigned_again() -> None:
     """Until its claim and itself are seen bound, whatever comes first; a refused one is free."""
     harness = disks(volume_objects.volume("v"))
     assert len(binds(harness)) == 1
@@ -54,7 +54,7 @@ def test_a_volume_in_flight_is_not_given_away_again() -> None:
     assert [bind.volumes[0].volume for bind in binds(harness)] == ["v"]
 
 
-def test_what_was_executed_stays_taken_until_the_claim_is_seen_bound() -> None:
+def test_an_executed_volume_stays_assigned_until_the_claim_is_visibly_bound() -> None:
     """The pod's snapshot may be ahead of the claim's."""
     harness = disks(volume_objects.volume("v"))
     (bind,) = binds(harness)
@@ -72,7 +72,7 @@ def test_what_was_executed_stays_taken_until_the_claim_is_seen_bound() -> None:
     assert harness.cache.assumed.volume_for("default/c1", "uid-c1") is None
 
 
-def test_a_pod_follows_what_is_made_for_the_one_it_shares_a_claim_with() -> None:
+def test_a_pod_follows_the_volume_provisioned_for_the_pod_it_shares_a_claim_with() -> None:
     """Though the annotation is not written yet."""
     harness = SchedulerHarness()
     harness.see(*DISKS[:2], builders.make_node("n2"), volume_objects.claim("c"))
@@ -84,7 +84,7 @@ def test_a_pod_follows_what_is_made_for_the_one_it_shares_a_claim_with() -> None
     assert second.node == first.node
 
 
-def test_a_volumes_nodes_are_those_whose_labels_say_so_now() -> None:
+def test_a_volumes_nodes_follow_their_current_labels() -> None:
     """Nodes and labels change between sessions, and so do devices."""
     harness = SchedulerHarness()
     harness.see(
@@ -116,7 +116,7 @@ def devices_of(found: Sequence[messages.Bind]) -> list[list[str]]:
     ]
 
 
-def test_devices_in_flight_are_not_given_away_again() -> None:
+def test_devices_in_flight_are_not_assigned_again() -> None:
     """Until the claim is seen with them; a refused bind frees them."""
     harness = SchedulerHarness()
     harness.see(
@@ -130,7 +130,7 @@ def test_devices_in_flight_are_not_given_away_again() -> None:
     assert devices_of(binds(harness)) == [["n1-gpu-0"]]
 
 
-def test_who_shares_a_claim_in_flight_is_only_put_down_for_it() -> None:
+def test_a_pod_that_shares_a_claim_in_flight_is_only_added_to_it() -> None:
     harness = SchedulerHarness()
     harness.see(*CARDS, device_claims.devices("n1", 1), device_claims.claim("c"))
     harness.see(*gang("g1", device_claims.pod("g1-0", "g1", "c")))
@@ -140,7 +140,7 @@ def test_who_shares_a_claim_in_flight_is_only_put_down_for_it() -> None:
     assert bind.devices == (messages.ClaimedDevices(claim="c", uid=""),)
 
 
-def test_the_claim_made_from_a_template_calls_for_a_session() -> None:
+def test_a_claim_created_from_a_template_triggers_a_session() -> None:
     """Its name comes to stand in the pod's status after the pod is there."""
     harness = SchedulerHarness()
     harness.see(*CARDS, device_claims.devices("n1", 1))
@@ -153,7 +153,7 @@ def test_the_claim_made_from_a_template_calls_for_a_session() -> None:
     assert devices_of(binds(harness)) == [["n1-gpu-0"]]
 
 
-def test_while_a_claim_cannot_be_read_no_devices_are_given_away() -> None:
+def test_no_devices_are_assigned_while_a_claim_is_unreadable() -> None:
     """It may have any of them."""
     harness = SchedulerHarness()
     harness.see(*CARDS, device_claims.devices("n1", 1), device_claims.claim("c"))
@@ -166,7 +166,7 @@ def test_while_a_claim_cannot_be_read_no_devices_are_given_away() -> None:
     assert "default/other cannot be read" in explained.message
 
 
-def test_claims_and_decisions_in_any_order_make_the_same_picture() -> None:
+def test_claims_and_decisions_in_any_order_lead_to_the_same_cache() -> None:
     harness = disks(volume_objects.volume("v"))
     binds(harness)
     harness.see(versioned(volume_objects.claim("c1"), 7))

@@ -1,4 +1,4 @@
-"""The cache: what holds resources, for how long, and what is unknown."""
+"""The cache: which decisions and pods hold resources, for how long, and what is unreadable."""
 
 from typing import Literal
 
@@ -23,19 +23,19 @@ def bound(name: str, node: str = "n1") -> core.Pod:
 
 @pytest.fixture
 def decided() -> SchedulerHarness:
-    """A gang of two has been decided and nothing came back yet."""
+    """A gang of two is decided, without outcomes or snapshots."""
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS)
     assert len(harness.session().decisions) == 1
     return harness
 
 
-def test_a_decision_holds_its_resources_at_once(decided: SchedulerHarness) -> None:
+def test_a_decision_holds_its_resources_immediately(decided: SchedulerHarness) -> None:
     assert decided.used_cpu() == 2000
 
 
-def test_what_a_bind_writes_on_the_pod_counts_at_once() -> None:
-    """So that who reads it there, CPUs or devices, knows it before the pod comes back."""
+def test_annotations_of_a_bind_count_immediately() -> None:
+    """Plugins read CPUs and devices there before the pod's snapshot shows them."""
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS)
     statement = messages.StatementDecided(
@@ -64,7 +64,9 @@ def test_nothing_is_decided_twice(decided: SchedulerHarness) -> None:
     assert decided.cache.session_cause == ""
 
 
-def test_an_executed_bind_holds_on_until_the_pod_is_seen_bound(decided: SchedulerHarness) -> None:
+def test_an_executed_bind_holds_resources_until_the_pod_is_visibly_bound(
+    decided: SchedulerHarness,
+) -> None:
     decided.answer("executed")
     assert decided.used_cpu() == 2000
     decided.see(bound("g1-w-0"), bound("g1-w-1"))
@@ -72,7 +74,7 @@ def test_an_executed_bind_holds_on_until_the_pod_is_seen_bound(decided: Schedule
     assert decided.cache.unanswered() == 0
 
 
-def test_a_refused_bind_lets_go_and_is_decided_again_while_the_rest_stays(
+def test_a_refused_bind_releases_its_resources_and_is_decided_again(
     decided: SchedulerHarness,
 ) -> None:
     decided.answer("refused", "g1-w-1")
@@ -82,12 +84,12 @@ def test_a_refused_bind_lets_go_and_is_decided_again_while_the_rest_stays(
     assert decided.used_cpu() == 2000
 
 
-def test_a_pod_that_goes_lets_go(decided: SchedulerHarness) -> None:
+def test_a_deleted_pod_releases_its_resources(decided: SchedulerHarness) -> None:
     decided.apply(*decided.log.lose(PODS[0]))
     assert decided.used_cpu() == 1000
 
 
-def test_a_new_pod_of_the_same_name_does_not_inherit_a_hold(decided: SchedulerHarness) -> None:
+def test_a_new_pod_of_the_same_name_does_not_inherit_a_bind(decided: SchedulerHarness) -> None:
     decided.see(builders.make_pod("g1-w-0", "g1", generation=2))
     assert decided.used_cpu() == 1000
 
@@ -114,7 +116,7 @@ def test_refusing_the_repeated_statement_does_not_undo_the_executed_one(
     assert decided.used_cpu() == 2000
 
 
-def test_an_answer_before_its_decision_waits_for_it(decided: SchedulerHarness) -> None:
+def test_an_outcome_before_its_decision_is_kept_for_it(decided: SchedulerHarness) -> None:
     decided.answer("refused", "g1-w-0")
     records = decided.log.records
     late = [known for known in records if known.topic != topics.DECISIONS]
@@ -122,7 +124,7 @@ def test_an_answer_before_its_decision_waits_for_it(decided: SchedulerHarness) -
     assert SchedulerHarness(late).used_cpu() == 1000
 
 
-def test_an_unanswered_entry_counts_as_entered() -> None:
+def test_an_entry_without_an_outcome_counts_as_entered() -> None:
     harness = SchedulerHarness()
     pending = builders.make_pod_group("g1", 2, phase="Pending")
     harness.see(*BASE, pending)
@@ -155,7 +157,7 @@ def _entry_answered(seen: Literal["first", "last"], version: int) -> SchedulerHa
 
 
 @pytest.mark.parametrize("seen", ["first", "last"])
-def test_an_entry_that_was_taken_back_unseen_is_decided_again(
+def test_an_entry_that_was_revoked_before_it_was_visible_is_decided_again(
     seen: Literal["first", "last"],
 ) -> None:
     """Its PodGroup stands outside in a version that is later than the entry."""
@@ -165,14 +167,16 @@ def test_an_entry_that_was_taken_back_unseen_is_decided_again(
 
 
 @pytest.mark.parametrize("seen", ["first", "last"])
-def test_an_entry_that_is_on_its_way_is_not_decided_again(seen: Literal["first", "last"]) -> None:
+def test_an_entry_whose_snapshot_is_late_is_not_decided_again(
+    seen: Literal["first", "last"],
+) -> None:
     """What is seen of the PodGroup is older than the entry."""
     harness = _entry_answered(seen, version=4)
     assert harness.session().decisions == ()
     assert harness.cache.restart_from() == (0, 0)
 
 
-def test_pods_of_other_schedulers_use_what_they_use() -> None:
+def test_pods_of_other_schedulers_count_as_used() -> None:
     harness = SchedulerHarness()
     harness.see(
         *BASE, builders.make_pod("other", cpu="3", node="n1", scheduler="default-scheduler")
@@ -187,14 +191,14 @@ def test_a_pod_that_finished_uses_nothing() -> None:
     assert harness.used_cpu() == 0
 
 
-def test_a_pod_before_its_node_is_counted_once_the_node_comes() -> None:
+def test_a_pod_that_is_read_before_its_node_counts_once_the_node_is_read() -> None:
     harness = SchedulerHarness()
     harness.see(builders.make_pod("p1", node="n1"), *BASE)
     assert harness.used_cpu() == 1000
 
 
-def test_what_is_only_told_of_a_queue_calls_for_no_session() -> None:
-    """Every session changes its numbers: they would call for the next one."""
+def test_counts_in_a_queues_status_trigger_no_session() -> None:
+    """Every session changes them, which would trigger the next session."""
     harness = SchedulerHarness()
     harness.see(*BASE, builders.make_pod_group("wide", 9, phase="Inqueue"), *PODS)
     harness.session()
@@ -207,7 +211,7 @@ def test_what_is_only_told_of_a_queue_calls_for_no_session() -> None:
     assert harness.cache.session_cause
 
 
-def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
+def test_an_unreadable_node_takes_no_pods_and_is_reported() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS)
     harness.apply(harness.log.garble(topics.NODES, "n1"))
@@ -223,14 +227,14 @@ def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
 
 
 @pytest.mark.parametrize("quantity", ["many", "-1", "10Ei"])
-def test_a_node_with_a_bad_amount_is_excluded_and_says_which(quantity: str) -> None:
+def test_a_node_with_an_invalid_quantity_is_excluded_with_the_reason(quantity: str) -> None:
     harness = SchedulerHarness()
     harness.see(builders.make_queue(), builders.make_node("n1", cpu=quantity), GROUP, *PODS)
     assert harness.session().decisions == ()
     assert "allocatable cpu" in harness.cache.world.nodes.excluded["n1"]
 
 
-def test_a_pod_that_cannot_be_read_excludes_its_node() -> None:
+def test_an_unreadable_pod_excludes_its_node() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, builders.make_pod("other", node="n1", scheduler="default"), GROUP, *PODS)
     garbled = harness.log.garble(topics.PODS, "default/other")
@@ -240,7 +244,7 @@ def test_a_pod_that_cannot_be_read_excludes_its_node() -> None:
     assert len(harness.session().decisions) == 1
 
 
-def test_a_member_that_cannot_be_read_freezes_its_gang() -> None:
+def test_an_unreadable_member_freezes_its_gang() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS, builders.make_pod("g1-w-2", "g1"))
     harness.apply(harness.log.garble(topics.PODS, "default/g1-w-2"))
@@ -252,7 +256,7 @@ def test_a_member_that_cannot_be_read_freezes_its_gang() -> None:
     assert "default/g1-w-2" in explained.message
 
 
-def test_a_pod_group_that_cannot_be_read_is_frozen_not_forgotten() -> None:
+def test_an_unreadable_pod_group_is_frozen_and_not_forgotten() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, *PODS)
     harness.apply(harness.log.garble(topics.POD_GROUPS, "default/g1"))
@@ -263,7 +267,7 @@ def test_a_pod_group_that_cannot_be_read_is_frozen_not_forgotten() -> None:
     assert explained.tier == "unknown"
 
 
-def test_a_gang_that_still_lacks_pods_calls_for_no_session() -> None:
+def test_a_gang_that_lacks_pods_triggers_no_session() -> None:
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP)
     harness.session()
@@ -273,8 +277,8 @@ def test_a_gang_that_still_lacks_pods_calls_for_no_session() -> None:
     assert harness.cache.session_cause != ""
 
 
-def test_what_is_only_told_calls_for_no_session() -> None:
-    """A condition written from our own explanation must not go round in circles."""
+def test_a_condition_triggers_no_session() -> None:
+    """Otherwise the condition of an explanation would trigger the next explanation."""
     harness = SchedulerHarness()
     harness.see(*BASE, builders.make_pod_group("g1", 2, phase="Inqueue"))
     harness.session()
@@ -285,7 +289,7 @@ def test_what_is_only_told_calls_for_no_session() -> None:
     assert harness.cache.session_cause == ""
 
 
-def test_room_that_becomes_free_calls_for_a_session_while_somebody_waits() -> None:
+def test_freed_room_triggers_a_session_while_a_gang_waits() -> None:
     harness = SchedulerHarness()
     other = builders.make_pod("other", cpu="4", node="n1", phase="Running", scheduler="default")
     harness.see(*BASE, other, GROUP, *PODS)
@@ -295,7 +299,7 @@ def test_room_that_becomes_free_calls_for_a_session_while_somebody_waits() -> No
     assert len(harness.session().decisions) == 1
 
 
-def test_a_restart_folds_from_the_oldest_decision_that_is_not_over(
+def test_a_restart_reads_from_the_oldest_open_decision(
     decided: SchedulerHarness,
 ) -> None:
     decided.answer("executed")
@@ -316,8 +320,8 @@ def insisting() -> list[meta.Object]:
     return [builders.make_queue(), *nodes, *network_objects.asking([GROUP, *PODS], wish)]
 
 
-def test_a_rack_that_appears_lets_a_gang_that_insists_start() -> None:
-    """It waits and says for what, until HyperNodes are there."""
+def test_a_new_rack_lets_a_gang_with_a_hard_constraint_start() -> None:
+    """It waits with an explanation until there are HyperNodes."""
     harness = SchedulerHarness()
     harness.see(*insisting())
     said = harness.session().explanations["default/g1"]
@@ -330,8 +334,8 @@ def test_a_rack_that_appears_lets_a_gang_that_insists_start() -> None:
     assert sorted(bind.node for known in decided.decisions for bind in known.binds) == ["n1", "n2"]
 
 
-def test_a_rack_that_cannot_be_read_or_is_gone_holds_nobody() -> None:
-    """Its nodes are in no rack as far as anybody knows."""
+def test_an_unreadable_or_deleted_rack_takes_no_gang() -> None:
+    """Its nodes are in no known rack."""
     for lose in (False, True):
         harness = SchedulerHarness()
         rack = network_objects.rack("r1", "n1", "n2")

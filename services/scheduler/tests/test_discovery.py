@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
+def test_the_plugin_of_the_documentation_runs(folder: Path) -> None:
     """Its code, its entry point and its configuration, installed as a distribution."""
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", block("toml").splitlines()[1].replace('"', ""))
@@ -56,7 +56,7 @@ def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
     assert closed.failures == {}
 
 
-def test_an_argument_that_the_plugin_never_asks_for_is_told(folder: Path) -> None:
+def test_an_argument_that_the_plugin_does_not_read_causes_a_warning(folder: Path) -> None:
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     text = block("yaml").replace("{label:", "{lable:")
@@ -72,7 +72,9 @@ def test_an_argument_that_the_plugin_never_asks_for_is_told(folder: Path) -> Non
         (("a", "a"), "the plugin a is in "),
     ],
 )
-def test_a_name_that_is_taken_is_an_error(folder: Path, names: tuple[str, ...], why: str) -> None:
+def test_two_plugins_of_one_name_are_an_error(
+    folder: Path, names: tuple[str, ...], why: str
+) -> None:
     """Which of two is meant would hang on what was installed first."""
     for distribution, name in zip(("first", "second"), names, strict=False):
         install(folder, distribution, f"{name} = own_nodes:Plugin")
@@ -80,7 +82,7 @@ def test_a_name_that_is_taken_is_an_error(folder: Path, names: tuple[str, ...], 
         discovery.discover_plugins(metadata.entry_points(group=discovery.ENTRY_POINTS))
 
 
-def test_a_plugin_that_cannot_be_imported_is_its_configurations_mistake(folder: Path) -> None:
+def test_an_import_error_is_an_error_of_the_configuration(folder: Path) -> None:
     """Others are not held up by it."""
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     registry = discovery.discover_plugins()

@@ -1,4 +1,4 @@
-"""Steps of the core thread, in virtual time: when it decides, and what it says and does not say."""
+"""Steps of the engine in virtual time: when a session runs and what it publishes."""
 
 from datetime import datetime, timedelta
 
@@ -27,7 +27,7 @@ def synced_engine(
     epoch: int | None = EPOCH,
     host: datetime = builders.NOON,
 ) -> engine.Engine:
-    """An engine that has folded these objects and may decide; without an epoch, a standby.
+    """An engine that has read these objects and may decide; without an epoch, a standby.
 
     ``host``: what the clock of its host shows.
     """
@@ -58,7 +58,7 @@ def said(step: engine.StepResult) -> dict[str, object]:
     return {key: found.message for key, found in step.publication.explanations.items()}
 
 
-def test_a_stale_cache_is_not_decided_on() -> None:
+def test_no_session_runs_on_a_stale_cache() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     late = made.step([], builders.NOON, may_decide=True, at_s=61.0)
@@ -68,8 +68,8 @@ def test_a_stale_cache_is_not_decided_on() -> None:
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
-def test_what_the_monitors_clock_shows_has_no_part_in_its_age(off: timedelta) -> None:
-    """Behind, it would look dead for ever; ahead, alive when it is dead."""
+def test_freshness_does_not_depend_on_the_monitors_clock(off: timedelta) -> None:
+    """A clock that is behind would make the monitor look dead, one that is ahead alive."""
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     assert made.step([], builders.NOON + off, may_decide=True, at_s=61.0).publication is None
@@ -77,7 +77,7 @@ def test_what_the_monitors_clock_shows_has_no_part_in_its_age(off: timedelta) ->
     assert decided.publication is not None
 
 
-def test_nothing_is_decided_until_the_own_decisions_came_back() -> None:
+def test_no_session_runs_until_the_last_decisions_are_read_back() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     first = made.step([], builders.NOON, may_decide=True)
@@ -93,8 +93,8 @@ def test_nothing_is_decided_until_the_own_decisions_came_back() -> None:
     assert [bind.pod for bind in statement.binds] == ["p1"]
 
 
-def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
-    """And then what the one before it had not decided."""
+def test_a_new_leader_decides_nothing_until_its_opened_record_is_read() -> None:
+    """Then it decides what the previous leader had not."""
     log = topic_log.TopicLog()
     group = builders.make_pod_group(phase="Pending")
     made = synced_engine(log, builders.make_node(), group, epoch=None)
@@ -107,8 +107,8 @@ def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
     assert made.step([reached], builders.NOON, may_decide=True).publication is not None
 
 
-def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decided_on() -> None:
-    """A decision about a pod that is not seen yet holds no room: another would get it, too."""
+def test_a_new_leader_decides_nothing_until_it_has_read_what_the_previous_one_had() -> None:
+    """A decision about a pod that was not read holds no room, which would be assigned twice."""
     log = topic_log.TopicLog()
     groups = [builders.make_pod_group(name) for name in ("g1", "g2")]
     other = builders.make_pod("p2", "g2", cpu="8")
@@ -129,7 +129,7 @@ def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decid
     assert publication.decisions == (), "the node is full"
 
 
-def test_who_opens_the_log_behind_it_replaces_it() -> None:
+def test_a_scheduler_that_opens_the_log_later_replaces_this_one() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     opened = Opened(writer="scheduler", instance="other")
@@ -141,7 +141,7 @@ def test_who_opens_the_log_behind_it_replaces_it() -> None:
     assert made.replaced_by == f"other decides since {EPOCH + 1}"
 
 
-def test_under_a_name_that_another_system_claims_nothing_is_decided() -> None:
+def test_nothing_is_decided_under_a_scheduler_name_with_a_competitor() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
     rival = cluster.Competitor(
@@ -155,7 +155,7 @@ def test_under_a_name_that_another_system_claims_nothing_is_decided() -> None:
         assert bool(step.facts["competitors"]) == is_held_back
 
 
-def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:
+def test_a_gang_without_pods_is_explained_after_the_creation_grace() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group("g1", 2))
     first = made.step([], builders.NOON, may_decide=True)
@@ -165,8 +165,8 @@ def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:
     assert sorted(said(later)) == ["default/g1", "queue//default//0"]
 
 
-def test_a_replaced_writers_explanation_is_said_anew() -> None:
-    """Compaction keeps the last record of a key, whoever wrote it."""
+def test_an_explanation_that_a_fenced_record_hides_is_published_again() -> None:
+    """Compaction keeps the last record of a key, of fenced writers, too."""
     log = topic_log.TopicLog()
     pod = builders.make_pod("p1", "g1", cpu="99")
     made = synced_engine(log, builders.make_node(), builders.make_pod_group("g1"), pod)
@@ -179,7 +179,7 @@ def test_a_replaced_writers_explanation_is_said_anew() -> None:
     assert repeated.tier == "never-fits"
 
 
-def test_a_step_without_news_says_nothing() -> None:
+def test_a_step_without_changes_publishes_nothing() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node())
     made.step([], builders.NOON, may_decide=True)

@@ -52,7 +52,7 @@ class Told:
         return explained
 
 
-def test_the_message_has_the_known_form() -> None:
+def test_the_message_has_volcanos_form() -> None:
     told = Told()
     told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
     assert told.explain().message == (
@@ -62,7 +62,7 @@ def test_the_message_has_the_known_form() -> None:
     )
 
 
-def test_shortages_say_needed_free_and_total() -> None:
+def test_shortages_have_needed_free_and_total() -> None:
     told = Told()
     told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
     explained = told.explain()
@@ -73,7 +73,7 @@ def test_shortages_say_needed_free_and_total() -> None:
     )
 
 
-def test_free_that_is_scattered_shows_as_a_shortage_with_enough_free() -> None:
+def test_fragmented_room_is_a_shortage_with_enough_free() -> None:
     told = Told()
     pod = builders.make_pod("p1", "g1", cpu="2")
     nodes = [each for at in range(3) for each in busy(f"n{at}")]
@@ -94,7 +94,7 @@ def test_a_gang_without_pods_says_how_many_it_has() -> None:
     )
 
 
-def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
+def test_a_gang_whose_pods_are_being_created_needs_no_explanation() -> None:
     told = Told()
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
     decided = told.decide(after=timedelta(seconds=1))
@@ -103,14 +103,14 @@ def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
     assert decided.orders == ()
 
 
-def test_no_node_that_may_be_used_is_another_tier_than_no_room() -> None:
+def test_rejected_nodes_are_another_tier_than_missing_room() -> None:
     told = Told()
     pod = builders.make_pod("p1", "g1", node_selector={"zone": "mars"})
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1"), pod)
     assert told.explain().tier == "predicates"
 
 
-def test_an_explanation_is_said_once() -> None:
+def test_an_explanation_is_published_once() -> None:
     told = Told()
     told.see(builders.make_node("n1", cpu="3"), *GANG)
     told.decide()
@@ -119,7 +119,7 @@ def test_an_explanation_is_said_once() -> None:
     assert again.orders == ()
 
 
-def test_a_gang_that_no_longer_waits_is_taken_back() -> None:
+def test_the_explanation_of_a_gang_that_started_is_deleted() -> None:
     told = Told()
     told.see(builders.make_node("n1", cpu="3"), *GANG)
     told.decide()
@@ -129,7 +129,7 @@ def test_a_gang_that_no_longer_waits_is_taken_back() -> None:
     assert decided.orders == (messages.QueueOrdered(queue="default", pod_groups=()),)
 
 
-def test_a_queue_is_shown_in_the_order_in_which_gangs_are_tried() -> None:
+def test_a_queues_order_is_the_order_in_which_gangs_are_tried() -> None:
     told = Told()
     told.see(
         builders.make_queue(),
@@ -144,7 +144,7 @@ def test_a_queue_is_shown_in_the_order_in_which_gangs_are_tried() -> None:
     )
 
 
-def test_what_stands_on_the_topic_after_a_restart_is_not_said_again() -> None:
+def test_a_restart_does_not_repeat_explanations() -> None:
     told = Told()
     told.see(builders.make_node("n1", cpu="3"), *GANG)
     decided = told.decide()

@@ -19,7 +19,7 @@ def echo(request: http_server.Request) -> http_server.Reply:
     return http_server.Reply(request.path.encode() + b" " + request.body)
 
 
-def test_answers_come_in_the_order_of_the_questions() -> None:
+def test_responses_have_the_order_of_the_requests() -> None:
     """However many go out side by side."""
     with http_server.Server(echo) as server:
         questions = [
@@ -41,14 +41,16 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
     ],
     ids=["500", "204", "bytes", "endless"],
 )
-def test_what_is_no_answer_is_told_with_its_reason(reply: http_server.Reply, error: str) -> None:
+def test_an_invalid_response_of_an_extender_is_reported_with_its_reason(
+    reply: http_server.Reply, error: str
+) -> None:
     with http_server.Server(lambda request: reply) as server:
         (answer,) = asked(external_calls.ExternalRequest(server.url, b"{}"))
     assert answer.body == ""
     assert error in answer.error
 
 
-def test_who_is_slow_has_not_answered() -> None:
+def test_a_slow_extender_counts_as_failed() -> None:
     done = threading.Event()
 
     def slow(request: http_server.Request) -> http_server.Reply:
@@ -61,7 +63,7 @@ def test_who_is_slow_has_not_answered() -> None:
     assert answer.error == "no answer within 0.05 s"
 
 
-def test_behind_one_without_an_answer_the_rest_is_not_sent() -> None:
+def test_requests_after_a_failed_one_are_not_sent() -> None:
     """A dead extender costs one timeout, not one for each node."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -70,6 +72,6 @@ def test_behind_one_without_an_answer_the_rest_is_not_sent() -> None:
     assert sum("not asked" in answer.error for answer in answers) > 400
 
 
-def test_a_url_that_is_none_is_told() -> None:
+def test_an_invalid_url_is_reported() -> None:
     (answer,) = asked(external_calls.ExternalRequest("http://[", b"{}"))
     assert answer.error

@@ -113,7 +113,7 @@ def promised() -> Iterator[str]:
                 yield first.removesuffix("_milli_cpu") + ending
 
 
-def test_every_name_that_the_page_promises_is_there(metrics: Metrics) -> None:
+def test_every_metric_of_the_page_exists(metrics: Metrics) -> None:
     """And no other of Volcano's."""
     run(metrics, *EVERYTHING)
     ours = {"stromboli_scheduler_unanswered", "stromboli_scheduler_gangs_waiting"}
@@ -121,7 +121,7 @@ def test_every_name_that_the_page_promises_is_there(metrics: Metrics) -> None:
     assert all(f"`{name}`" in PAGE for name in ours)
 
 
-def test_who_waits_is_counted_by_queue_and_by_what_blocks_them(metrics: Metrics) -> None:
+def test_waiting_gangs_are_counted_by_queue_and_tier(metrics: Metrics) -> None:
     """Decisions in flight stand beside it, from when they are read back from the log."""
     run(metrics, *EVERYTHING)
     lines = metrics.lines
@@ -131,7 +131,7 @@ def test_who_waits_is_counted_by_queue_and_by_what_blocks_them(metrics: Metrics)
     assert lines["stromboli_scheduler_unanswered"] == 0
 
 
-def test_queues_and_jobs_have_the_labels_that_dashboards_know(metrics: Metrics) -> None:
+def test_queues_and_jobs_have_the_labels_of_volcanos_dashboards(metrics: Metrics) -> None:
     run(metrics, *(each for each in EVERYTHING if not each.metadata.name.startswith("high")))
     lines = metrics.lines
     assert lines['volcano_queue_allocated_milli_cpu{queue_name="default"}'] == 7000
@@ -145,7 +145,7 @@ def test_queues_and_jobs_have_the_labels_that_dashboards_know(metrics: Metrics) 
     assert lines['volcano_action_scheduling_latency_milliseconds_count{action="preempt"}'] == 1
 
 
-def test_a_series_goes_with_its_queue_and_comes_again(metrics: Metrics) -> None:
+def test_a_series_ends_with_its_queue_and_can_return(metrics: Metrics) -> None:
     def set_gauges(*queues: str) -> list[str]:
         metrics.instruments.set_gauges(
             extension_points.Gauge("queue_weight", 1, (("queue_name", name),)) for name in queues
@@ -158,7 +158,7 @@ def test_a_series_goes_with_its_queue_and_comes_again(metrics: Metrics) -> None:
     assert set_gauges("a") == ['volcano_queue_weight{queue_name="a"}']
 
 
-def test_gauges_are_told_once_a_second_and_what_was_passed_over_is_told_soon(
+def test_gauges_are_updated_once_a_second_and_a_skipped_update_follows(
     metrics: Metrics,
 ) -> None:
     """Of a burst of sessions the first tells; when it is over, one more does."""

@@ -57,7 +57,7 @@ def test_a_time_after_the_last_is_the_last() -> None:
 
 
 @pytest.mark.parametrize("created", [FIRST, LAST])
-def test_a_creation_time_that_is_no_time_of_now_does_not_move_the_clock(created: datetime) -> None:
+def test_an_implausible_creation_time_does_not_move_the_clock(created: datetime) -> None:
     """Else one object would move all sessions by centuries."""
     clock = cluster_clock.ClusterClock()
     clock.observe(created, builders.NOON)

@@ -57,7 +57,7 @@ async def measure(answer: http_server.Answer) -> dict[str, tuple[Any, Any]]:
     return {name: (used.cpu["10m"], used.memory["10m"]) for name, used in measured.nodes.items()}
 
 
-async def test_all_nodes_are_told_by_two_questions() -> None:
+async def test_two_queries_measure_all_nodes() -> None:
     """A port behind the node's name is no part of it; a node of which one half is missing or no
     number has no measurement."""
     cpu = vector(("n1:9100", 12.5), n2=99, n3="NaN", n4=1)
@@ -80,14 +80,14 @@ async def test_all_nodes_are_told_by_two_questions() -> None:
     ],
     ids=["page", "refused", "nothing", "scalar", "empty", "text"],
 )
-async def test_what_is_no_measurement_is_told_with_its_reason(
+async def test_an_invalid_response_is_reported_with_its_reason(
     reply: http_server.Reply, why: str
 ) -> None:
     with pytest.raises(node_metrics.MetricsError, match=why):
         await measure(lambda request: reply)
 
 
-async def test_a_prometheus_that_is_away_is_told() -> None:
+async def test_an_unreachable_prometheus_is_reported() -> None:
     async with node_metrics.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as asked:
         with pytest.raises(node_metrics.MetricsError, match="connect"):
             await asked.measure(builders.NOON)
@@ -142,7 +142,7 @@ def nodes(records: list[envelope.Record]) -> list[str]:
     ]
 
 
-async def test_the_service_keeps_off_nodes_that_are_measured_busy(
+async def test_no_pods_are_placed_on_nodes_that_are_measured_busy(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     """By the newest measurement: once another node is busy, the next gang goes elsewhere."""
@@ -161,7 +161,7 @@ async def test_the_service_keeps_off_nodes_that_are_measured_busy(
             assert nodes(await other_services.until(topics.DECISIONS, at_least(4))) == ["n2", "n1"]
 
 
-async def test_a_gang_that_only_busy_nodes_keep_out_starts_once_one_is_not(
+async def test_a_gang_that_waits_for_busy_nodes_starts_once_one_is_not_busy(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     """A measurement calls for a session by itself."""
@@ -179,7 +179,7 @@ async def test_a_gang_that_only_busy_nodes_keep_out_starts_once_one_is_not(
             assert nodes(await other_services.until(topics.DECISIONS, at_least(1))) == ["n2"]
 
 
-async def test_what_is_too_old_is_not_used_and_its_source_is_named(
+async def test_old_measurements_are_not_used_and_their_source_is_named(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     """The service stays ready: without measurements all nodes pass."""
@@ -199,7 +199,7 @@ async def test_what_is_too_old_is_not_used_and_its_source_is_named(
             assert health.is_ready
 
 
-async def test_a_source_that_is_configured_anew_is_asked_from_then_on() -> None:
+async def test_a_new_source_is_polled_from_its_configuration_on() -> None:
     """And what the one before told is forgotten, as it is when nobody is to be asked."""
     given: list[Any] = []
 

@@ -55,7 +55,7 @@ def held(
 
 
 @pytest.mark.parametrize("hang", [endless, stubborn])
-def test_an_order_that_never_ends_is_left_out(hang: Callable[..., Any]) -> None:
+def test_a_plugin_with_an_endless_order_is_left_out(hang: Callable[..., Any]) -> None:
     """Others order, and all is placed."""
 
     def register(ssn: session.Session) -> None:
@@ -67,7 +67,7 @@ def test_an_order_that_never_ends_is_left_out(hang: Callable[..., Any]) -> None:
     assert len(closed.decisions.binds) == 2
 
 
-def test_a_predicate_that_never_ends_lets_nothing_be_placed() -> None:
+def test_an_endless_predicate_places_nothing() -> None:
     def register(ssn: session.Session) -> None:
         ssn.add_predicate(endless)
 
@@ -77,14 +77,14 @@ def test_a_predicate_that_never_ends_lets_nothing_be_placed() -> None:
     assert closed.decisions.binds == {}
 
 
-def test_an_opening_that_never_ends_is_stopped_too() -> None:
+def test_an_endless_opening_is_stopped() -> None:
     with plugin_watchdog.PluginWatchdog(DEADLINE_S) as watched:
         closed = held(endless, watched)
     assert closed.failures == {"odd": "it did not answer in time"}
     assert closed.decisions.binds == {}
 
 
-def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
+def test_time_between_calls_is_not_blamed_on_a_plugin() -> None:
     """The deadline is for one call, not for the session: many short ones never reach it."""
     done = threading.Event()
     looks = []
@@ -115,7 +115,7 @@ def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
     assert len(closed.decisions.binds) == 2
 
 
-def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
+def test_a_session_that_is_not_complete_yet_does_not_end_the_watchdog() -> None:
     """What the watch sees of another thread may be half made; a call that hangs later is stopped
     all the same."""
     looks: list[float] = []
@@ -142,7 +142,7 @@ def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
     assert len(closed.decisions.binds) == 2
 
 
-def test_nothing_strikes_behind_an_attempt() -> None:
+def test_no_exception_is_raised_after_an_attempt() -> None:
     """What was fired and has not struck when the attempt ends is taken back."""
     watched = plugin_watchdog.PluginWatchdog(DEADLINE_S)
     ssn = default_sessions.opened()

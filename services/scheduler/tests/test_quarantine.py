@@ -85,7 +85,7 @@ def running(name: str, node: str) -> core.Pod:
     return builders.make_pod(name, cpu="1", node=node, phase="Running")
 
 
-def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_left_out() -> None:
+def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_isolated() -> None:
     """The node is closed, since nobody knows what the pod takes there; nothing stays of it."""
     harness = fragile(
         QUEUE, NODE, OTHER, odd(running("bad", "n1")), *default_sessions.gang("fine", 2)
@@ -93,12 +93,12 @@ def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_left_out(
     assert placed(harness.session()) == {"fine-0": "n2", "fine-1": "n2"}
     assert list(harness.cache.world.nodes.excluded) == ["n1"]
     assert harness.used_cpu("n1") == 0
-    assert "Pod default/bad is left out: internal error: OverflowError" in "".join(
+    assert "Pod default/bad is isolated: internal error: OverflowError" in "".join(
         harness.cache.quarantine.complaints()
     )
 
 
-def test_what_is_rebuilt_is_what_was_there() -> None:
+def test_a_rebuilt_model_equals_the_previous_one() -> None:
     """Pods, decisions in flight among them, count as before."""
     harness = fragile(
         QUEUE, NODE, OTHER, running("other", "n2"), *default_sessions.gang("fine", 2, cpu="2")
@@ -112,7 +112,7 @@ def test_what_is_rebuilt_is_what_was_there() -> None:
 
 
 @pytest.mark.parametrize("kind", ["node", "queue"])
-def test_a_node_or_queue_that_cannot_be_applied_takes_nothing(kind: str) -> None:
+def test_an_isolated_node_or_queue_takes_nothing(kind: str) -> None:
     bad = odd(builders.make_node("n0", cpu="64") if kind == "node" else builders.make_queue("bad"))
     objects = [QUEUE, NODE, bad, *default_sessions.gang("fine", 2)]
     gang = default_sessions.gang("waits", 1)
@@ -125,7 +125,7 @@ def test_a_node_or_queue_that_cannot_be_applied_takes_nothing(kind: str) -> None
     assert ("waits-0" in found) is (kind == "node")
 
 
-def test_a_job_that_a_session_fails_on_is_held_and_its_pods_still_count() -> None:
+def test_a_job_that_a_session_fails_on_is_frozen_and_its_pods_still_count() -> None:
     (group, pod) = default_sessions.gang("bad", 1, cpu="64")
     harness = fragile(QUEUE, NODE, odd(group), pod, *default_sessions.gang("fine", 2))
     decided = harness.session()
@@ -135,7 +135,7 @@ def test_a_job_that_a_session_fails_on_is_held_and_its_pods_still_count() -> Non
     assert "internal error: OverflowError: too long" in explained.message
 
 
-def test_an_object_is_tried_again_when_it_changes() -> None:
+def test_an_isolated_object_is_tried_again_when_it_changes() -> None:
     harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
     assert harness.cache.world.nodes.excluded
     harness.see(odd(running("bad", "n1"), {"odd": ""}, version=2))
@@ -144,7 +144,7 @@ def test_an_object_is_tried_again_when_it_changes() -> None:
     assert len(harness.cache.quarantine) == 0
 
 
-def test_an_object_that_fails_again_and_again_is_not_tried_for_ever() -> None:
+def test_an_object_that_fails_repeatedly_is_not_tried_again() -> None:
     """Each failure costs a world; another object under the name is tried."""
     harness = fragile(QUEUE, NODE, odd(running("bad", "n1")))
     for version in range(2, 10):
@@ -157,7 +157,7 @@ def test_an_object_that_fails_again_and_again_is_not_tried_for_ever() -> None:
     assert len(harness.cache.quarantine) == 0
 
 
-def test_a_pod_that_is_gone_is_left_out_no_more() -> None:
+def test_a_deleted_pod_is_no_longer_isolated() -> None:
     bad = odd(running("bad", "n1"))
     harness = fragile(QUEUE, NODE, bad)
     harness.apply(*harness.log.lose(bad))
@@ -165,7 +165,7 @@ def test_a_pod_that_is_gone_is_left_out_no_more() -> None:
     assert not harness.cache.world.nodes.excluded
 
 
-def test_a_broken_rule_across_objects_ends_the_process_and_says_what_came_before() -> None:
+def test_a_broken_invariant_ends_the_process_with_the_last_changes() -> None:
     harness = fragile(QUEUE, NODE, *default_sessions.gang("fine", 2))
     harness.see(odd(OTHER, {"broken": "yes"}))
     with pytest.raises(errors.InvariantError, match="sums differ"):

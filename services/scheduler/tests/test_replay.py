@@ -96,7 +96,7 @@ def measured(at: int, **cpu: float) -> cluster_objects.MeasuredUsage:
     return cluster_objects.MeasuredUsage(builders.NOON + timedelta(seconds=at), usage)
 
 
-def test_measurements_and_the_seed_stand_in_the_record() -> None:
+def test_the_record_contains_measurements_and_the_seed() -> None:
     """Once: sessions after the first refer to them."""
     how = msgspec.structs.replace(sessions.configured(TIERS), metrics=METRICS)
     life = Life(how, *gang(2))
@@ -112,7 +112,7 @@ def test_measurements_and_the_seed_stand_in_the_record() -> None:
     assert [b"nodes" in bytes(each) for each in kept] == [True, False, True]
 
 
-def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() -> None:
+def test_a_replay_uses_the_recorded_responses_of_extenders() -> None:
     asked: list[str] = []
 
     def ask(
@@ -139,7 +139,7 @@ def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() 
     assert len(asked) == number
 
 
-def test_a_plugin_that_had_failed_is_left_out_again() -> None:
+def test_a_replay_leaves_out_the_plugins_that_had_failed() -> None:
     """Also if it would not fail any more, as one that was only slow."""
     is_broken = True
 
@@ -163,7 +163,7 @@ def test_a_plugin_that_had_failed_is_left_out_again() -> None:
     assert [each.is_same for each in life.again()] == [True]
 
 
-def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
+def test_a_replay_repeats_evictions_and_in_flight_limits() -> None:
     tier = [*default_sessions.TIER, sessions.plugin("conformance")]
     high = [
         builders.make_priority_class("urgent", 100),
@@ -186,7 +186,7 @@ def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
     assert sum(len(statement.evictions) for each in again for statement in each.decided) > 0
 
 
-def test_another_log_gives_other_decisions_and_that_is_told() -> None:
+def test_a_replay_of_another_log_reports_different_decisions() -> None:
     """As when compaction took a record that the session had folded."""
     life = Life(sessions.configured(default_sessions.TIER), *gang(3))
     life.decide()
@@ -197,7 +197,7 @@ def test_another_log_gives_other_decisions_and_that_is_told() -> None:
     assert {bind.node for each in again.decided for bind in each.binds} <= {"n2", "n3"}
 
 
-def test_a_configuration_that_is_not_given_is_named_by_its_digest() -> None:
+def test_a_missing_configuration_is_named_by_its_digest() -> None:
     life = Life(sessions.configured(default_sessions.TIER), *gang(1))
     life.decide()
     (again,) = session_replay.replay_sessions(life.log.records, [], policy.Policy())
@@ -205,7 +205,7 @@ def test_a_configuration_that_is_not_given_is_named_by_its_digest() -> None:
     assert not again.is_same
 
 
-def test_measurements_of_a_record_that_is_gone_are_missed() -> None:
+def test_measurements_of_a_missing_record_are_reported() -> None:
     how = msgspec.structs.replace(sessions.configured(TIERS), metrics=METRICS)
     life = Life(how, *gang(1))
     life.decide(measured=measured(0, n1=1.0))
@@ -235,7 +235,7 @@ tiers:
 """
 
 
-async def test_the_services_own_log_with_an_extender_over_http_runs_again_without_it(
+async def test_a_log_of_the_service_with_an_http_extender_is_replayed_without_it(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     def answer(request: http_server.Request) -> http_server.Reply:

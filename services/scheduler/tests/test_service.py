@@ -41,10 +41,10 @@ async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
     assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2"]
 
 
-async def test_a_decision_names_what_led_to_it_and_goes_on_with_the_gangs_trace(
+async def test_a_decision_names_its_cause_and_continues_the_gangs_trace(
     other_services: OtherServices,
 ) -> None:
-    """Once it decides: what came before that is decided on because it begins."""
+    """The first session is caused by the start, later ones by a record."""
     await other_services.see(builders.make_queue(), NODE, *gang(1, "g0"))
     await other_services.sync()
     async with serving(other_services.bus):
@@ -55,7 +55,9 @@ async def test_a_decision_names_what_led_to_it_and_goes_on_with_the_gangs_trace(
     assert decisions[2].cause.startswith("monitor/")
 
 
-async def test_it_is_not_ready_before_every_kind_is_synced(other_services: OtherServices) -> None:
+async def test_the_service_is_not_ready_before_every_kind_is_synced(
+    other_services: OtherServices,
+) -> None:
     await other_services.see(builders.make_queue(), NODE, *gang(1))
     async with serving(other_services.bus) as health:
         await has_problem(health, "sync")
@@ -64,7 +66,7 @@ async def test_it_is_not_ready_before_every_kind_is_synced(other_services: Other
         assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]
 
 
-async def test_a_waiting_gang_is_explained_and_the_explanation_taken_back(
+async def test_a_waiting_gang_is_explained_until_it_starts(
     other_services: OtherServices,
 ) -> None:
     await other_services.see(builders.make_queue(), NODE, *gang(5))
@@ -77,7 +79,7 @@ async def test_a_waiting_gang_is_explained_and_the_explanation_taken_back(
     assert [record.value is None for record in told if record.key == "default/g1"] == [False, True]
 
 
-async def test_a_restart_decides_nothing_again_and_knows_what_is_in_flight(
+async def test_a_restart_repeats_no_decision_and_knows_what_is_in_flight(
     other_services: OtherServices,
 ) -> None:
     await other_services.see(builders.make_queue(), NODE, *gang(3))
@@ -94,7 +96,7 @@ async def test_a_restart_decides_nothing_again_and_knows_what_is_in_flight(
     assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2", "g2-w-0"]
 
 
-async def test_what_cannot_be_read_goes_to_the_dead_letters_and_others_go_on(
+async def test_an_undecodable_record_goes_to_the_dead_letters_and_stops_no_other_gang(
     other_services: OtherServices,
 ) -> None:
     await other_services.see(builders.make_queue(), NODE, builders.make_node("n2"))
@@ -111,7 +113,7 @@ async def test_what_cannot_be_read_goes_to_the_dead_letters_and_others_go_on(
     assert [bind.node for bind in statement.binds] == ["n2"]
 
 
-async def test_a_scheduler_without_a_lease_that_was_replaced_stays_aside(
+async def test_a_replaced_scheduler_without_a_lease_decides_nothing(
     other_services: OtherServices,
 ) -> None:
     await other_services.see(builders.make_queue(), NODE)
@@ -123,7 +125,7 @@ async def test_a_scheduler_without_a_lease_that_was_replaced_stays_aside(
     assert "successor decides since" in health.notes["role"]
 
 
-async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(
+async def test_no_more_is_in_flight_than_the_limit_until_outcomes_arrive(
     other_services: OtherServices,
 ) -> None:
     await other_services.see(builders.make_queue(), NODE, *gang(2, "g1"), *gang(2, "g2"))
@@ -140,7 +142,7 @@ async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(
 
 
 class LossyWriter:
-    """A writer whose first appends reach the log and are never acknowledged."""
+    """A writer whose first appends reach the log without an acknowledgement."""
 
     def __init__(self, writer: port.Writer, lost: int) -> None:
         self._writer = writer
@@ -163,7 +165,7 @@ class LossyWriter:
 
 
 class LossyBus:
-    """A log that takes decisions and does not always say so."""
+    """A log that does not acknowledge all appends."""
 
     def __init__(self, bus: port.Bus, lost: int) -> None:
         self._bus = bus
@@ -187,10 +189,10 @@ async def test_a_repeated_statement_counts_once(other_services: OtherServices) -
     assert bound(decisions) == ["g1-w-0", "g1-w-1"] * 2 + ["g2-w-0", "g2-w-1"]
 
 
-async def test_room_that_another_one_gave_away_last_is_not_given_again(
+async def test_room_that_the_previous_leader_assigned_is_not_assigned_again(
     other_services: OtherServices,
 ) -> None:
-    """It knew of a pod that the one that takes over has not read of yet."""
+    """The previous leader knew a pod that the new one has not read yet."""
     before = await other_services.bus.open_writer("scheduler", "before")
     group, pod = builders.make_pod_group("g1"), builders.make_pod("g1-w-0", "g1", cpu="4")
     bind = messages.Bind(namespace="default", pod="g1-w-0", uid=pod.metadata.uid, node="n1")
@@ -222,10 +224,10 @@ async def test_room_that_another_one_gave_away_last_is_not_given_again(
     assert bound(decisions) == ["g1-w-0"]
 
 
-async def test_a_configuration_that_cannot_be_used_keeps_the_service_from_deciding(
+async def test_no_session_runs_until_the_configuration_is_usable(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
-    """It says file, line and key, and goes on by itself once the file is good."""
+    """Readiness names file, line and key; the service continues once the file is usable."""
     file = tmp_path / "c.yaml"
     file.write_text("actions: alocate\n")
     settings = msgspec.structs.replace(
@@ -241,10 +243,10 @@ async def test_a_configuration_that_cannot_be_used_keeps_the_service_from_decidi
     assert bound(decisions) == ["g1-w-0"]
 
 
-async def test_a_file_that_is_broken_later_leaves_the_old_configuration_in_force(
+async def test_a_file_that_becomes_unusable_leaves_the_old_configuration_in_force(
     tmp_path: Path,
 ) -> None:
-    """People see a warning; the service stays ready. The next good file is in force at once."""
+    """Readiness has a warning. The next usable file is applied immediately."""
     registry = plugins.Registry()
     path = tmp_path / "c.yaml"
     path.write_text("actions: allocate\n")
@@ -262,7 +264,7 @@ async def test_a_file_that_is_broken_later_leaves_the_old_configuration_in_force
 
 
 class Decider:
-    """Notes what is put in force."""
+    """Notes the configurations it is given."""
 
     def __init__(self) -> None:
         self.configured: list[framework.Configuration] = []
@@ -274,10 +276,10 @@ class Decider:
 # --- replaced writers ----------------------------------------------------------------------------
 
 
-async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(
+async def test_records_of_a_replaced_monitor_are_dropped_after_a_log_outage(
     other_services: OtherServices,
 ) -> None:
-    """It wakes up while the scheduler cannot read, and tells of a node that is gone."""
+    """It writes while the scheduler cannot read the log, about a node that is deleted."""
     bus, replaced = (
         interruptible_bus.InterruptibleBus(other_services.bus),
         await other_services.replace_monitor(),
@@ -295,7 +297,7 @@ async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(
     assert [bind.node for bind in statement.binds] == ["b"]
 
 
-async def test_a_decision_that_the_log_does_not_take_at_the_end_is_made_by_the_next(
+async def test_a_decision_that_was_not_appended_before_a_stop_is_made_after_the_restart(
     other_services: OtherServices,
 ) -> None:
     bus = interruptible_bus.InterruptibleBus(other_services.bus)
@@ -311,7 +313,7 @@ async def test_a_decision_that_the_log_does_not_take_at_the_end_is_made_by_the_n
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
 
 
-async def test_a_scheduler_that_cannot_open_the_log_says_why_and_ends_when_asked(
+async def test_a_scheduler_that_cannot_open_the_log_reports_why_and_can_be_stopped(
     other_services: OtherServices,
 ) -> None:
     bus = interruptible_bus.InterruptibleBus(other_services.bus)
@@ -321,8 +323,8 @@ async def test_a_scheduler_that_cannot_open_the_log_says_why_and_ends_when_asked
         assert health.problems["log"] == "write the log: cut off"
 
 
-async def test_a_restart_hears_no_replaced_writer(other_services: OtherServices) -> None:
-    """Who was heard before the place where it begins stands in the last session's record."""
+async def test_a_restart_drops_records_of_replaced_writers(other_services: OtherServices) -> None:
+    """The record of the last session has the epochs before the restart offsets."""
     bus, names = other_services.bus, (topics.DECISIONS.name, topics.OUTCOMES.name)
     paused = await bus.open_writer("scheduler", "paused")
     await other_services.see(builders.make_queue(), NODE, *gang(1))

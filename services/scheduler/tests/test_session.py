@@ -84,7 +84,7 @@ def test_a_gang_that_does_not_fit_takes_nothing() -> None:
     assert decided.decisions == ()
 
 
-def test_what_a_discarded_trial_took_is_free_for_the_next_gang() -> None:
+def test_the_room_of_a_discarded_statement_is_free_for_the_next_gang() -> None:
     decided = decide(
         ROOM_FOR_THREE,
         builders.make_pod_group("big", 4),
@@ -180,7 +180,7 @@ def test_a_gang_below_its_minimum_that_holds_places_goes_first(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_node_that_refuses_says_why_in_known_words(node: core.Node, reason: str) -> None:
+def test_a_node_rejects_with_the_reason_of_kubernetes(node: core.Node, reason: str) -> None:
     decided = decide(node, builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
     explained = decided.explanations["default/g1"]
     assert explained is not None
@@ -232,7 +232,7 @@ def test_a_new_pod_group_enters_its_queue_before_it_has_pods() -> None:
     ]
 
 
-def test_the_door_lets_in_what_the_queue_can_reach() -> None:
+def test_a_queue_enqueues_what_it_can_hold() -> None:
     groups = [
         builders.make_pod_group(f"g{at}", phase="Pending", min_resources={"cpu": "1200m"})
         for at in range(3)
@@ -246,7 +246,7 @@ def test_the_door_lets_in_what_the_queue_can_reach() -> None:
     assert [(short.resource, short.capability) for short in explained.shortages] == [("cpu", 3000)]
 
 
-def test_a_gang_outside_the_door_is_told_what_it_is_short_of() -> None:
+def test_a_gang_that_is_not_enqueued_is_told_what_is_short() -> None:
     """In the resources that nodes have, not in the names by which quotas count them again."""
     wide = builders.make_pod_group(
         "wide", phase="Pending", min_resources={"cpu": "64", "requests.cpu": "64", "pods": 64}
@@ -300,7 +300,7 @@ def test_a_session_that_decides_records_its_whole_input() -> None:
     assert (decided.record.seed, decided.record.configuration) == (7, POLICY.configured.digest)
 
 
-def test_without_gangs_pods_are_bound_one_by_one_and_can_hold_places_in_vain() -> None:
+def test_without_the_gang_plugin_pods_are_bound_one_by_one() -> None:
     """The baseline: two gangs of three share room for four and neither is whole."""
     groups = [builders.make_pod_group(f"g{at}", 3) for at in range(2)]
     pods = [pod for at in range(2) for pod in members(f"g{at}", 3)]

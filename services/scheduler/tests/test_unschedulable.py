@@ -1,5 +1,8 @@
-"""Who waits in vain is left aside until something may help him. That it decides nothing is shown
-by ``test_life``: every session there decides as one that looks at everybody."""
+"""Unschedulable gangs are skipped until a change may help them.
+
+``test_scheduler_state_machine`` shows that skipping changes no decision: every session there
+decides as one that skips no gang.
+"""
 
 from datetime import timedelta
 
@@ -40,7 +43,7 @@ def harness() -> SchedulerHarness:
 
 
 def aside(harness: SchedulerHarness, later: timedelta = timedelta()) -> set[str]:
-    """Whom the next session leaves aside."""
+    """Names of the gangs that the next session skips."""
     now = builders.NOON + later
     harness.cache.unschedulable_gangs.skip_unschedulable(
         harness.cache.world, POLICY.configured, now
@@ -48,16 +51,16 @@ def aside(harness: SchedulerHarness, later: timedelta = timedelta()) -> set[str]
     return {key.partition("/")[2] for key in harness.cache.world.aside}
 
 
-def test_who_was_tried_in_vain_is_left_aside(harness: SchedulerHarness) -> None:
+def test_an_unschedulable_gang_is_skipped(harness: SchedulerHarness) -> None:
     assert aside(harness) == {"small", "big"}
 
 
-def test_a_gang_that_comes_calls_nobody_back(harness: SchedulerHarness) -> None:
+def test_a_new_gang_brings_back_no_skipped_gang(harness: SchedulerHarness) -> None:
     harness.see(builders.make_pod_group("new", 1), *gang("new", "500m", 1))
     assert aside(harness) == {"small", "big"}
 
 
-def test_room_calls_back_whom_it_holds(harness: SchedulerHarness) -> None:
+def test_new_room_brings_back_the_gangs_that_it_can_hold(harness: SchedulerHarness) -> None:
     """The other gang's pods do not fit there either."""
     harness.apply(*harness.log.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1")))
     harness.see(
@@ -77,15 +80,15 @@ def test_room_calls_back_whom_it_holds(harness: SchedulerHarness) -> None:
     ],
     ids=["labels", "node", "queue", "priority", "group"],
 )
-def test_what_may_concern_a_gang_calls_it_back(
+def test_a_relevant_change_brings_back_a_skipped_gang(
     harness: SchedulerHarness, changed: core.Node
 ) -> None:
     harness.see(changed)
     assert "small" not in aside(harness)
 
 
-def test_a_decision_that_is_refused_calls_back(harness: SchedulerHarness) -> None:
-    """The room that it held is there again."""
+def test_a_refused_decision_brings_back_skipped_gangs(harness: SchedulerHarness) -> None:
+    """The room that it held is free again."""
     harness.see(builders.make_pod_group("last", 1), *gang("last", "1", 1))
     assert harness.session().decisions
     harness.see(builders.make_pod_group("next", 1), *gang("next", "1", 1))
@@ -95,10 +98,10 @@ def test_a_decision_that_is_refused_calls_back(harness: SchedulerHarness) -> Non
     assert "next" not in aside(harness)
 
 
-def test_a_gang_of_unlike_tasks_is_left_aside_only_if_one_it_needs_fits_nowhere(
+def test_a_gang_of_several_classes_is_skipped_only_if_a_required_one_fits_nowhere(
     harness: SchedulerHarness,
 ) -> None:
-    """Else another order of its tasks might find room."""
+    """Otherwise another order of its tasks might find room."""
     pods = [*gang("either", "800m", 1), builders.make_pod("either-x-0", "either", cpu="900m")]
     harness.see(builders.make_pod_group("either", 2), *pods)
     pods = [*gang("never", "800m", 1), builders.make_pod("never-x-0", "never", cpu="5")]
@@ -107,7 +110,9 @@ def test_a_gang_of_unlike_tasks_is_left_aside_only_if_one_it_needs_fits_nowhere(
     assert aside(harness) == {"small", "big", "never"}
 
 
-def test_whose_refusal_hangs_on_other_pods_is_always_tried(harness: SchedulerHarness) -> None:
+def test_a_gang_whose_rejection_depends_on_other_pods_is_always_tried(
+    harness: SchedulerHarness,
+) -> None:
     near = core.Affinity(
         pod_affinity=core.PodAffinity(
             required_during_scheduling_ignored_during_execution=(
@@ -123,7 +128,7 @@ def test_whose_refusal_hangs_on_other_pods_is_always_tried(harness: SchedulerHar
     assert aside(harness) == {"small", "big"}
 
 
-def test_all_are_looked_at_anew_after_a_while_for_their_numbers(harness: SchedulerHarness) -> None:
+def test_all_gangs_are_tried_again_after_the_full_retry_interval(harness: SchedulerHarness) -> None:
     assert aside(harness, unschedulable.FULL_RETRY_INTERVAL - timedelta(seconds=1)) == {
         "small",
         "big",
@@ -133,7 +138,7 @@ def test_all_are_looked_at_anew_after_a_while_for_their_numbers(harness: Schedul
     assert aside(harness, unschedulable.FULL_RETRY_INTERVAL) == set()
 
 
-def test_where_somebody_may_be_evicted_nobody_is_left_aside(harness: SchedulerHarness) -> None:
+def test_no_gang_is_skipped_where_actions_evict(harness: SchedulerHarness) -> None:
     tiers = [[sessions.plugin(name) for name in ("priority", "gang", "predicates")]]
     evicting = sessions.configured(*tiers, run="enqueue, allocate, preempt")
     policy = msgspec.structs.replace(POLICY, configured=evicting)
@@ -142,7 +147,7 @@ def test_where_somebody_may_be_evicted_nobody_is_left_aside(harness: SchedulerHa
 
 
 class Late:
-    """Answers like any other until the session is closed, and then fails."""
+    """A plugin that fails after the actions."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._is_over = False
@@ -163,8 +168,8 @@ class Late:
         self._is_over = True
 
 
-def test_a_plugin_that_fails_when_it_is_asked_who_waits_in_vain_stops_no_session() -> None:
-    """It is asked like at any other time: what fails is left out, and said."""
+def test_a_plugin_that_fails_while_unschedulable_gangs_are_found_stops_no_session() -> None:
+    """A plugin that fails there is left out and reported as anywhere else."""
     registry = plugins.Registry({"binpack": lambda: Late})
     tier = [sessions.plugin(name) for name in ("gang", "binpack")]
     by = policy.Policy(configured=sessions.configured(tier))

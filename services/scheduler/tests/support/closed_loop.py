@@ -1,9 +1,8 @@
-"""A scheduler and all that surrounds it, in a loop over plain data: what sessions decide is carried
-out before the next one.
+"""A closed loop: the scheduler's core, and an executor that carries out the decisions of a session
+before the next one starts.
 
-Sessions start as the service starts them: when a change triggers one or a time for which one asked
-is reached, and not otherwise. Bound pods run, evicted ones end (and come back, if their job makes
-them again), gangs that pass their queue's door are Inqueue.
+Sessions start as in the service: when a change triggers one, or a requested time is reached. Bound
+pods run, evicted pods end (and are created again, if the job does so), enqueued gangs are Inqueue.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +23,9 @@ PRIORITIES = 3
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Pods of ``cpu`` each, or of ``cpus`` if they differ. ``running``: the nodes on which some of
-    them run. ``waiting``: how many do not run yet. ``is_inside``: past its queue's admission.
-    ``waits_s``: its sla-waiting-time."""
+    """Pods of ``cpu`` each, or of ``cpus`` if they differ. ``running``: nodes on which some of them
+    run. ``waiting``: number of pods that do not run. ``is_inside``: enqueued. ``waits_s``: its
+    sla-waiting-time in seconds."""
 
     name: str
     queue: str
@@ -58,7 +57,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Loop:
-    """The API server's objects, the log, and the scheduler's state folded from it."""
+    """The API server's objects, the log, and the scheduler's cache built from it."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Loop:
         self._lose(node)
 
     def fail_node(self, name: str) -> None:
-        """The node is gone with its pods; their job creates new ones."""
+        """Delete the node with its pods; their job creates new pods."""
         for key in [key for key, pod in self.pods.items() if pod.spec.node_name == name]:
             gone = self.pods.pop(key)
             self._lose(gone)
@@ -112,11 +111,11 @@ class Loop:
         self.remove_node(name)
 
     def make_pod_unreadable(self, key: str) -> None:
-        """The newest record of the pod cannot be decoded."""
+        """Append a record of the pod that cannot be decoded."""
         self._cache.apply(self._log.garble(topics.PODS, key))
 
     def add(self, gang: Gang) -> None:
-        """The gang and all its pods are there."""
+        """Create the gang and all its pods."""
         self.gangs[gang.name] = gang
         phase = "Running" if gang.running else "Inqueue" if gang.is_inside else "Pending"
         notes = {} if gang.waits_s is None else {"volcano.sh/sla-waiting-time": f"{gang.waits_s}s"}
@@ -137,7 +136,7 @@ class Loop:
             self._show_pod(self._new_pod(gang, f"{gang.name}-{at}", node))
 
     def end(self, name: str) -> None:
-        """The gang's pods have succeeded and are gone, and so is its PodGroup."""
+        """Delete the gang's pods, which have succeeded, and its PodGroup."""
         for key in self.members(name):
             self._lose(self.pods.pop(key))
         self._lose(self.groups.pop(name))
@@ -188,7 +187,7 @@ class Loop:
     # Sessions
 
     def step(self) -> bool:
-        """One session, and what it decided carried out; whether it decided anything."""
+        """Run a session and carry out its decisions; return whether there were any."""
         self.now += STEP
         decided = schedule.run_session(self._cache, self.now, self._policy)
         self._wake_at = decided.wake_at
@@ -205,7 +204,7 @@ class Loop:
         return bool(decided.decisions)
 
     def settle(self, most: int) -> int | None:
-        """Sessions as long as any is due; how many decided something, None if more than ``most``.
+        """Run sessions while any is due; return how many decided something, None if over ``most``.
 
         Time passes only when nothing else is left to do.
         """
@@ -272,7 +271,7 @@ class Loop:
             self._follow_phase(each)
 
     def _follow_phase(self, name: str) -> None:
-        """As the controller: a gang with its minimum runs."""
+        """Set the phase as the controller does: a gang with its minimum on nodes is Running."""
         gang, phase = self.gangs[name], self.phase(name)
         running = len(self.places(name))
         if phase == "Inqueue" and running and running >= gang.minimum:

@@ -1,4 +1,4 @@
-"""A log, the cache folded from it, and a controller that answers when told to."""
+"""A log, the cache built from it, and the outcomes of a controller."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ POLICY = policy.Policy()
 
 
 class SchedulerHarness:
-    """A log and the cache folded from it, with sessions whose decisions the log takes."""
+    """A log and the cache built from it. Decisions of sessions are appended to the log."""
 
     def __init__(self, records: Sequence[envelope.Record] = ()) -> None:
         self.log = topic_log.TopicLog()
@@ -34,11 +34,11 @@ class SchedulerHarness:
         self.apply(*self.log.see(*objects))
 
     def lose(self, *objects: meta.Object) -> None:
-        """The objects are deleted."""
+        """Delete the objects."""
         self.apply(*self.log.lose(*objects))
 
     def session(self) -> schedule.SessionResult:
-        """Decide, and take in the decisions as the log gives them back."""
+        """Run a session and read its decisions back from the log."""
         decided = schedule.run_session(self.cache, builders.NOON, POLICY)
         drafts: list[tuple[str, msgspec.Struct]] = [
             (known.pod_group, known) for known in decided.decisions
@@ -52,7 +52,7 @@ class SchedulerHarness:
 
     @property
     def statements(self) -> list[envelope.Record]:
-        """Decisions in the order of the log."""
+        """Statements in the order of the log."""
         return [
             record
             for record in self.log.records
@@ -60,7 +60,7 @@ class SchedulerHarness:
         ]
 
     def answer(self, result: messages.Result, *pods: str, decision: int = -1) -> None:
-        """The controller answers a decision for these pods, and ``executed`` for the others."""
+        """Append an outcome: ``result`` for these pods, ``executed`` for the others."""
         self.apply(self.log.append(answer(self.statements[decision], result, *pods)))
 
     def used_cpu(self, node: str = "n1") -> int:
@@ -96,7 +96,7 @@ def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> en
 
 
 def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
-    """The cache that these records make."""
+    """The cache built from these records."""
     cache = cluster_cache.ClusterCache(POLICY.scheduler_names)
     for record in records:
         cache.apply(record)

@@ -1,4 +1,4 @@
-"""The scheduler's service on an embedded log, and the other services' part in that log."""
+"""Drives the scheduler's service on a log, in the place of the other services."""
 
 import asyncio
 import contextlib
@@ -31,11 +31,11 @@ def gang(number: int, name: str = "g1") -> list[meta.Object]:
 
 
 BEAT_S = 0.05
-"""Between the monitor's signs of life: who begins to read waits for one."""
+"""Seconds between the monitor's sync markers; a reader that starts waits for the next one."""
 
 
 class OtherServices:
-    """The other services' part in the log."""
+    """Writes the records of the monitor and the controller."""
 
     def __init__(self, bus: port.Bus, monitor: port.Writer, controller: port.Writer) -> None:
         self.bus = bus
@@ -44,7 +44,7 @@ class OtherServices:
         self.controller = controller
 
     async def replace_monitor(self) -> port.Writer:
-        """Another monitor takes over; the writer of the one before."""
+        """Open a new monitor's writer; return the replaced one."""
         replaced, self._monitor = self._monitor, await self.bus.open_writer("monitor", "other")
         return replaced
 
@@ -52,12 +52,12 @@ class OtherServices:
         await self._monitor.append(*(builders.snapshot_of(made) for made in objects))
 
     async def sync(self) -> None:
-        """Every kind has been seen, now and from now on."""
+        """Append sync markers for every kind, now and with every heartbeat."""
         self.is_synced = True
         await self._append_sync_markers()
 
     async def send_heartbeats(self) -> None:
-        """The monitor's signs of life, for ever."""
+        """Append the monitor's sync markers until cancelled."""
         while True:
             await asyncio.sleep(BEAT_S)
             if self.is_synced:
@@ -77,7 +77,7 @@ class OtherServices:
         await self._monitor.append(*drafts)
 
     async def append_undecodable(self, topic: topics.Topic, key: str) -> None:
-        """A message of a type that does not belong there, as a newer version might write it."""
+        """Append a message of a type that the topic does not have, as a newer version might."""
         unread = msgspec.structs.replace(topic, messages=(log.Opened,))
         message = log.Opened(writer="monitor", instance="x")
         await self._monitor.append(
@@ -107,7 +107,7 @@ class OtherServices:
     async def until(
         self, topic: topics.Topic, holds: Callable[[list[envelope.Record]], bool]
     ) -> list[envelope.Record]:
-        """All records of a topic but openings, as soon as ``holds`` is true of them."""
+        """All records of a topic except ``opened``, once ``holds`` is true for them."""
         found: list[envelope.Record] = []
         async with (
             asyncio.timeout(DEADLINE_S),

@@ -11,7 +11,7 @@ from stromboli.shared.runtime import runtime
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
-    """Serve health and decide until stopped."""
+    """Serve health and schedule until stopped."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
             process.serve_health(health, settings.health_host, settings.health_port)
@@ -25,8 +25,11 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 
 async def _freeze_when_ready(health: runtime.Health) -> None:
-    """No garbage is collected while the log is replayed, and what it left is never looked at again:
-    110,000 pods fold in 1.2 s instead of 3.5, and a later collection does not stop us for 0.4."""
+    """Disable garbage collection until the log is read, then exclude all objects read so far.
+
+    110,000 pods are read in 1.2 s instead of 3.5 s, and later collections do not stop the process
+    for 0.4 s.
+    """
     gc.disable()
     await health.ready()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""The configuration file: read whole, checked whole, and looked at again while the service runs.
+"""The configuration file: read and checked as a whole, and polled while the service runs.
 
-A file that cannot be used changes nothing. The content is what is compared: a mounted ConfigMap
-is exchanged by a symbolic link, and times of files say nothing then.
+A file with errors changes nothing. Contents are compared, not times: a mounted ConfigMap is
+replaced by a symbolic link, so that its times do not tell.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from stromboli.shared.formats import documents
 
 
 class LoadedConfiguration(msgspec.Struct, frozen=True):
-    """A configuration in force, where it came from, and a line for each thing to look at."""
+    """A usable configuration, its origin, and a line for each warning."""
 
     configuration: configuration.Configuration
     origin: str
@@ -22,7 +22,7 @@ class LoadedConfiguration(msgspec.Struct, frozen=True):
 
 
 class ConfigurationFileError(ValueError):
-    """The file cannot be used; a line ``file:line: key: problem; next step`` for each reason."""
+    """The file cannot be used; ``lines``: ``file:line: key: problem; next step`` for each error."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
@@ -30,13 +30,13 @@ class ConfigurationFileError(ValueError):
 
 
 def load_default(registry: plugins.Registry) -> LoadedConfiguration:
-    """What is in force where no file is named."""
+    """The configuration without a file."""
     checked = config_dry_run.dry_run(config_reader.DEFAULT, registry.find, registry.names)
     return LoadedConfiguration(checked.configuration, "built in")
 
 
 def parse(text: str, name: str, registry: plugins.Registry) -> LoadedConfiguration:
-    """The configuration in a text (YAML or JSON). Raises FileError."""
+    """Parse a configuration (YAML or JSON). Raises ConfigurationFileError."""
     try:
         found = list(documents.read(text))
     except documents.DocumentError as error:
@@ -70,9 +70,9 @@ class ConfigurationFile:
         self._last_content: bytes | str | None = None
 
     def read_if_changed(self) -> LoadedConfiguration | None:
-        """What it says, or None if that is what it said the last time.
+        """Read and parse the file; None if its content is the same as the last time.
 
-        Raises FileError, once for each content or reason that cannot be used.
+        Raises ConfigurationFileError, once for each content that cannot be used.
         """
         try:
             content: bytes | str = self.path.read_bytes()

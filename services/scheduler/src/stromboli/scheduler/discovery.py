@@ -1,4 +1,4 @@
-"""Plugins of other distributions: entry points of one group, found once at start."""
+"""Discovers plugins of other distributions by entry points, once at start."""
 
 from collections import defaultdict
 from importlib import metadata
@@ -12,15 +12,15 @@ ENTRY_POINTS = "stromboli.scheduler.plugins"
 
 
 class DiscoveryError(Exception):
-    """What is installed contradicts itself."""
+    """Two distributions install a plugin of the same name."""
 
 
 def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Registry:
-    """The plugins of this environment: our own and those that are installed.
+    """The plugins of this environment: built-in ones and those of other distributions.
 
-    A plugin is imported when a configuration names it; what its import raises is that
-    configuration's mistake. Raises DiscoveryError if a name is taken twice: which of two is meant
-    would hang on the order of installation.
+    A plugin is imported when a configuration names it; an import error is an error of that
+    configuration. Raises DiscoveryError if two plugins have one name, because the order of
+    installation would decide between them.
     """
     entries = metadata.entry_points(group=ENTRY_POINTS) if found is None else found
     by_name: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
@@ -39,7 +39,7 @@ def discover_plugins(found: metadata.EntryPoints | None = None) -> plugins.Regis
 
 
 class _LazyPlugin:
-    """A plugin's class, imported when it is first wanted."""
+    """A plugin's class, imported at its first use."""
 
     def __init__(self, entry: metadata.EntryPoint) -> None:
         self._entry = entry
@@ -47,7 +47,7 @@ class _LazyPlugin:
     def __call__(self) -> Any:
         try:
             return self._entry.load()
-        except Exception as error:  # whatever its import raises is its own
+        except Exception as error:  # an import may raise anything
             raise session.PluginFailedError(
                 self._entry.name,
                 f"{self._entry.value} of {_distribution(self._entry)} cannot be imported: "

@@ -1,6 +1,6 @@
-"""What the core thread does: fold what came, then decide if it may. One step at a time.
+"""The work of the core thread: apply records to the cache, then run a session if one is due.
 
-The service calls ``step`` in its one core thread and touches nothing of the engine meanwhile.
+The service calls ``step`` in its one core thread and does not touch the engine meanwhile.
 """
 
 import math
@@ -31,48 +31,49 @@ from stromboli.shared.runtime import telemetry
 
 TOPICS = (topics.SYNC, *cluster_cache.TOPICS)
 GAUGE_INTERVAL = timedelta(seconds=1)
-"""How often plugins are asked for their gauges: dashboards look every 15 s or so, and asking costs
-milliseconds where there are a thousand queues."""
+"""Time between two updates of the plugins' gauges. Dashboards read them every 15 s or so, and an
+update costs milliseconds with a thousand queues."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 _session_seconds = telemetry.meter.create_histogram(
-    "stromboli.scheduler.session", unit="s", description="From taking up a session to its end"
+    "stromboli.scheduler.session", unit="s", description="Duration of a session"
 )
-_binds = telemetry.meter.create_counter(
-    "stromboli.scheduler.binds", description="Pods decided to be bound"
-)
+_binds = telemetry.meter.create_counter("stromboli.scheduler.binds", description="Binds decided")
 _isolated = telemetry.meter.create_counter(
     "stromboli.scheduler.isolated",
-    description="Internal errors that were isolated to one object",
+    description="Internal errors isolated to one object",
 )
 _republished = telemetry.meter.create_counter(
     "stromboli.scheduler.republished",
-    description="Decisions published again, since they were open for too long",
+    description="Decisions republished because they were open for too long",
 )
 _failing = telemetry.meter.create_gauge(
     "stromboli.scheduler.plugin.failing",
-    description="1 for a plugin that sessions go on without, or hold gangs back for",
+    description="1 for a plugin that failed: sessions run without it or exclude gangs",
 )
 
 
 class UndecodableRecord(msgspec.Struct, frozen=True):
-    """A record for the dead letters, and why."""
+    """A record for the dead-letter topic, with the reason."""
 
     record: envelope.Record
     reason: str
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """What a session has to say: decisions first, explanations by key."""
+    """Records that a step publishes: decisions in order, then explanations by key."""
 
     decisions: tuple[envelope.Draft, ...]
     explanations: dict[str, envelope.Draft]
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What a step came to. ``facts``: fact -> problem or None; ``warnings``: likewise what stops
-    nothing; ``is_due``: decide again soon; ``look_again_s``: take a step after so long even if
-    nothing comes."""
+    """The result of a step.
+
+    ``facts``: name -> problem that makes the service not ready, or None; ``warnings``: the same for
+    problems that stop nothing. ``is_due``: a session is due and did not run in this step.
+    ``next_step_s``: seconds until the next step, even without records.
+    """
 
     undecodable: tuple[UndecodableRecord, ...]
     facts: dict[str, str | None]
@@ -83,7 +84,7 @@ class StepResult(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """The cache, and whether it may be decided on."""
+    """The cache, and the conditions under which sessions may run on it."""
 
     def __init__(
         self,
@@ -127,14 +128,14 @@ class Engine:
         self._failures: dict[str, str] = {}
 
     def reconfigure(self, configured: configuration.Configuration) -> None:
-        """From the next session on, decide by this; the core thread calls it."""
+        """Use this configuration from the next session on. Call it in the core thread."""
         self._policy = msgspec.structs.replace(self._policy, configured=configured)
         self._configure()
         self.cache.request_session(self._own_event_id)
 
     def measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:
-        """From the next session on, this is the use of nodes as measured; None for nothing. The
-        core thread calls it."""
+        """Use these measurements from the next session on; None for none. Call it in the core
+        thread."""
         if measured is not None:
             measured = msgspec.structs.replace(measured, at=self._clock.of(measured.at))
         self._inputs = msgspec.structs.replace(self._inputs, measured=measured)
@@ -149,9 +150,12 @@ class Engine:
         )
 
     def lead(self, epoch: int, opened_at: int, ends: Mapping[str, int]) -> None:
-        """Decide from here on as the writer of this epoch, once its own beginning is folded, and
-        all that stood before these ends of topics: decisions of the one before count only with the
-        pods that it had seen. The core thread calls it."""
+        """Lead as the writer of this epoch. Call it in the core thread.
+
+        Sessions run once the epoch's own ``opened`` record and everything before ``ends`` (topic
+        -> offset) is read: decisions of the previous leader count only together with the pods that
+        it had read.
+        """
         self._epoch = epoch
         self._required_offsets = dict(ends)
         self.require_offset(opened_at)
@@ -159,21 +163,25 @@ class Engine:
 
     @property
     def replaced_by(self) -> str:
-        """Who has opened the log behind this one, and where; empty for nobody."""
+        """The scheduler that opened the log after this one, and where; empty if there is none."""
         has_successor = self._epoch is not None and self._opened_last > self._epoch
         return self._successor if has_successor else ""
 
     def require_offset(self, offset: int) -> None:
-        """Decide nothing before the decision at this offset is folded: it is part of the cache,
-        and so is a copy that a repeated append may have left before it."""
+        """Run no session before the decision at this offset has been read back.
+
+        A repeated append may have left a copy of it at a lower offset, which is read by then, too.
+        """
         name = topics.DECISIONS.name
         self._required_offsets[name] = max(self._required_offsets.get(name, 0), offset + 1)
 
     def step(
         self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool, at_s: float = 0.0
     ) -> StepResult:
-        """Fold, and decide if something is due and nothing forbids it. ``at_s``: seconds of the
-        clock that ``Batch.at_end`` goes by."""
+        """Apply the batches, and run a session if one is due and all conditions hold.
+
+        ``at_s``: time of the clock that ``Batch.at_end`` uses, in seconds.
+        """
         undecodable = [found for batch in batches for found in self._materialize(batch, now)]
         facts = self._health_problems(at_s)
         self._is_current = not any(facts.values())
@@ -205,18 +213,18 @@ class Engine:
         )
 
     def _reset_timers(self) -> None:
-        """The clock was set back: times that were ahead by the old one may never come."""
+        """Forget times of a clock that was set back: they may not be reached for hours."""
         self._compact_at = self._decided_at = _EPOCH_START
         self._wake_at = self._gauges_updated_at = self._waiting_observed_at = None
         self.cache.request_session(self._own_event_id)
 
     @property
     def _own_event_id(self) -> str:
-        """What led to a session that no record called for."""
+        """Id of the cause of a session that no record triggered."""
         return envelope.event_id("scheduler", -1 if self._epoch is None else self._epoch, 0)
 
     def _next_step_s(self, now: datetime) -> float:
-        """The age of the monitor's last sign of life is looked at even if nothing comes."""
+        """Seconds until the next step: the age of sync markers grows without records, too."""
         until = now + self._sync_max_age
         overdue_at = self.cache.assumed.overdue_at if self._may_publish else None
         return (min(until, self._wake_at or until, overdue_at or until) - now).total_seconds()
@@ -264,7 +272,7 @@ class Engine:
             message = envelope.decode(record)
         except errors.UndecodableError:
             message = None
-        name = message.instance if isinstance(message, log.Opened) else "somebody"
+        name = message.instance if isinstance(message, log.Opened) else "another scheduler"
         self._opened_last = epoch
         self._successor = f"{name} decides since {record.offset}"
 
@@ -340,7 +348,7 @@ class Engine:
     def _with_republications(
         self, publication: Publication | None, now: datetime
     ) -> Publication | None:
-        """The publication, and again the decisions that have been open for too long."""
+        """The publication, with the decisions that are to be republished in front."""
         overdue = self.cache.assumed.overdue(now)
         if not overdue:
             return publication
@@ -361,7 +369,7 @@ class Engine:
         return Publication((*drafts, *publication.decisions), publication.explanations)
 
     def _update_gauges(self, decided: schedule.SessionResult, now: datetime) -> datetime | None:
-        """Show the gauges of a session that told them; else, when one is to tell them."""
+        """Export the gauges of the session. Without gauges, return when they are due."""
         if decided.gauges is None:
             return (
                 None
@@ -373,7 +381,7 @@ class Engine:
         return None
 
     def _report_isolated_objects(self) -> None:
-        """Log and count each object that the core failed on: each is a bug to report."""
+        """Log and count each object that was isolated: each one is a bug to report."""
         for found, error in self.cache.quarantine.news:
             kind = found.kind.kind
             telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
@@ -381,7 +389,7 @@ class Engine:
         self.cache.quarantine.news.clear()
 
     def _log_complaints(self, complaints: tuple[str, ...]) -> None:
-        """Say what is wrong once, not in every session."""
+        """Log complaints when they are new, not in every session."""
         news = sorted(set(complaints) - self._logged_complaints)
         self._logged_complaints = set(complaints)
         if news:
@@ -393,7 +401,7 @@ class Engine:
         self._failures = failures
 
     def _log_unknown_objects(self) -> None:
-        """Say once what is left out: nodes, and unreadable pods for which no node could be."""
+        """Log excluded nodes, and unreadable pods without a known node, when they change."""
         unknown = (self.cache.world.nodes.excluded, self.cache.unplaced_unknown_pods())
         if unknown != self._logged_unknown:
             self._logged_unknown = unknown
@@ -459,7 +467,7 @@ def _lines(failures: dict[str, str]) -> str | None:
 
 
 def warm_up() -> None:
-    """Do once what is slow the first time, so that the first session is as quick as the second."""
+    """Run a session on a small cluster, as the first one imports and compiles what it uses."""
     cache = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):

@@ -1,7 +1,7 @@
-"""Sends what a session asks of the outside, and waits for the answers.
+"""HTTP client for scheduler extenders.
 
-It runs in the core thread's place while a session waits, so it needs no event loop, and a stop of
-the service does not wait for one. Questions of one batch go out side by side.
+The core thread calls it and waits, so it uses no event loop. The requests of one batch are sent
+concurrently. A stop of the service does not wait for answers.
 """
 
 import threading
@@ -16,9 +16,9 @@ from stromboli.scheduler.core.framework import external_calls
 from stromboli.shared.runtime import telemetry
 
 MAX_CONCURRENT = 16
-"""Questions under way to an extender, which mostly is one small process."""
+"""Concurrent requests to extenders, which are small processes."""
 MAX_RESPONSE_BYTES = 10 * 2**20
-"""Of an answer, as in the field."""
+"""Largest response, as in Volcano."""
 
 _asked = telemetry.meter.create_counter(
     "stromboli.scheduler.extender.questions", description="Questions to extenders, by outcome"
@@ -26,7 +26,7 @@ _asked = telemetry.meter.create_counter(
 
 
 class ExtenderClient:
-    """Answers questions over HTTP; use as a context manager. See ``outside.Ask``."""
+    """Sends requests and returns responses (``external_calls.Ask``). A context manager."""
 
     def __init__(self, transport: httpx.BaseTransport | None = None) -> None:
         self._http = httpx.Client(transport=transport)
@@ -47,7 +47,7 @@ class ExtenderClient:
     def __call__(
         self, questions: Sequence[external_calls.ExternalRequest]
     ) -> Sequence[external_calls.ExternalResponse]:
-        """An answer for each question; after one that has none, the rest is not sent."""
+        """Return a response for each request. After an error, requests that wait are not sent."""
         is_over = threading.Event()
 
         def send(question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:

@@ -1,6 +1,6 @@
-"""What is measured of sessions, with the names that dashboards of the field know; docs/metrics.md.
+"""Metrics of sessions, with the names that Volcano's dashboards use (docs/metrics.md).
 
-Gauges are those of the newest session that told them: a series goes with its queue or job.
+Gauges are those of the newest session that exported them: a series ends with its queue or job.
 """
 
 import time
@@ -21,7 +21,7 @@ PREEMPTING = ("preempt", "gangpreempt")
 
 
 class Instruments:
-    """Of one meter."""
+    """The instruments of one meter."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Instruments:
         )
         self._unanswered = meter.create_gauge(
             "stromboli.scheduler.unanswered",
-            description="Binds and evictions decided, neither answered nor seen",
+            description="Binds and evictions decided and neither answered nor visible",
         )
         self._waiting: Mapping[tuple[str, str], int] = {}
         meter.create_observable_gauge(
@@ -65,18 +65,18 @@ class Instruments:
         self._told: dict[str, list[extension_points.Gauge]] = {}
 
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
-        """Measures a part of a session; see ``timing.Timed``."""
+        """Measure a part of a session; see ``timing.Timed``."""
         if part in (timing.PLUGIN_OPENS, timing.PLUGIN_CLOSES):
             return _Timer(self._plugins, self._clock, {"plugin": name, "OnSession": part})
         labels = {"action": name} if part == timing.ACTION else {}
         return _Timer(self._parts[part], self._clock, labels)
 
     def session(self, seconds: float) -> None:
-        """A session took so long."""
+        """Record the duration of a session."""
         self._session.record(1000 * seconds)
 
     def decided(self, statement: messages.StatementDecided, waited_s: float | None) -> None:
-        """A statement was decided, so long after its PodGroup was created."""
+        """Record a statement; ``waited_s``: age of its PodGroup."""
         if statement.binds and waited_s is not None:
             self._gang.record(1000 * waited_s)
         if statement.evictions:
@@ -86,7 +86,7 @@ class Instruments:
                 self._victims.set(len(statement.evictions))
 
     def set_waiting(self, explained: Iterable[messages.PodGroupExplained], unanswered: int) -> None:
-        """So it stands: PodGroups that wait, as explained, and decisions in flight."""
+        """Set the number of waiting PodGroups by tier, and of decisions in flight."""
         self._unanswered.set(unanswered)
         self._waiting = Counter((each.queue, each.tier) for each in explained)
 
@@ -97,13 +97,13 @@ class Instruments:
         ]
 
     def set_gauges(self, gauges: Iterable[extension_points.Gauge]) -> None:
-        """These are the gauges from now on, and no others."""
+        """Replace all gauges by these."""
         told: dict[str, list[extension_points.Gauge]] = defaultdict(list)
         for gauge in gauges:
             told[gauge.name].append(gauge)
         for name in told.keys() - self._told.keys():
             self._meter.create_observable_gauge(f"{PREFIX}{name}", [self._observer(name)])
-        # One that is told no more stays, without a series: it is not made a second time.
+        # A gauge without values stays, without a series: it cannot be created twice.
         self._told = {name: [] for name in self._told} | dict(told)
 
     def _observer(
@@ -119,7 +119,7 @@ class Instruments:
 
 
 class _Timer(AbstractContextManager[None]):
-    """Records milliseconds, also of what raises."""
+    """Records milliseconds, also if the body raises."""
 
     def __init__(
         self, into: metrics.Histogram, clock: Callable[[], float], labels: dict[str, str]

@@ -1,7 +1,7 @@
-"""Measured use of nodes, from Prometheus: asked every now and then, beside all else.
+"""Polls the measured use of nodes from Prometheus.
 
-Sessions are given the newest there is, with its age; what became too old is not used. So trouble
-here stops nothing: it is told, and asked again.
+Sessions get the newest measurements with their time and do not use old ones. Errors stop nothing:
+they are reported as a warning, and the next poll tries again.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from stromboli.shared import decoding
 from stromboli.shared.runtime import runtime, telemetry
 
 TIMEOUT_S = 10.0
-"""For one question: averages over all nodes are computed when asked for."""
+"""Deadline of one query, seconds. Prometheus computes averages over all nodes for it."""
 QUERIES: Mapping[str, str] = {
     "cpu": "avg_over_time((100 - avg by (instance) "
     f'(rate(node_cpu_seconds_total{{mode="idle"}}[5m])) * 100)[{usage.PERIOD}:30s])',
@@ -29,12 +29,13 @@ QUERIES: Mapping[str, str] = {
 """Percent of each node, from the series of node_exporter."""
 
 _failed = telemetry.meter.create_counter(
-    "stromboli.scheduler.measurements.failed", description="Times that nodes' use was not told"
+    "stromboli.scheduler.measurements.failed",
+    description="Failed polls of the measured use of nodes",
 )
 
 
 class MetricsError(Exception):
-    """Nothing was measured, for this reason."""
+    """A poll failed."""
 
 
 class _Sample(msgspec.Struct):
@@ -54,7 +55,7 @@ class _Response(msgspec.Struct):
 
 
 class Prometheus:
-    """One Prometheus; use as an async context manager."""
+    """A client of one Prometheus. An async context manager."""
 
     def __init__(self, source: configuration.Metrics) -> None:
         self._http = httpx.AsyncClient(
@@ -68,14 +69,14 @@ class Prometheus:
         await self._http.aclose()
 
     async def measure(self, now: datetime) -> cluster_objects.MeasuredUsage:
-        """Use of all nodes that it knows, by the label ``instance`` without its port.
+        """Query the use of all nodes, by the label ``instance`` without its port.
 
         Raises MeasuringError.
         """
         values_by_metric = {name: await self._query(query) for name, query in QUERIES.items()}
         names = sorted(values_by_metric["cpu"].keys() & values_by_metric["memory"].keys())
         if not names:
-            raise MetricsError("it knows of no node; are its series those of node_exporter?")
+            raise MetricsError("it has no series of node_exporter for any node")
         return cluster_objects.MeasuredUsage(
             now,
             {
@@ -88,7 +89,7 @@ class Prometheus:
         )
 
     async def _query(self, query: str) -> dict[str, float]:
-        """Instance -> value."""
+        """Query one metric; return instance -> value."""
         try:
             response = await self._http.get("/api/v1/query", params={"query": query})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -112,7 +113,7 @@ class Prometheus:
 
 
 class MetricsPoller:
-    """Asks where the configuration says, as long as it says so."""
+    """Polls the source that the configuration names."""
 
     def __init__(
         self,
@@ -127,13 +128,13 @@ class MetricsPoller:
         self._changed = asyncio.Event()
 
     def set_source(self, source: configuration.Metrics | None) -> None:
-        """From now on, ask there; None asks nobody, and what was measured is forgotten."""
+        """Poll this source from now on; None stops polling. Earlier measurements are dropped."""
         if source != self._source:
             self._source = source
             self._changed.set()
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Poll until cancelled."""
         while True:
             self._changed.clear()
             source = self._source

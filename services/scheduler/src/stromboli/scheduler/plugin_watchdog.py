@@ -1,13 +1,13 @@
-"""Stopping a plugin that does not answer: a thread beside the core thread, with a deadline.
+"""Watchdog: a thread that stops a plugin's function that does not return within a deadline.
 
-The core thread pays nothing for it: the watching thread looks at its stack every now and then, and
-the same call of a plugin that is still there after the deadline gets an exception raised into it
-(``PyThreadState_SetAsyncExc``). That takes effect at the next Python instruction, so what hangs in
-C code cannot be stopped: it is told, and people have to act.
+It costs the core thread nothing. The watchdog samples the core thread's stack; if it finds the same
+call of a plugin after the deadline, it raises an exception in the core thread
+(``PyThreadState_SetAsyncExc``). The exception takes effect at the next Python instruction. A call
+that hangs in C code cannot be stopped: it is logged, and an operator has to act.
 
-The exception must not strike behind the attempt it is meant for. Both sides of that race hold one
-lock: the watcher fires only while the attempt is marked as running, and the attempt takes its mark
-away, and what was fired and has not struck yet, before it ends.
+The exception must not be raised after the attempt that it is meant for. Both sides of this race
+hold one lock: the watchdog interrupts only while the attempt is marked as running, and the attempt
+removes the mark, and an exception that was not raised yet, before it ends.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from stromboli.scheduler.core.framework import plugin_isolation, session
 from stromboli.shared.runtime import telemetry
 
 _CHECKS_PER_DEADLINE = 10
-"""How often within a deadline the stack is looked at."""
+"""Samples of the stack within a deadline."""
 
 
 class PluginWatchdog:
-    """Watches one thread's attempts; use as a context manager."""
+    """Watches the attempts of one thread. A context manager."""
 
     def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``deadline_s``: for one call of a plugin's function."""
+        """``deadline_s``: seconds that one call of a plugin's function may take."""
         self._deadline_s = deadline_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -56,18 +56,18 @@ class PluginWatchdog:
         self._thread.join()
 
     def __call__(self, attempt: plugin_isolation.Attempt) -> session.Session:
-        """Run an attempt in this thread. A call that takes too long ends in PluginHungError."""
+        """Run an attempt in this thread. A call that takes too long raises PluginHungError."""
         try:
             self._running = threading.get_ident()
             self._begun.set()
             return attempt()
         finally:
             while self._running is not None:
-                with contextlib.suppress(session.PluginHungError):  # too late: it did answer
+                with contextlib.suppress(session.PluginHungError):  # it returned just before
                     self._disarm()
 
     def _disarm(self) -> None:
-        """Nothing strikes from here on. What was fired before may strike in here."""
+        """End the watch. An exception that was set before may be raised in here."""
         with self._lock:
             if self._has_fired:
                 _raise_in_thread(threading.get_ident(), None)
@@ -80,7 +80,7 @@ class PluginWatchdog:
         seen: FrameType | None = None
         since = 0.0
         while not self._stopped.wait(self._deadline_s / _CHECKS_PER_DEADLINE):
-            if self._is_idle():  # nothing to look at costs nothing
+            if self._is_idle():  # sleep until an attempt begins
                 self._begun.clear()
                 seen = None
                 if self._is_idle() and not self._stopped.is_set():
@@ -97,11 +97,11 @@ class PluginWatchdog:
         return self._running is None
 
     def _call(self) -> tuple[FrameType, str] | None:
-        """The outermost call of a plugin's function that is going on, and the plugin."""
+        """The outermost running call of a plugin's function, and the plugin's name."""
         running = self._running
         frame = None if running is None else sys._current_frames().get(running)
-        # The other thread goes on meanwhile: what is read may be half made, or change while it is
-        # read. Then there is nothing to see this time; a call that hangs is still there next time.
+        # The other thread runs meanwhile, so frames may be incomplete or change while they are
+        # read. This sample then finds nothing; a call that hangs is found by the next one.
         with contextlib.suppress(Exception):
             return None if frame is None else plugin_call(frame)
         return None
@@ -139,7 +139,7 @@ def _caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise ``kind`` in a thread at its next instruction, or take back what has not struck yet."""
+    """Raise ``kind`` in a thread at its next instruction; None cancels a pending exception."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind)
     )

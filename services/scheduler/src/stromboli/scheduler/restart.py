@@ -1,7 +1,7 @@
-"""Where a starting scheduler begins to fold decisions and outcomes: not two weeks ago.
+"""Finds the offsets from which a starting scheduler reads decisions and outcomes.
 
-The newest session's record says it. It stands near the end of the log, as every session that
-decides something ends with one; only a crash within an append, or openings, stand behind it.
+The record of the newest session has them. It is near the end of the topic, because every session
+that decides something ends with one; only an interrupted append, or ``opened`` records, follow it.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import scheduling as messages
 
 _FIRST_WINDOW = 64
-"""Records looked at from the end, at first: mostly the record is the last one."""
+"""Records read from the end at first. In most cases the last one is the session's record."""
 _WINDOW_GROWTH = 16
-"""By how much farther back each next look goes: few looks, and little read twice."""
+"""Factor by which each next window is larger: few reads, and little is read twice."""
 
 
 async def start_position(bus: port.Bus) -> port.Position:
-    """Where to fold from; topics that it does not name, from their start.
+    """The position to read from; topics that it does not contain are read from their start.
 
     Raises TransientError.
     """

@@ -1,9 +1,9 @@
-"""The scheduler's shell: the event loop reads and publishes, one core thread folds and decides.
+"""The scheduler's shell: the event loop reads and publishes, one core thread runs the engine.
 
-Sessions are driven by events: the first change after a pause is decided on at once, a burst in
+Events drive sessions: the first change after a pause starts one immediately, a burst starts
 sessions at least ``min_session_interval_s`` apart, and an idle cluster costs nothing. Decisions are
-published before the next session, explanations beside it. A standby folds as the active one does,
-and decides nothing.
+published before the next session starts, explanations concurrently. A standby reads as the leader
+does and decides nothing.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from stromboli.shared.leader_election import log_lease
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_BUFFERED_BATCHES = 8
-"""Batches read while the core thread is busy: it never waits for the log, and a replay of a large
-log does not pile up in memory."""
+"""Batches read while the core thread is busy: it never waits for the log, and the start on a large
+log does not fill the memory."""
 MAX_DRAFTS_PER_APPEND = 1000
-"""Explanations in one append: larger ones would stand in the way of decisions."""
+"""Explanations in one append; a larger append would delay decisions."""
 EMPTY_BATCH = port.Batch(records=(), position=port.START, caught_up=False)
-"""Makes the engine take a step."""
+"""Makes the engine run a step."""
 
 _refused = telemetry.meter.create_counter(
     "stromboli.scheduler.configurations.refused",
@@ -56,10 +56,10 @@ async def serve(
     registry: plugins.Registry | None = None,
     lease: leader_election.LeaseSettings | None = None,
 ) -> None:
-    """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate.
+    """Schedule until cancelled. Every step is idempotent, so cancellation is immediate.
 
-    ``registry``: the plugins that there are; None for those that are installed. ``lease``: None
-    where there is no other scheduler.
+    ``registry``: the available plugins; None for the installed ones. ``lease``: None if there is no
+    other replica.
     """
     health.set("start", "opening the log")
     if registry is None:
@@ -89,7 +89,7 @@ async def serve(
 
 
 class TermContext(msgspec.Struct, frozen=True):
-    """What all terms of a scheduler have in common."""
+    """The arguments that all terms of a scheduler share."""
 
     settings: SchedulerSettings
     bus: port.Bus
@@ -155,16 +155,16 @@ async def _lead(
 
 
 class Reconfigurable(Protocol):
-    """What decides by a configuration."""
+    """Takes configurations."""
 
     async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
-        """Decide by this from the next session on."""
+        """Use this configuration from the next session on."""
 
 
 async def _load_when_usable(
     file: configuration_file.ConfigurationFile, settings: SchedulerSettings, health: runtime.Health
 ) -> configuration_file.LoadedConfiguration:
-    """What the file says once it can be used: nothing is decided before by rules nobody wrote."""
+    """Wait until the file can be used: before, no session runs with other rules."""
     while True:
         try:
             loaded = await asyncio.to_thread(file.read_if_changed)
@@ -183,7 +183,7 @@ async def _poll_file(
     settings: SchedulerSettings,
     health: runtime.Health,
 ) -> None:
-    """Put in force what the file says whenever it says something else."""
+    """Apply the file whenever its content changes."""
     while True:
         await asyncio.sleep(settings.configuration_check_s)
         await reload_configuration(file, scheduler, health)
@@ -192,7 +192,7 @@ async def _poll_file(
 async def reload_configuration(
     file: configuration_file.ConfigurationFile, decider: Reconfigurable, health: runtime.Health
 ) -> None:
-    """Look at the file once. One that cannot be used leaves the old configuration in force."""
+    """Read the file once. A file with errors leaves the previous configuration in force."""
     try:
         loaded = await asyncio.to_thread(file.read_if_changed)
     except configuration_file.ConfigurationFileError as error:
@@ -213,7 +213,7 @@ def _report_configuration(
 
 
 class Scheduler:
-    """One scheduler with its epoch. ``run`` once."""
+    """One term of the scheduler. Call ``run`` once."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Scheduler:
         self._has_pending_explanations = asyncio.Event()
 
     async def reconfigure(self, loaded: configuration_file.LoadedConfiguration) -> None:
-        """Decide by this from the next session on, which comes at once."""
+        """Use this configuration from the next session on, and start that session now."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.reconfigure, loaded.configuration
         )
@@ -248,7 +248,7 @@ class Scheduler:
         await self._inbox.put(EMPTY_BATCH)
 
     async def lead(self, writer: port.Writer) -> None:
-        """Decide from now on, by this writer: whoever did before is heard no more."""
+        """Lead with this writer. Its epoch fences the previous leader: readers drop its records."""
         self._writer = writer
         ends = await materialization.end_offsets(self._bus, cluster_cache.TOPICS, self._health)
         await asyncio.get_running_loop().run_in_executor(
@@ -257,14 +257,14 @@ class Scheduler:
         await self._inbox.put(EMPTY_BATCH)
 
     async def _measure(self, measured: cluster_objects.MeasuredUsage | None) -> None:
-        """Use this from the next session on."""
+        """Use these measurements from the next session on."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.measure, measured
         )
         await self._inbox.put(EMPTY_BATCH)
 
     async def run(self) -> None:
-        """Read, decide and explain until cancelled."""
+        """Read, decide and publish until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._publish_explanations())
@@ -307,7 +307,7 @@ class Scheduler:
         )
 
     async def _next_batches(self, until: float) -> list[port.Batch]:
-        """All that has come, or nothing once the loop's clock shows ``until``."""
+        """All batches that were read, waiting for one until this time of the loop's clock."""
         found: list[port.Batch] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
@@ -317,8 +317,7 @@ class Scheduler:
         return found
 
     async def _publish(self, publication: engine.Publication) -> None:
-        """Decisions, until the log has them; nothing else is decided meanwhile. Then explanations
-        for the other task."""
+        """Publish decisions and wait for the log; hand explanations to the other task."""
         if publication.decisions:
             appended = await self._append(publication.decisions)
             self._engine.require_offset(appended[-1].offset)
@@ -327,7 +326,7 @@ class Scheduler:
             self._has_pending_explanations.set()
 
     async def _publish_explanations(self) -> None:
-        """Only the newest about each PodGroup; what came while the log was away is not repeated."""
+        """Publish the newest explanation of each PodGroup; older ones that wait are dropped."""
         while True:
             await self._has_pending_explanations.wait()
             keys = list(self._pending_explanations)[:MAX_DRAFTS_PER_APPEND]
@@ -337,7 +336,7 @@ class Scheduler:
             await self._append(drafts)
 
     async def _publish_dead_letters(self, undecodable: Iterable[engine.UndecodableRecord]) -> None:
-        """A standby keeps what it has to say until it may."""
+        """Publish dead letters. A standby keeps them until it leads, up to a limit."""
         drafts = self._dead_letters
         for found in undecodable:
             record = found.record
@@ -352,7 +351,7 @@ class Scheduler:
 
     async def _append(self, drafts: Sequence[envelope.Draft]) -> tuple[port.Appended, ...]:
         writer = self._writer
-        assert writer is not None, "a standby has nothing to say"
+        assert writer is not None, "a standby does not publish"
         return await runtime.retry_until_available(
             lambda: writer.append(*drafts), "log", self._health
         )

@@ -1,4 +1,4 @@
-"""All settings of the scheduler: ``STROM_SCHEDULER_...``."""
+"""The settings of the scheduler: ``STROM_SCHEDULER_...``."""
 
 import msgspec
 
@@ -8,34 +8,35 @@ from stromboli.shared.leader_election import LeaseSettings
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler itself needs, embedded or not."""
+    """The settings that the scheduler has in embedded mode, too."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
-    """We act only on pods whose schedulerName is one of these."""
+    """Only pods whose schedulerName is one of these are scheduled."""
     seed: int = 0
-    """What chance there is in decisions depends on this and nothing else."""
+    """Seed of all random choices; nothing else is random."""
     instance: str = "scheduler"
-    """Names this process in its epoch record."""
+    """Name of this process in the record that opens its epoch."""
     max_in_flight_tasks: int = 2000
-    """Binds and evictions decided and not yet carried out, beyond which nothing more is decided:
-    two seconds of what an API server takes. More where the controller is measured to be faster."""
+    """Limit of binds and evictions that are decided and not executed yet: two seconds of work of an
+    API server. The limit is higher if the controller is measured to be faster."""
     sync_max_age_s: float = 60.0
-    """How old the monitor's newest sign of life may be before nothing is decided any more."""
+    """Age of the monitor's newest sync markers above which nothing is decided, seconds."""
     min_session_interval_s: float = 0.005
-    """Least time between the starts of two sessions. The first change after a pause is answered at
-    once; a burst is answered in a few sessions instead of one for each record."""
+    """Least time between the starts of two sessions, seconds. The first change after a pause starts
+    a session immediately; a burst of records starts a few sessions instead of one for each."""
 
     plugin_deadline_s: float = 5.0
-    """After so long a plugin's call that did not return is stopped, and the plugin left out for ten
-    minutes. A call takes microseconds; a busy machine is no plugin's fault."""
+    """Deadline of one call of a plugin, seconds. A call that exceeds it is stopped, and the plugin
+    is left out for ten minutes. Calls take microseconds, but the machine may be busy."""
     configuration: str = ""
-    """File with actions and tiers in Volcano's format; none: its built-in default."""
+    """File with actions and tiers in Volcano's format; empty: the built-in default."""
     configuration_check_s: float = 2.0
-    """How often that file is looked at again. A mounted ConfigMap takes a minute to change."""
+    """Interval at which the file is read again, seconds. A mounted ConfigMap changes within a
+    minute."""
 
     @property
     def policy(self) -> policy.Policy:
-        """What of it decides."""
+        """The settings that decisions depend on."""
         return policy.Policy(
             scheduler_names=self.scheduler_names, max_in_flight=self.max_in_flight_tasks
         )
@@ -48,4 +49,4 @@ class Settings(SchedulerSettings, frozen=True, kw_only=True):
     lease: LeaseSettings = LeaseSettings()
     health_host: str = "0.0.0.0"
     health_port: int = 8082
-    """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 takes a free one."""
+    """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 for any free port."""

@@ -1,8 +1,8 @@
-"""Trying a configuration before it decides anything: a session over no objects.
+"""Dry run of a configuration: a session over an empty cluster.
 
-Plugins and actions read their arguments themselves, so what they never ask for is what nobody
-knows, and nothing has to be listed twice. What is wrong with arguments is a warning: the default
-holds, as in the field, where running configurations may hold such slips; but it is said.
+Plugins and actions read their arguments themselves, so an argument that none of them reads is
+unknown, and no list of arguments has to be maintained. A wrong argument causes a warning and its
+default applies, as in Volcano, whose running configurations contain such errors.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,21 +31,21 @@ IGNORED_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         "dynamicresources.filterTimeoutSeconds",
     ),
 }
-"""Arguments of the field that tune its caches, workers and samples: nothing here hangs on them, so
-they are taken without a word."""
+"""Arguments of Volcano that tune its caches, workers and samples. They have no effect here and
+cause no warning."""
 
 _AT = datetime(2000, 1, 1, 12, tzinfo=UTC)
 
 
 class DryRunResult(msgspec.Struct, frozen=True):
-    """A configuration that can be used, and what its writer ought to look at."""
+    """A usable configuration, with warnings for its author."""
 
     configuration: configuration.Configuration
     warnings: tuple[config_reader.ConfigMistake, ...] = ()
 
 
 class TrackedArguments(Mapping[str, Any]):
-    """Arguments that note which names were asked for, present or not, and so inside of them."""
+    """Arguments that note which names were read, present or not, also in nested mappings."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -71,7 +71,7 @@ class TrackedArguments(Mapping[str, Any]):
     def unknown(
         self, path: str, meaningless: Collection[str]
     ) -> Iterator[config_reader.ConfigMistake]:
-        """What is there and nobody asked for."""
+        """Arguments that are present and were not read."""
         known = self._names - set(self._values) or self._names
         for name in self._values:
             if name in self._inside:
@@ -88,9 +88,9 @@ def dry_run(
     find: opening.FindPlugin = plugins.find,
     names: Collection[str] = plugins.NAMES,
 ) -> DryRunResult:
-    """The configuration in a document of the field's format, tried once.
+    """Read a document in Volcano's format and run a session with it.
 
-    ``find``, ``names``: the plugins that there are. Raises reading.ConfigurationError.
+    ``find``, ``names``: the installed plugins. Raises config_reader.ConfigurationError.
     """
     configured = config_reader.read_configuration(document, actions.NAMES, names)
     watched = _with_tracked_arguments(configured)
@@ -145,7 +145,7 @@ def _unknown_arguments(
     asked = {
         f"plugin {options.name}": options.arguments for tier in watched.tiers for options in tier
     }
-    # An action that is configured but does not run has asked for nothing.
+    # An action that is configured but does not run has read nothing.
     asked |= {
         f"action {name}": values
         for name, values in watched.action_arguments.items()
@@ -157,7 +157,7 @@ def _unknown_arguments(
 
 
 def _document_paths(given: configuration.Configuration, document: Any) -> dict[str, str]:
-    """``plugin gang``, ``action preempt`` -> where it stands in the document."""
+    """``plugin gang``, ``action preempt`` -> path in the document."""
     found = {
         f"plugin {options.name}": f"tiers[{tier}].plugins[{place}]"
         for tier, members in enumerate(given.tiers)
@@ -169,7 +169,7 @@ def _document_paths(given: configuration.Configuration, document: Any) -> dict[s
 
 
 def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigMistake:
-    """A complaint ``plugin sla: arguments.x: problem`` with its place in the document."""
+    """A complaint ``plugin sla: arguments.x: problem`` with its path in the document."""
     who, _, finish_session = complaint.partition(": ")
     argument, _, problem = finish_session.partition(": ")
     if who not in places:

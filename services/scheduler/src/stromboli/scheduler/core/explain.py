@@ -1,6 +1,6 @@
-"""Why gangs wait: the tier that blocks, numbers, and the text that users know from conditions.
+"""Explains why gangs wait: the tier that blocks, numbers, and the text of the condition.
 
-The text is Volcano's (spec/scheduling 1.3 and 9, spec/plugins 1). Only what changed is said.
+The text is that of Volcano's conditions. Only explanations that differ from the topic are returned.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,17 +19,17 @@ from stromboli.shared.formats import units
 from stromboli.shared.messages import scheduling as messages
 
 _UNBOUND = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
-"""States of tasks that are not bound after a session: an Allocated one waits for its gang."""
+"""Statuses of tasks that are not bound after a session; an Allocated task waits for its gang."""
 _FOR_WANT_OF_ROOM: Collection[messages.Tier] = ("enqueue", "resources", "share", "predicates")
 """Tiers of gangs that wait for room, as long as it is not known that they can never fit."""
 _MAX_NAMED_PODS = 3
-"""Pods named in a text about several."""
+"""Largest number of pods that a text names."""
 
 
 class ExplanationChanges(msgspec.Struct, frozen=True):
-    """PodGroup -> why it waits, or None once it does not; queues' orders; only where that is news.
+    """Changes of explanations: PodGroup -> explanation, or None once it does not wait.
 
-    ``is_throttled``: gangs were not tried.
+    ``orders``: changed chunks of the queues' orders. ``is_throttled``: some gangs were not tried.
     """
 
     explanations: dict[str, messages.PodGroupExplained | None]
@@ -38,8 +38,7 @@ class ExplanationChanges(msgspec.Struct, frozen=True):
 
 
 class BlockingReason(msgspec.Struct, frozen=True):
-    """What blocks a job: the tier, the reason in words, and the task and its refusals if one found
-    no node."""
+    """What blocks a job: the tier, a text, and the task that found no node with its rejections."""
 
     tier: messages.Tier
     reason: str
@@ -111,7 +110,7 @@ def _queue_order_changes(
     closed: session.Session,
     lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
-    """Each queue's waiting gangs in job order, where that is news."""
+    """Each queue's waiting gangs in job order, if the order changed."""
     for queue, jobs in sorted(lines.items()):
         there = [job for job in jobs if job.key in closed.jobs]
         others = [job for job in jobs if job.key not in closed.jobs]
@@ -122,7 +121,7 @@ def _queue_order_changes(
 def _is_being_created(
     closed: session.Session, job: entities.Job, creation_grace: timedelta
 ) -> bool:
-    """Its pods are being made: there is nothing to explain yet, but later if they do not come."""
+    """Whether the pods are probably being created; if not, a later session explains it."""
     if job.key in closed.decisions.admitted:
         return not closed.reached(closed.now + creation_grace)
     created = job.pod_group.metadata.creation_timestamp
@@ -135,7 +134,7 @@ def _is_being_created(
 def _blocking_reason(
     cache: cluster_cache.ClusterCache, closed: session.Session, job: entities.Job
 ) -> BlockingReason | None:
-    """What blocks the job after all that was decided; None if nothing does."""
+    """What blocks the job after the session's decisions; None if nothing does."""
     if job.is_going:
         return None
     if job.frozen:
@@ -183,7 +182,7 @@ def _blocking_reason(
 
 
 def _first_failure(job: entities.Job) -> tuple[entities.Task, entities.FitError] | None:
-    """The first task that nodes refused, else the first that was not tried."""
+    """The first task that nodes rejected, else the first that was not tried."""
     failed = sorted(
         (not error.refusals, job.tasks[uid].name, uid) for uid, error in job.fit_errors.items()
     )
@@ -194,8 +193,7 @@ def _first_failure(job: entities.Job) -> tuple[entities.Task, entities.FitError]
 
 
 def _untried_fit_error(closed: session.Session, task: entities.Task) -> entities.FitError:
-    """Why a task was not even tried. A queue that has its share blocks only where a node would take
-    the task."""
+    """Why a task was not tried. The queue's share is the reason only if a node has room."""
     filter_result, fits = closed.finder.filter_result(task), closed.finder.fits_future(task)
     if not np.any(filter_result.passed & fits):
         return closed.finder.fit_error(task, filter_result, fits)
@@ -214,11 +212,11 @@ def _placement_failure(
     )
 
 
-# What is said --------------------------------------------------------------------------------
+# Messages --------------------------------------------------------------------------------
 
 
 def _unreadable(cache: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
-    """The gang of a PodGroup that cannot be read."""
+    """The explanation of a PodGroup that cannot be read."""
     members = cache.world.members(key).values()
     return messages.PodGroupExplained(
         pod_group=key,
@@ -278,7 +276,7 @@ def _explanation(
 
 
 def _failed_plugins(closed: session.Session, message: str) -> str:
-    """Which plugins had no say, and why: what else is told may be for want of theirs."""
+    """Which plugins failed, and why: the explanation may be a consequence."""
     lacking = [
         f"{name} ({blocking})"
         for name, blocking in sorted(closed.failures.items())
@@ -304,13 +302,13 @@ def _message(job: entities.Job, origin: str, tried: int) -> str:
 
 
 def _histogram(counts: dict[str, int]) -> str:
-    """Sorted as texts, so that ``10 x`` stands before ``2 y``, as users see it today."""
+    """Sorted as texts, so that ``10 x`` comes before ``2 y``, as in Volcano."""
     lines = (f"{number} {name}" for name, number in counts.items() if number or "min" in name)
     return ", ".join(sorted(lines))
 
 
 class _FreeResources:
-    """What is free in sum after a session, counted once if anybody is short of something."""
+    """Free resources of all nodes after a session, summed up at the first use."""
 
     def __init__(self, closed: session.Session) -> None:
         self._session = closed
@@ -320,8 +318,10 @@ class _FreeResources:
     def shortages(
         self, job: entities.Job, blocking: BlockingReason
     ) -> tuple[messages.Shortage, ...]:
-        """Of each resource that is short somewhere, what the gang needs to begin (or its surplus
-        needs), what there is in all, and the queue's part where that is what blocks."""
+        """What the gang needs to start, is free and exists, for each resource that is short.
+
+        A gang that runs needs what its surplus needs. If the queue blocks, its share is included.
+        """
         needed = self._needed(job, blocking)
         if needed is None:
             return ()
@@ -379,7 +379,7 @@ class _FreeResources:
 def _with_queue_share(
     there: messages.Shortage, standing: extension_points.QueueShare, column: int
 ) -> messages.Shortage:
-    """With what the queue holds, is promised, deserves and may have of the resource."""
+    """The shortage with the queue's usage, reservations, deserved share and capability."""
     deserved, most = int(standing.deserved[column]), standing.capability[column]
     return msgspec.structs.replace(
         there,
@@ -391,14 +391,14 @@ def _with_queue_share(
 
 
 def _clamp_int64(amount: int) -> int:
-    """The amount as readers of messages can hold it: in 64 bits."""
+    """The amount limited to 64 bits, as messages require."""
     return max(-units.LARGEST, min(units.LARGEST, amount))
 
 
 def _exceeds_queue_limit(
     standing: extension_points.QueueShare | None, column: int, amount: int, tier: messages.Tier
 ) -> bool:
-    """Whether the queue would hold more than it may."""
+    """Whether the queue would exceed its limit with this amount."""
     if standing is None:
         return False
     held = standing.allocated[column] + amount

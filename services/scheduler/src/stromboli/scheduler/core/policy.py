@@ -1,4 +1,4 @@
-"""What the service decides by, besides what it sees."""
+"""The settings of the service that decisions depend on."""
 
 import msgspec
 
@@ -8,17 +8,17 @@ from stromboli.scheduler.core.config import config_reader, configuration
 DEFAULT_CONFIGURATION = config_reader.read_configuration(
     config_reader.DEFAULT, actions.NAMES, plugins.NAMES
 )
-"""What a cluster runs that says nothing: the field's own default."""
+"""The configuration without a file: the default of Volcano's chart."""
 EVICTING_ACTIONS = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim", "shuffle"})
 """Actions that evict."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """``scheduler_names``: whose pods we act on. ``max_unanswered``: binds and evictions that may
-    be in flight; more, if the controller is measured to carry out more in two seconds."""
+    """``scheduler_names``: only pods with one of these names are scheduled. ``max_in_flight``:
+    binds and evictions that may be in flight, or more if the controller executes more in 2 s."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     configured: configuration.Configuration = DEFAULT_CONFIGURATION
     max_in_flight: int = 2000
     """Two seconds of what the API server takes (1,000 to 1,400 binds/s): decisions that outrun
-    their execution are decided on a cache that is old by the time they act."""
+    their execution are decided on a cache that is old when they are executed."""

@@ -1,4 +1,4 @@
-"""The assume cache: decisions published and not yet confirmed, and what they hold.
+"""The assume cache: decisions that are published and not confirmed, and the room they hold.
 
 ``assumption_states`` has the theory: the states of an assumption, its events and the rules. This
 module finds the assumptions that a record is about and applies the event; every lookup is by key,
@@ -32,7 +32,7 @@ from stromboli.shared.messages import scheduling
 K = TypeVar("K", bound=Hashable)
 VOLUME_CLAIM, VOLUME, DEVICE_CLAIM = "volume claim", "volume", "device claim"
 Observe = Callable[[Assumption], Observation]
-"""What the snapshots show of an assumption's effect."""
+"""Observes the effect of an assumption in the snapshots."""
 
 
 class AssumeCache:
@@ -61,7 +61,7 @@ class AssumeCache:
     def put(
         self, id_: str, offset: int, statement: scheduling.StatementDecided
     ) -> tuple[scheduling.StatementDecided, ...]:
-        """Assume a published decision; the statements that this changes, none if it is known.
+        """Assume a published decision; return the statements that this changes, if any.
 
         ``id_``: of the record. O(tasks of the statement).
         """
@@ -94,7 +94,7 @@ class AssumeCache:
     def answer(
         self, answer: scheduling.DecisionAnswered, offset: int
     ) -> scheduling.StatementDecided | None:
-        """Apply an outcome; the statement that it changes, if there is one. O(its tasks)."""
+        """Apply an outcome; return the statement that it changes, if any. O(its tasks)."""
         self._outcomes.note(offset, answer, self._first_open())
         decision = self._decisions.get(answer.decision)
         if decision is None or decision.is_answered or decision.offset != answer.decision_offset:
@@ -103,7 +103,7 @@ class AssumeCache:
         return decision.statement
 
     def read_to(self, offset: int) -> None:
-        """All decisions below this offset have been read: outcomes of them come no more early."""
+        """Note that all decisions below this offset have been read."""
         self._outcomes.read_to(offset)
 
     # Snapshots
@@ -122,9 +122,9 @@ class AssumeCache:
         self._observe_all(self._by_claim.get((what, key), ()))
 
     def settle(self, before: float = math.inf) -> None:
-        """Take what is absent for gone, in decisions of offsets lower than ``before``.
+        """Treat absent objects as deleted, in decisions below the offset ``before``.
 
-        Only once all topics have been read to their ends: until then, an absent pod may still come.
+        Call it only when all topics are caught up: until then, a snapshot may still be read.
         """
         for assumption in [each for each in self._absent if each.decision.offset < before]:
             self._apply(assumption, Event.OBSERVED)
@@ -132,8 +132,8 @@ class AssumeCache:
     # Lookups
 
     def bind_of(self, key: str, uid: str = "") -> scheduling.Bind | None:
-        """The open bind of this pod, or of any pod of this key. Of several, one that was executed
-        counts before those that were not answered, and of these the last."""
+        """The open bind of this pod, or of any pod of this key. Of several, an executed one comes
+        first, then the last of those without an outcome."""
         found = None
         for each in self._by_object.get((Effect.BIND, key), ()):
             if uid in ("", each.uid):
@@ -156,7 +156,7 @@ class AssumeCache:
         return any(it.uid == uid for it in self._by_object.get((Effect.ENTRY, key), ()))
 
     def volume_for(self, key: str, uid: str) -> tuple[str, str] | None:
-        """(volume, node) assumed for this PersistentVolumeClaim; no volume: one that is made for
+        """(volume, node) assumed for this PersistentVolumeClaim; an empty volume is provisioned for
         the node."""
         for bind in self._binds_with(VOLUME_CLAIM, key):
             for each in bind.volumes:
@@ -165,7 +165,7 @@ class AssumeCache:
         return None
 
     def claim_for(self, volume: str) -> tuple[str, str, str] | None:
-        """(namespace, name, uid) of the claim that is assumed to get this volume."""
+        """(namespace, name, uid) of the claim to which this volume is assumed to be bound."""
         for bind in self._binds_with(VOLUME, volume):
             for each in bind.volumes:
                 if each.volume == volume:
@@ -182,15 +182,15 @@ class AssumeCache:
         return None
 
     def add_uid(self, pod: core.Pod) -> None:
-        """Name the pod in assumptions that were made before there was one."""
+        """Add the pod's uid to assumptions that were made before the pod existed."""
         for each in self._by_object.get((Effect.BIND, pod.metadata.key), ()):
             if not each.uid and each.is_of(pod):
                 each.uid = pod.metadata.uid
 
     @property
     def unanswered(self) -> int:
-        """Pods that the controller has yet to bind or evict, without those that wait for volumes
-        or for the end of a notice: they take long and cost it nothing. O(1)."""
+        """Number of pods that the controller has not bound or evicted yet. Pods that wait for
+        volumes or for the end of a notice do not count: they cost it nothing. O(1)."""
         return len(self._costly)
 
     @property
@@ -210,24 +210,24 @@ class AssumeCache:
         }
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
-        """Offsets of decisions and outcomes from which a restart reads all that is open.
+        """Offsets of decisions and outcomes from which a restart reads everything that is open.
 
-        Given the first offsets not read, which are the answer while nothing is open.
+        The arguments are the first offsets not read; they are returned if nothing is open.
         """
         first = min(self._first_open(), decisions)
         return int(first), int(min(outcomes, self._outcomes.first_of(first)))
 
     def overdue(self, now: datetime) -> list[scheduling.StatementDecided]:
-        """What to publish again now: decisions without an end for too long (see ``republication``).
+        """Statements to republish now (see ``republication``).
 
-        ``now``: of one clock, whatever times records have.
+        ``now``: always of the same clock, independent of the times of records.
         """
         due = self._republications.due(now, self._outcomes.answered_below)
         return [decision.remaining() for decision in due]
 
     @property
     def overdue_at(self) -> datetime | None:
-        """When ``overdue`` is to be asked again, after it has been asked."""
+        """When to call ``overdue`` again, after a call."""
         return self._republications.next_at
 
     # Mechanics
@@ -251,7 +251,7 @@ class AssumeCache:
                 is_executed = answer.enqueue == "executed"
             else:
                 is_executed = (each.key, each.uid) in executed
-            # Answered as a whole without this task: it was not carried out.
+            # An outcome answers the whole publication: a task that it lacks was not executed.
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
             if not is_executed and each.effect is Effect.BIND:
                 self._note_partial_start(decision.statement, offset)
@@ -308,7 +308,7 @@ class AssumeCache:
         self._count(assumption.effect, assumption.key)
 
     def _count(self, effect: Effect, key: str) -> None:
-        """Keep ``unanswered`` true for this pod."""
+        """Update ``unanswered`` for this pod."""
         if any(each.is_costly for each in self._by_object.get((effect, key), ())):
             self._costly.add((effect, key))
         else:
@@ -326,7 +326,7 @@ class AssumeCache:
 
 
 def _claims(bind: scheduling.Bind | None) -> set[tuple[str, str]]:
-    """The volumes and claims that a bind gives away or gets."""
+    """Keys of the volumes and claims that a bind assigns."""
     found: set[tuple[str, str]] = set()
     if bind is None:
         return found

@@ -1,4 +1,4 @@
-"""The states of an assumption: what the scheduler has decided and the cluster does not show yet.
+"""States of an assumption: a decision of the scheduler that the cluster does not show yet.
 
 A published decision consists of *assumptions*, one for each bind, each eviction and the entry into
 the queue. Every assumption is in exactly one state, and the table ``TRANSITIONS`` is the only place
@@ -62,7 +62,7 @@ class State(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What changes the state of an assumption."""
+    """An event that changes the state of an assumption."""
 
     ANSWERED_EXECUTED = "answered_executed"
     ANSWERED_REFUSED = "answered_refused"
@@ -86,7 +86,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 class IllegalTransitionError(errors.InvariantError):
-    """An event that the table does not allow in this state: a defect of ours."""
+    """The table does not allow this event in this state: a defect of the scheduler."""
 
     def __init__(self, key: str, state: State, event: Event, history: tuple[Event, ...]) -> None:
         past = ", ".join(history) or "nothing"

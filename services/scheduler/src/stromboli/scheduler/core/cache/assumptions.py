@@ -1,6 +1,6 @@
 """Assumptions as data: one for each bind, each eviction and the entry of a published decision.
 
-``assumption_states`` has the theory and the table of their states.
+``assumption_states`` has the rules and the table of states.
 """
 
 import enum
@@ -14,7 +14,7 @@ from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling
 
 HISTORY_KEPT = 8
-"""Events of an assumption that an error names."""
+"""Number of events that an assumption keeps for error messages."""
 Rank = tuple[int, int]
 """Epoch and sequence of a decision's id: later decisions rank higher."""
 
@@ -28,7 +28,7 @@ class Effect(enum.Enum):
 
 
 class TaskIdentity(msgspec.Struct, frozen=True):
-    """Names a task before it has a pod; a pod without a job is its own ``job``, by its uid."""
+    """Identifies a task before it has a pod. For a pod without a job, ``job`` is the pod's uid."""
 
     job: str
     version: int = 0
@@ -56,14 +56,14 @@ class Assumption(msgspec.Struct, eq=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still holds what it decides on."""
+        """Whether the assumption holds room, volumes or devices."""
         return self.state in states.OPEN
 
     @property
     def is_costly(self) -> bool:
         """Whether the controller has work to do for it now.
 
-        Waiting for a volume or for the end of an eviction's notice costs it nothing.
+        Waiting for a volume or for the end of a notice costs the controller nothing.
         """
         if self.state is not states.State.ASSUMED or self.is_absent:
             return False
@@ -85,7 +85,7 @@ class Assumption(msgspec.Struct, eq=False):
 
 
 class Decision(msgspec.Struct, eq=False):
-    """A statement in its newest publication, and what is open of it.
+    """A statement in its newest publication, and its open assumptions.
 
     ``offset``: of that publication. ``is_answered``: its outcome has been read.
     ``entered_version``: a version of the PodGroup that is past its queue's entry, once answered.
@@ -102,11 +102,11 @@ class Decision(msgspec.Struct, eq=False):
 
     @property
     def longest_notice_s(self) -> float:
-        """How long its execution may take for the notice that it gives to pods."""
+        """The longest notice that it gives to a pod, in seconds; its execution takes that long."""
         return max((each.notice_s for each in self.statement.evictions), default=0.0)
 
     def remaining(self) -> scheduling.StatementDecided:
-        """The statement with what is still open of it, to be published again under its id."""
+        """The statement with what is open of it, to be republished under its id."""
         of = self.statement
         return msgspec.structs.replace(
             of,
@@ -120,7 +120,7 @@ class Decision(msgspec.Struct, eq=False):
 
 
 def decision_of(id_: str, offset: int, statement: scheduling.StatementDecided) -> Decision:
-    """A publication with all that it assumes, open. O(binds + evictions)."""
+    """A publication with all its assumptions, open. O(binds + evictions)."""
     awaits_volumes = any(bind.volumes for bind in statement.binds)
     decision = Decision(id_, offset, statement, awaits_volumes)
     decision.open = {(each.effect, each.key): each for each in _assumptions(decision)}
@@ -140,12 +140,12 @@ def _assumptions(decision: Decision) -> Iterator[Assumption]:
 
 
 def pod_key(of: scheduling.Bind | scheduling.Eviction | scheduling.TaskOutcome) -> str:
-    """Key of the pod that this is about."""
+    """Key of the pod."""
     return f"{of.namespace}/{of.pod}"
 
 
 def identity_of(pod: core.Pod) -> TaskIdentity:
-    """The task that a pod was created for."""
+    """Identity of the task that a pod was created for."""
     at = pod.metadata
     job = at.uid if at.controller is None else at.controller.uid
     task = at.annotation(keys.TASK_SPEC) or at.label(keys.TASK_SPEC) or ""
@@ -166,7 +166,7 @@ def _version_of(pod: core.Pod) -> int:
 
 
 def rank_of(id_: str) -> Rank | None:
-    """Epoch and sequence of a decision's id; None if it is none."""
+    """Epoch and sequence of a decision's id; None if the text is not one."""
     _, _, position = id_.partition("/")
     epoch, _, sequence = position.partition("/")
     if not (epoch.isdecimal() and sequence.isdecimal()):

@@ -1,8 +1,7 @@
-"""Volumes, devices and who claims them, as the snapshots show them, with our own decisions on top.
+"""Volumes, devices and their claims, as the snapshots show them and with open decisions applied.
 
-What a decision gives to a claim belongs to it from then on: the claim counts as bound, its volume
-and its devices as taken, until the bind is refused or the snapshots show it. Else the next session
-would give them away once more.
+From the decision on, the claim counts as bound and its volume and devices as taken, until the bind
+is refused or the snapshots show the result. Otherwise the next session would assign them again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,11 +23,11 @@ ASSUMED_OBJECTS: Mapping[kinds.Kind[Any], str] = {
     kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
     kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
 }
-"""How the assume cache names a claim of this kind."""
+"""Kind -> how the assume cache calls an object of this kind."""
 
 
 class ClaimCache:
-    """Keeps ``around`` up to date with the snapshots and with decisions in flight."""
+    """Updates ``cluster_resources`` from the snapshots and from open decisions."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class ClaimCache:
         self._cluster_resources = cluster_resources
 
     def follow(self, kind: kinds.Kind[Any], key: str) -> None:
-        """An object has changed, or what was decided about it."""
+        """Update one object after a change of its snapshot or of a decision about it."""
         match self._seen.state(kind, key):
             case None:
                 self._cluster_resources.remove(kind.struct, key)
@@ -51,7 +50,7 @@ class ClaimCache:
                 self._cluster_resources.put(self._with_decisions(found))
 
     def refresh(self, bind: scheduling.Bind) -> None:
-        """A bind was decided, or answered."""
+        """Update the claims of a bind that was decided or answered."""
         for kind, key in _claim_keys(bind):
             if self._seen.state(kind, key) is not None:
                 self.follow(kind, key)
@@ -92,7 +91,7 @@ class ClaimCache:
 
 
 def with_annotations(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
-    """The pod as it will be once it is bound."""
+    """The pod with the annotations that its bind writes."""
     if not added:
         return pod
     annotations = {**(pod.metadata.annotations or {}), **added}

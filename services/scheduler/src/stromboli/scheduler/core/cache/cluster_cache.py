@@ -1,13 +1,18 @@
-"""The scheduler's cache of the cluster: a fold over topics, whatever their interleaving.
+"""The scheduler's cache of the cluster, built from topics.
 
-It drives the world that sessions work on (``framework.world``): objects as the snapshots show them,
-with our own decisions on top until they are answered or seen, so that a restart knows what is in
-flight (see ``assume_cache``). Unknown is a state: an unreadable node, or one with an unreadable
-pod, takes nothing; a gang with an unreadable PodGroup, member, queue or priority class is frozen.
+Any interleaving of topics that keeps the order within each topic leads to the same cache.
 
-``due`` names the first record since the last session that one could act on; it is no part of the
-picture. A change of what is only told (conditions, counts) and a gang that still lacks pods do not
-call for a session.
+The cache maintains the cluster model that sessions work on (``cluster.cluster_model``): objects as
+the snapshots show them, plus the scheduler's own decisions until an outcome or a snapshot closes
+them. A restart therefore knows what is in flight (see ``assume_cache``).
+
+Unreadable is a state of its own. A node that cannot be read, or that has a pod that cannot be read,
+takes no pods. A gang is frozen if its PodGroup, a member, its queue or its priority class cannot be
+read.
+
+``session_cause`` is the id of the first record since the last session that a session can act on. It
+is not part of the cache. Changes of status fields that decide nothing (conditions, counts), and
+gangs that still lack pods, trigger no session (see ``triggers``).
 """
 
 import functools
@@ -53,19 +58,19 @@ TOPICS: tuple[topics.Topic, ...] = (
     topics.OUTCOMES,
     topics.EXPLANATIONS,
 )
-"""The topics this picture is made of."""
+"""The topics that the cache is built from."""
 
 KINDS = api_seen.SCHEDULING_KINDS
-"""What the monitor must have seen before anything is decided."""
+"""Kinds that the monitor must have listed before a session may decide anything."""
 
 _MESSAGE_TOPICS = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
-"""Topics whose records are no snapshots of objects."""
+"""Topics whose records are messages, not snapshots of objects."""
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 class ClusterCache:
-    """Everything a session decides on. Applying a record costs O(1), a node's O(resources)."""
+    """Everything that a session decides on. ``apply`` is O(1), for a node O(resources)."""
 
     def __init__(
         self,
@@ -89,28 +94,28 @@ class ClusterCache:
         self.ordered = queue_order.QueueOrders()
         self.memory: dict[str, str] = {}
         self.measured_at: datetime | None = None
-        """Of when the newest measurements are that stand in a session's record."""
+        """Time of the newest measurements that a session's record contains."""
         self.offsets: dict[str, int] = {}
         self._epochs: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self.sessions = 0
         self.session_cause = ""
         self.newest_creation = _EPOCH_START
-        """When the newest of all objects seen was created, by the API server's clock."""
+        """Creation time of the newest object ever seen, by the API server's clock."""
         self.waiting: set[str] = set()
         self.sessions_may_evict = False
-        """Sessions may evict: then it matters whether a pod that takes room runs already."""
+        """Whether an action evicts. If so, a pod that starts to run triggers a session."""
         self._scheduler_names = scheduler_names
         self._last_readable: dict[str, core.Pod] = {}
         self._is_throttled = False
         self._cause = ""
 
-    # Folding
+    # Records
 
     def apply(self, record: envelope.Record) -> str:
-        """Fold one record; a record of another topic changes nothing.
+        """Apply one record; a record of another topic changes nothing.
 
-        Returns why the record cannot be read, for the dead letters; empty if it can.
+        Return the reason if the record cannot be decoded, for the dead-letter topic; else empty.
         """
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
@@ -142,17 +147,20 @@ class ClusterCache:
         heard: Mapping[str, int] | None = None,
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """The folds stand here, records or not. ``heard``: topic -> highest epoch before that;
-        ``identities``: topic -> what tells it from a later one of its name."""
+        """Note the positions that have been read, with or without records.
+
+        ``heard``: topic -> highest epoch before its position. ``topic_ids``: topic -> id that
+        differs from that of a later topic of the same name.
+        """
         self.offsets.update(positions)
         self._epochs.update(heard or {})
         self.topic_ids.update(topic_ids or {})
         self._note_read()
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
-        """Take in a decision of ours; its record, when it comes back, changes nothing.
+        """Assume a decision of this scheduler. Its record changes nothing when it is read back.
 
-        It calls for no session: the one that decided it has looked at everything.
+        This triggers no session: the one that decided it has considered everything.
         """
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
@@ -160,7 +168,7 @@ class ClusterCache:
             self._refresh_statement(changed)
 
     def record_explanation(self, key: str, message: msgspec.Struct | None) -> None:
-        """What stands on the explanations topic from now on."""
+        """Note the newest message of a key on the explanations topic."""
         match message:
             case messages.PodGroupExplained():
                 self.explained[key] = message
@@ -170,23 +178,23 @@ class ClusterCache:
                 self.explained.pop(key, None)
 
     def request_session(self, cause: str) -> None:
-        """Look at everything anew, because of ``cause``."""
+        """Request a session; the first cause since the last session is kept."""
         self.session_cause = self.session_cause or cause
 
     def finish_session(self, *, is_throttled: bool) -> None:
-        """A session has looked at everything, the folds being caught up.
+        """A session has considered everything. Call it only while all topics are caught up.
 
-        ``is_throttled``: it decided less than it could, for what is in flight; an answer then
-        calls for the next one.
+        ``is_throttled``: the in-flight limit kept the session from deciding more, so that the next
+        outcome triggers a session.
         """
         self.session_cause = ""
         self._is_throttled = is_throttled
         self.assumed.settle()
 
     def compact(self, before: int) -> None:
-        """Another one decides: keep what a session would look at short, for months.
+        """Drop what a standby collects for the next session, which may be months away.
 
-        Decisions of offsets lower than ``before`` must be so old that all they are about is seen.
+        Decisions below the offset ``before`` must be old enough that all their pods are visible.
         """
         self.world.settle()
         self.world.changed &= self.world.jobs.keys()
@@ -198,17 +206,17 @@ class ClusterCache:
     # Reading
 
     def unanswered(self) -> int:
-        """Binds and evictions that the controller has yet to execute. O(1)."""
+        """Number of binds and evictions that the controller has not executed yet. O(1)."""
         return self.assumed.unanswered
 
     def restart_from(self) -> tuple[int, int]:
-        """Offsets of decisions and outcomes from which a restart finds all that is open."""
+        """Offsets of decisions and outcomes from which a restart reads everything that is open."""
         return self.assumed.restart_from(
             self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
         )
 
     def epochs_before(self, decisions: int, outcomes: int) -> dict[str, int]:
-        """What a restart from these offsets has to know (see ``SessionRecorded.heard``)."""
+        """Epochs that a restart from these offsets needs (``SessionRecorded.epochs_seen``)."""
         starts = {topics.DECISIONS.name: decisions, topics.OUTCOMES.name: outcomes}
         return {
             name: self._epochs[name]
@@ -217,7 +225,7 @@ class ClusterCache:
         }
 
     def unplaced_unknown_pods(self) -> tuple[str, ...]:
-        """Unreadable pods of which we never knew the node: nothing can be excluded for them."""
+        """Unreadable pods whose node was never known: no node can be excluded for them."""
         return tuple(
             sorted(key for key, lost in self.world.unreadable.lost.items() if not lost.node)
         )
@@ -251,7 +259,7 @@ class ClusterCache:
                 pass
 
     def _observe_hardware(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
-        """What a node's agent tells of its hardware; of what cannot be read, nothing is known."""
+        """Keep a node agent's report; an unreadable report removes the previous one."""
         if record.topic != topics.TOPOLOGY:
             return
         hardware = self.world.auxiliary.hardware
@@ -271,8 +279,10 @@ class ClusterCache:
     # Failures
 
     def isolate(self, error: Exception) -> None:
-        """A session failed: leave out what it worked on, see ``quarantine``. Raises InvariantError
-        if there is nothing to blame. O(everything)."""
+        """Isolate the objects that a failed session worked on (see ``quarantine``). O(cluster).
+
+        Raises InvariantError if no object can be blamed.
+        """
         if isinstance(error, errors.InvariantError):
             raise error
         blamed = quarantine.suspects(error)
@@ -300,7 +310,7 @@ class ClusterCache:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Make the world anew from the snapshot and our decisions. O(everything)."""
+        """Build the cluster model again from the snapshots and open decisions. O(cluster)."""
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
         self.world.auxiliary.hardware = before.auxiliary.hardware
@@ -350,7 +360,7 @@ class ClusterCache:
             case kinds.HYPER_NODES if triggers.hyper_node_fingerprint(
                 change.before
             ) == triggers.hyper_node_fingerprint(change.after):
-                pass  # its status tells of it, and decides nothing
+                pass  # only the status changed, which decides nothing
             case (
                 kinds.HYPER_NODES
                 | kinds.NUMA_TOPOLOGIES
@@ -386,7 +396,7 @@ class ClusterCache:
             self._request_session()
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
-        """Returns what the world does."""
+        """Apply the change to the cluster model and return the model's answer."""
         after: Any = self.quarantine.state(change.kind, change.key)
         self._request_session_if_waiting()
         if after is None:
@@ -407,7 +417,7 @@ class ClusterCache:
         self._request_session_if_waiting()
 
     def _refresh_group(self, key: str) -> None:
-        """Bring the job up to date with its PodGroup and our decisions."""
+        """Update the job from its PodGroup and from open decisions."""
         found = self.quarantine.state(kinds.POD_GROUPS, key)
         before = triggers.job_fingerprint(self.world.job(key))
         match found:
@@ -431,7 +441,7 @@ class ClusterCache:
             self._update_waiting(key)
 
     def _refresh_pod(self, key: str) -> None:
-        """Bring the pod up to date with the snapshot and our decisions."""
+        """Update the task from the pod's snapshot and from open decisions."""
         found = self.quarantine.state(kinds.PODS, key)
         before = self._placement_of(key)
         group, known = self._job_key_of(key), triggers.task_fingerprint(self.world, key)
@@ -472,14 +482,14 @@ class ClusterCache:
         task = self.world.tasks.get(key)
         return task.job if task is not None else self.world.unreadable.job_of(key)
 
-    # Waiting and waking
+    # Waiting gangs and triggers
 
     def _update_all_waiting(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._update_waiting(key)
 
     def _update_waiting(self, key: str) -> None:
-        """Whether the gang waits, and whether a session can do something about it."""
+        """Note whether the gang waits, and request a session that can act on it."""
         job = self.world.job(key)
         is_unreadable = job is None and ("podgroup", key) in self.world.problems
         if is_unreadable or (job is not None and job_builder.needs_session(job)):
@@ -492,7 +502,7 @@ class ClusterCache:
                 self._request_session()
 
     def _request_session(self) -> None:
-        self.request_session(self._cause)  # without a cause, nothing has changed from outside
+        self.request_session(self._cause)  # empty while decisions are assumed: no trigger
 
     def _request_session_if_waiting(self) -> None:
         if self.waiting:

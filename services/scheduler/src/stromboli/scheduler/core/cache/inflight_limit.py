@@ -1,7 +1,7 @@
 """Limits the decided but unexecuted work by the rate at which the controller executes decisions.
 
-Times are those of the outcomes' records, so that the measurement is data like all else. Between
-outcomes that lie far apart there was nothing to do: such gaps do not count.
+Times are those of the outcomes' records, so that a replay measures the same rate. Long gaps between
+outcomes count only as ``IDLE_AFTER``, because the controller had nothing to do.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
-"""What the snapshots show of the effect of a decision.
+"""Observes the effect of a decision in the snapshots.
 
-``SEEN`` is final: no other snapshot shows the opposite, earlier ones included, whatever the order
-in which they are read (rule 2 of ``assumption_states``). Therefore another object under the same
-name does not say that ours is gone: it may be the one before.
+``SEEN`` is final: no other snapshot, earlier ones included, shows the opposite, in whatever order
+they are read (rule 2 of ``assumption_states``). Another object under the same name does not show
+that the object of the decision is gone: it may be the previous one.
 """
 
 import enum
@@ -18,7 +18,7 @@ class Observation(enum.IntEnum):
     """``WAITING``: the effect is not visible, or the object cannot be read. ``ABSENT``: there is no
     such object; it is gone, or its snapshot has not been read yet. ``SEEN``: the effect is visible.
 
-    In the order in which one of several says what all of them amount to.
+    Of several observations the smallest counts.
     """
 
     WAITING = 0
@@ -27,7 +27,7 @@ class Observation(enum.IntEnum):
 
 
 def observe(of: snapshot.Snapshot, assumption: Assumption) -> Observation:
-    """What the snapshots show of this assumption's effect. O(claims of the pod)."""
+    """Observe the effect of an assumption. O(claims of the pod)."""
     match assumption.effect:
         case Effect.BIND:
             return _of_pod(of, assumption, is_bound)
@@ -70,7 +70,7 @@ def _of_pod(
 
 
 def _of_claims(of: snapshot.Snapshot, bind: messages.Bind) -> Iterator[Observation]:
-    """Whether the snapshots show what is written to claims before the bind."""
+    """Whether the claims show what is written before the bind."""
     for volume in bind.volumes:
         key = f"{bind.namespace}/{volume.claim}"
         yield _of_volume(of, of.state(kinds.PERSISTENT_VOLUME_CLAIMS, key), volume)
@@ -88,7 +88,7 @@ def _of_claims(of: snapshot.Snapshot, bind: messages.Bind) -> Iterator[Observati
 def _of_volume(
     of: snapshot.Snapshot, claim: snapshot.State, wanted: messages.ClaimedVolume
 ) -> Observation:
-    """Whether both the claim and its volume show that they belong together."""
+    """Whether the claim and its volume name each other."""
     if isinstance(claim, snapshot.Unknown):
         return Observation.WAITING
     if not isinstance(claim, storage.PersistentVolumeClaim) or claim.metadata.uid != wanted.uid:

@@ -1,8 +1,8 @@
-"""Where outcomes are in their topic: those ahead of their decision, and those a restart needs.
+"""Offsets of outcomes: of those that were read before their decision, and those a restart needs.
 
-Outcomes and decisions come from two topics in any interleaving. An outcome names the offset of the
-decision's publication, so it is early exactly if the decisions have not been read up to there. It
-is dropped as soon as they have, whether or not anything waited for it.
+Outcomes and decisions are two topics, read in any interleaving. An outcome names the offset of the
+publication that it answers, so it is early exactly if the decisions have not been read up to that
+offset. It is dropped as soon as they have been.
 """
 
 import heapq
@@ -12,11 +12,11 @@ from stromboli.shared.messages import scheduling
 
 
 class OutcomeLog:
-    """Outcomes by offset. O(log outcomes in the window) per record."""
+    """Outcomes by offset. O(log outcomes in the window) for each record."""
 
     def __init__(self) -> None:
         self.answered_below = 0
-        """Every decision below this offset has an outcome that has been read, or that was lost."""
+        """Offset of decisions below which every outcome has been read or is lost."""
         self._early: dict[int, tuple[int, scheduling.DecisionAnswered]] = {}
         self._early_offsets: list[int] = []
         self._offsets: list[tuple[int, int]] = []  # (offset of the outcome, of the decision)
@@ -46,8 +46,8 @@ class OutcomeLog:
             del self._early[heapq.heappop(self._early_offsets)]
 
     def first_of(self, first_open: float) -> float:
-        """Offset of the first outcome of a decision from ``first_open`` on; infinite if none has
-        been read."""
+        """Offset of the first outcome that was read of decisions from ``first_open`` on, else
+        infinite."""
         self._drop_below(first_open)
         return self._offsets[0][0] if self._offsets else math.inf
 

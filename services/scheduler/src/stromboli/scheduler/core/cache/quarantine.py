@@ -1,20 +1,20 @@
-"""Objects that the core failed on: it sees them as unreadable until they change.
+"""Quarantine: objects that the core failed on count as unreadable until they change.
 
-A failure that one object triggers is a bug, and must not end the process: the object is still there
-after a restart, which would end the same way. What counts is who is to blame:
+A failure that one object triggers is a bug, but it must not end the process: the object would still
+be there after a restart, which would then end the same way. Three cases:
 
-1. A change that cannot be applied: the object is quarantined. Where the world may be torn, it is
-   rebuilt from the snapshot, so that a partly applied change is never left behind.
-2. A session that fails outside of any plugin: the innermost frame of the traceback that works on
-   jobs, pods or other objects names them. They are quarantined, the world is rebuilt, and the
-   session runs again.
-3. If nothing can be blamed, or the failure stays without the object, a rule across objects does not
-   hold: ``errors.InvariantError`` ends the process, with key, event and the last changes.
+1. A change cannot be applied: its object is quarantined. The cluster model is rebuilt from the
+   snapshots, so that no partly applied change is left.
+2. A session fails outside of plugins: the innermost frame of the traceback with jobs, pods or other
+   objects in its local variables names the suspects. They are quarantined, the model is rebuilt and
+   the session is attempted again.
+3. There is no suspect, or the failure remains without it: an invariant across objects is broken.
+   ``errors.InvariantError`` ends the process, with key, event and the last changes.
 
-Quarantined means unreadable, never absent: of a pod the node is closed and the job frozen, a node
-takes nothing, jobs of a queue wait. A PodGroup that a session failed on is frozen, so that its pods
-still count, and unreadable only if that does not help. An object that changes is tried again, at
-most ``MOST_FAILURES`` times under one uid: each failure may cost a rebuild.
+Quarantined means unreadable, never absent. For a pod, its node takes no pods and its job is frozen;
+a node takes no pods; jobs of a queue wait. A PodGroup that a session failed on is frozen first, so
+that its pods still count, and becomes unreadable only if that does not help. An object that changes
+is tried again, at most ``MAX_FAILURES`` times for one uid, as each failure may cost a rebuild.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ from stromboli.shared.api import scheduling_view as api_seen
 
 MAX_FAILURES = 3
 MAX_SUSPECTS = 4
-"""Objects that one failure may be blamed on: where more are at hand, none of them is special."""
+"""Largest number of suspects of one failure. Among more, none is singled out."""
 HISTORY = 20
 _REASON_CHARACTERS = 300
 
@@ -42,7 +42,7 @@ _KINDS: Mapping[type[meta.Object], kinds.Kind[Any]] = {
 
 
 class IsolatedObject(msgspec.Struct, frozen=True):
-    """An object that the core failed on. ``is_frozen``: a PodGroup that is still read."""
+    """An object that the core failed on. ``is_frozen``: a PodGroup whose pods still count."""
 
     kind: kinds.Kind[Any]
     key: str
@@ -51,13 +51,14 @@ class IsolatedObject(msgspec.Struct, frozen=True):
     is_frozen: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind.kind} {self.key} is left out: {self.reason}"
+        return f"{self.kind.kind} {self.key} is isolated: {self.reason}"
 
 
 class Quarantine:
-    """What the core is shown of the snapshot: all of it but what it failed on.
+    """The snapshots as the core sees them, with isolated objects as unreadable.
 
-    ``news``: what was isolated and not reported yet, with the error; who reports it empties it.
+    ``news``: isolated objects, with their errors, that were not reported yet; the reporter clears
+    it.
     """
 
     def __init__(self, seen: snapshot.Snapshot) -> None:
@@ -71,24 +72,23 @@ class Quarantine:
         return len(self._held)
 
     def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
-        """The object as the core may see it."""
+        """The object as the core sees it."""
         held, found = self._held.get((kind, key)), self._seen.state(kind, key)
         if held is None or held.is_frozen or found is None:
             return found
         return snapshot.Unknown(held.reason)
 
     def frozen(self, pod_group: str) -> str:
-        """Why nothing may be decided about a PodGroup, empty if it may."""
+        """Why the PodGroup is frozen; empty if it is not isolated."""
         held = self._held.get((kinds.POD_GROUPS, pod_group))
         return held.reason if held is not None else ""
 
     def complaints(self) -> list[str]:
-        """A line for each object that is left out."""
+        """A line for each isolated object."""
         return sorted(str(held) for held in self._held.values())
 
     def follow(self, change: snapshot.Change) -> IsolatedObject | None:
-        """An object changed. If it was left out, and did not fail too often, it is tried again:
-        returns what it was left out for."""
+        """Note a change; release and return an isolated object that has not failed too often."""
         kind, key, after = change.kind, change.key, change.after
         version = after.metadata.version if isinstance(after, meta.Object) else "-"
         self._history.append(f"{kind.kind} {key} at {version} ({change.cause})")
@@ -103,7 +103,7 @@ class Quarantine:
         return None
 
     def isolate(self, at: Key, error: Exception, *, by_session: bool) -> bool:
-        """Leave the object out; False if there is none, or nothing of it is left to leave out."""
+        """Isolate the object; return False if it is absent, unreadable or isolated already."""
         kind, key = at
         found, held = self._seen.state(kind, key), self._held.get(at)
         if not isinstance(found, meta.Object) or (held is not None and not held.is_frozen):
@@ -118,16 +118,18 @@ class Quarantine:
         return True
 
     def broken(self, doing: str, error: Exception) -> errors.InvariantError:
-        """The error that ends the process: no object can be blamed."""
+        """The error that ends the process when no object can be blamed."""
         return errors.InvariantError(
-            f"{doing}: {_described(error)}; left out by now: {self.complaints() or 'nothing'}; "
+            f"{doing}: {_described(error)}; isolated so far: {self.complaints() or 'nothing'}; "
             f"last changes: {'; '.join(self._history) or 'none'}"
         )
 
 
 def suspects(error: BaseException) -> tuple[Key, ...]:
-    """The objects that were worked on when the error was raised, by the innermost frame that has
-    some: pods' groups first, as what is odd about a session is most often a job."""
+    """The objects in the local variables of the innermost frame that has some.
+
+    PodGroups come first, because most failures of sessions are triggered by a job.
+    """
     for frame in _frames(error):
         found: dict[int, dict[Key, None]] = {}
         for value in frame.f_locals.values():
@@ -154,7 +156,7 @@ def _objects(value: object) -> Iterator[tuple[int, Key]]:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Of the error, then of what led to it; the innermost first."""
+    """Frames of the error, then of its causes; the innermost frame first."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and not any(current is each for each in chain):

@@ -1,16 +1,16 @@
-"""Which decisions to publish again, and when: none stays without an end for a lost record.
+"""Schedules republications, so that a lost record leaves no decision open indefinitely.
 
-A decision that is still open after ``LIMIT`` (and the notice that it gives) is published again
-under its id, then after twice as long each time, up to ``LONGEST``. The controller answers each
-publication and does nothing twice. This also moves the decision to the end of the log, so that one
-that stays open for hours does not keep a restart from reading only the end.
+A decision that is open after ``FIRST_WAIT`` (plus the notice that it gives to pods) is published
+again under its id, then after twice the time, up to ``MAX_WAIT``. The controller answers each
+publication and does nothing twice. A republication also moves the decision to the end of the topic,
+so that a decision that stays open for hours does not make a restart read hours of records.
 
-A controller that is merely behind must not get more work by it: of decisions that it may still have
-in front of it, at most ``MOST`` are published again within ``LIMIT``. Those that it has passed
-(below the offset up to which it says that all is answered) have lost their outcome for certain.
+A controller that is behind must not get more work from republications: of decisions that it may not
+have reached yet, at most ``MAX_PER_STEP`` are republished within ``FIRST_WAIT``. For those that it
+has passed (below the offset up to which it has answered everything), the outcome is certainly lost.
 
-All times are of the caller's clock: a decision's age counts from the first time that ``due`` knows
-of it. A clock that is set back starts all ages again.
+All times are of the caller's clock; the age of a decision starts when ``due`` first sees it. If the
+clock is set back, all ages start again.
 """
 
 import heapq
@@ -22,12 +22,12 @@ import msgspec
 from stromboli.scheduler.core.cache.assumptions import Decision
 
 FIRST_WAIT = timedelta(seconds=30)
-"""Age at which an open decision is published again: outcomes take milliseconds, and snapshots that
-are later than this count as stale."""
+"""Age at which an open decision is republished. Outcomes take milliseconds, and snapshots that are
+later than this count as stale."""
 MAX_WAIT = timedelta(minutes=10)
 """Longest time between two publications."""
 MAX_PER_STEP = 200
-"""Publications within ``LIMIT`` of decisions that the controller may still have in front of it."""
+"""Republications within ``FIRST_WAIT`` of decisions that the controller may not have reached."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,7 +37,7 @@ class _Entry(msgspec.Struct, eq=False):
 
 
 class RepublicationSchedule:
-    """Open decisions by the time at which they are published again. O(log open) per decision."""
+    """Open decisions by the time of their next republication. O(log open) for each decision."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -47,7 +47,7 @@ class RepublicationSchedule:
         self._now = _LONG_AGO
 
     def add(self, decision: Decision) -> None:
-        """A decision has been published, or published again."""
+        """Add a decision that was published or republished."""
         known = self._entries.get(decision.id)
         if known is not None:
             known.decision = decision
@@ -56,13 +56,13 @@ class RepublicationSchedule:
         self._new[decision.id] = None
 
     def remove(self, decision: Decision) -> None:
-        """A decision is closed."""
+        """Remove a decision that is closed."""
         self._entries.pop(decision.id, None)
         self._new.pop(decision.id, None)
         self._recent.pop(decision.id, None)
 
     def due(self, now: datetime, answered_below: int) -> list[Decision]:
-        """Decisions to publish again now. ``answered_below``: the controller has passed these."""
+        """Decisions to republish now. ``answered_below``: offset that the controller has passed."""
         if now < self._now:
             self._heap.clear()
             self._recent.clear()
@@ -76,7 +76,7 @@ class RepublicationSchedule:
 
     @property
     def next_at(self) -> datetime | None:
-        """When ``due`` is to be asked again; None if nothing is open."""
+        """When to call ``due`` again; None if nothing is open."""
         while self._heap and self._heap[0][1] not in self._entries:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

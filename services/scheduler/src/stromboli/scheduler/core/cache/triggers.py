@@ -1,4 +1,8 @@
-"""What a session can act on: which changes call for one and which do not."""
+"""Decides which changes of the cluster trigger a session.
+
+A fingerprint holds the fields of an object that decisions depend on. A change that leaves the
+fingerprint as it was, such as a new status or condition, triggers no session.
+"""
 
 from typing import NamedTuple
 
@@ -9,11 +13,11 @@ from stromboli.shared.api import scheduling, topology
 from stromboli.shared.messages import scheduling as messages
 
 _RESERVING_PHASES = ("Inqueue", "Running")
-"""Phases in which a job's minimum resources count as awaited."""
+"""Phases in which a job's minimum resources count as used by its queue."""
 
 
 class PodPlacement(NamedTuple):
-    """What a pod takes of which node. Without a shape nobody knows how much."""
+    """The node that a pod uses and what it uses there; ``shape`` is None for an unreadable pod."""
 
     node: str
     shape: requirements.PodRequirements | None
@@ -24,7 +28,10 @@ class PodPlacement(NamedTuple):
 def placement_of(
     of: cluster_model.ClusterModel, key: str, *, with_status: bool
 ) -> PodPlacement | None:
-    """What the pod takes; None for nothing. ``with_status``: whether it matters how it runs."""
+    """What the pod uses; None if it uses no node.
+
+    ``with_status``: include the status, for sessions that may evict.
+    """
     task = of.tasks.get(key)
     if task is not None:
         if not task.node or task.status not in entities.ON_NODE:
@@ -37,7 +44,7 @@ def placement_of(
 
 
 def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, ...]:
-    """What of a pod its job's decisions depend on: not what is only told of it."""
+    """The fields of a pod that decisions about its job depend on."""
     task = of.tasks.get(key)
     if task is None:
         return (of.problems.get(("pod", key)), of.unreadable.lost.get(key))
@@ -48,19 +55,19 @@ def task_fingerprint(of: cluster_model.ClusterModel, key: str) -> tuple[object, 
 
 
 def queue_fingerprint(state: snapshot.State) -> object:
-    """What of a queue decisions depend on: its numbers, which every session changes, are told."""
+    """The fields of a queue that decisions depend on: not the counts in its status."""
     if not isinstance(state, scheduling.Queue):
         return state
     return (state.metadata.uid, state.metadata.annotations, state.spec, state.status.state)
 
 
 def hyper_node_fingerprint(state: snapshot.State) -> object:
-    """What of a HyperNode decisions depend on: its status is only told."""
+    """The fields of a HyperNode that decisions depend on: not its status."""
     return state.spec if isinstance(state, topology.HyperNode) else state
 
 
 class JobFingerprint(NamedTuple):
-    """What of a job decisions depend on, its tasks aside."""
+    """The fields of a job that decisions depend on, without its tasks."""
 
     uid: str
     is_going: bool
@@ -69,7 +76,7 @@ class JobFingerprint(NamedTuple):
 
 
 def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
-    """What of the job decisions depend on."""
+    """The fingerprint of a job; None without a job."""
     if job is None:
         return None
     group = job.pod_group
@@ -77,12 +84,12 @@ def job_fingerprint(job: entities.Job | None) -> JobFingerprint | None:
 
 
 def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint | None) -> bool:
-    """Whether others may get what was promised to the job."""
+    """Whether room that was reserved for the job may have become free for others."""
     return before is not None and before.phase in _RESERVING_PHASES and before != after
 
 
 def is_actionable(job: entities.Job, told: messages.PodGroupExplained | None) -> bool:
-    """Whether a session may do something about a waiting job, or has something new to say."""
+    """Whether a session can place a waiting job, or must change its explanation."""
     if job.frozen or job.is_pending:
         return True
     if job.roles_valid and job.valid >= job.min_available:

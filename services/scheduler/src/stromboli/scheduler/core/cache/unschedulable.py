@@ -1,18 +1,19 @@
-"""Gangs that were tried in vain and that nothing since can have helped: sessions leave them aside.
+"""Unschedulable gangs: gangs that failed before and that no change since can have helped.
 
-A full cluster with a long line would else try the whole line for every pod that comes. What is left
-aside decides nothing: a gang is parked only if trying it again is bound to fail, and nothing that
-others are told hangs on its being tried.
+Sessions skip them. Without this, a full cluster would try all waiting gangs for every new pod.
+Skipping changes no decision: a gang is skipped only if another attempt is bound to fail and no
+decision or explanation of other gangs depends on the attempt. All of these must hold:
 
-- It was tried and got nothing; nodes refused it, be it that its queue did too; what refused hangs
-  on each node alone (no pod affinity, spread, volume or claim).
-- Its tasks that wait are all alike, so that they find room or not whatever the order. If they
-  differ, those are looked at that fit nowhere at all, if the gang cannot begin without them.
-- Since then no node has room for one of these that had not when the gang failed. Rows whose idle or
-  future room grew, and nodes that were written anew, are compared; new, lost or renamed nodes,
-  queues, priorities and namespaces call all back.
+1. It was tried and got nothing, because nodes rejected it (its queue may have, too), and every
+   rejection depends on one node alone: no pod affinity, spread, volume or claim is involved.
+2. Its waiting tasks are of one class, so that their order does not matter. If they are of several,
+   only the classes that fit on no node count, and only if the gang cannot start without them.
+3. Since the gang failed, no node got room for one of these classes. Nodes whose idle or future room
+   grew, and nodes that were written again, are compared. New, removed or renamed nodes, and changes
+   of queues, priorities and namespaces, bring back all gangs.
 
-It works where configured plugins keep to that (``STEADY``) and no action evicts.
+This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``. Every
+``FULL_RETRY_INTERVAL`` all gangs are tried again, so that numbers in explanations stay fresh.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,14 +43,14 @@ NODE_ONLY_PLUGINS = frozenset(
         "binpack",
     }
 )
-"""Plugins whose answers change only with what is compared here."""
+"""Plugins whose answers change only with what rule 3 compares."""
 NODE_ONLY_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
 FULL_RETRY_INTERVAL = timedelta(seconds=10)
-"""So old may the numbers in an explanation be while others come and go."""
+"""Largest age of the numbers in the explanation of a skipped gang."""
 
 
 class _Baseline(msgspec.Struct, frozen=True, eq=False):
-    """What nodes had when those who are parked were last known to fail."""
+    """Room on nodes when the unschedulable gangs were last known to fail."""
 
     names: list[str]
     idle: resource_vectors.Table
@@ -57,12 +58,14 @@ class _Baseline(msgspec.Struct, frozen=True, eq=False):
 
 
 BlockingClasses: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
-"""Job -> the classes of its tasks for which there is no room, and without which it cannot begin."""
+"""Job -> classes of its tasks that have no room and without which it cannot start."""
 
 
 def find_unschedulable(closed: session.Session) -> BlockingClasses:
-    """Whom a session tried in vain, as its plugins say. O(jobs that it looked at), and a few passes
-    over the nodes for each class."""
+    """Find the gangs of a closed session that are unschedulable by rules 1 and 2.
+
+    O(jobs of the session), and a few passes over the nodes for each class.
+    """
     if not _depends_on_nodes_only(closed.configuration):
         return {}
     decided = {*closed.decisions.admitted, *closed.untried}
@@ -75,7 +78,7 @@ def find_unschedulable(closed: session.Session) -> BlockingClasses:
 
 
 class UnschedulableGangs:
-    """Who is parked, and by which classes of tasks."""
+    """The unschedulable gangs, and the classes of tasks that have no room."""
 
     def __init__(self) -> None:
         self._blocking_by_job: dict[str, tuple[entities.TaskClass, ...]] = {}
@@ -87,14 +90,16 @@ class UnschedulableGangs:
 
     @property
     def jobs(self) -> frozenset[str]:
-        """Who is parked, as of the last session."""
+        """Keys of the unschedulable gangs, as of the last session."""
         return frozenset(self._blocking_by_job)
 
     def skip_unschedulable(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
-        """Tell the world which jobs the next session need not look at. O(parked classes x rows
-        that grew), and a few passes over the nodes."""
+        """Set the jobs that the next session skips (rule 3).
+
+        O(classes x nodes with more room), and a few passes over the nodes.
+        """
         changed = set(of.changed)
         of.settle()
         renewed, of.renewed = of.renewed, set()
@@ -124,8 +129,10 @@ class UnschedulableGangs:
         of.aside = frozenset(self._blocking_by_job.keys() & of.jobs.keys())
 
     def note(self, closed: session.Session, blocking_classes: BlockingClasses) -> None:
-        """A session has ended, and its changes are not taken back yet: park whom it tried in vain.
-        A few passes over the nodes."""
+        """Note the unschedulable gangs of a session. Call it before the rollback.
+
+        Costs a few passes over the nodes.
+        """
         nodes = closed.nodes
         self._baseline = _Baseline(nodes.names, nodes.idle.copy(), nodes.future_idle)
         if not _depends_on_nodes_only(closed.configuration):
@@ -166,8 +173,10 @@ def _rows_with_more_room(
 
 
 def _blocking_classes(closed: session.Session, job: entities.Job) -> tuple[entities.TaskClass, ...]:
-    """The classes without which the job cannot begin and for which there is no room; none if it may
-    begin for another reason than that some node has more."""
+    """The classes that have no room and without which the job cannot start.
+
+    Empty if something else than more room on a node could let the job start.
+    """
     errors = job.fit_errors.values()
     was_tried = bool(errors) and not any(each.is_share or not each.refusals for each in errors)
     is_plain = not (

@@ -1,1 +1,1 @@
-"""Past sessions, run again from their records and the log."""
+"""Replay of recorded sessions from the log."""

@@ -1,9 +1,9 @@
-"""Sessions run again: their records, the log up to the offsets in them, and the configurations.
+"""Replays recorded sessions from the log up to the recorded offsets and the configurations.
 
-The cache is folded on from record to record, so a whole history costs its records once and its
-sessions once. Compacted snapshots are no history; ``cluster.changes`` is (see ``history``). What a
-session had folded and is not there is counted (``Again.missing``), and such a session may well
-decide otherwise.
+The cache is advanced from session to session, so a whole log is read once and each session runs
+once. Compacted snapshot topics are not a history; ``cluster.changes`` is one (see
+``snapshot_history``). Records that a session had read and that are missing are counted
+(``ReplayedSession.missing``); such a session may decide otherwise.
 """
 
 import bisect
@@ -21,10 +21,10 @@ from stromboli.shared.messages import scheduling as messages
 
 
 class ReplayedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it was recorded, and as it went when it was run again.
+    """A recorded session and its replay.
 
-    ``problem``: why it could not be run again; empty if it was. ``missing``: topic -> records that
-    the session had folded and that were not given.
+    ``problem``: why it could not be replayed; empty if it was. ``missing``: topic -> number of
+    records that the session had read and that were not passed.
     """
 
     record: messages.SessionRecorded
@@ -35,7 +35,7 @@ class ReplayedSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """It decided the same, byte for byte."""
+        """Whether the replay decided the same, byte for byte."""
         return not self.problem and _encoded(self.recorded) == _encoded(self.decided)
 
 
@@ -47,13 +47,12 @@ def replay_sessions(
     whole_from: Mapping[str, int] | None = None,
     instead: configuration.Configuration | None = None,
 ) -> Iterator[ReplayedSession]:
-    """Every recorded session of a log, run again, in the order of the log.
+    """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
-    ``configurations``: those that were in force, known by their digests. ``by``: whose pods we act
-    on. ``whole_from``: topic -> the offset before which only each key's last record is given; for a
-    session before that, what it had folded is not known. ``instead``: decide by this configuration,
-    whatever was in force; each session starts from what really came of those before it.
-    O(records + sessions).
+    ``configurations``: those that were in force, identified by their digests. ``by``: names of the
+    scheduler whose pods count. ``complete_from``: topic -> offset before which only the last record
+    of each key is passed. ``instead``: a configuration that replaces the recorded one; each session
+    still starts from what was really decided before.
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -112,8 +111,10 @@ def _replay_session(
 def _sessions(
     decisions: Iterable[envelope.Record],
 ) -> Iterator[tuple[messages.SessionRecorded, tuple[messages.StatementDecided, ...]]]:
-    """Each session's record with its statements, which are before it. A repeated append leaves
-    either twice; they count once. What was published again is of no session."""
+    """Each session's record with its statements, which precede it.
+
+    A repeated append leaves records twice; they count once. Republications belong to no session.
+    """
     statements: dict[int, dict[str, messages.StatementDecided]] = defaultdict(dict)
     seen: set[int] = set()
     for record in decisions:
@@ -131,7 +132,7 @@ def _materialize(
     reached: dict[str, int],
     offsets: Mapping[str, int],
 ) -> None:
-    """Fold on up to these offsets."""
+    """Apply records up to these offsets."""
     for name, of_topic in by_topic.items():
         at = reached.get(name, 0)
         while at < len(of_topic) and of_topic[at].offset < offsets.get(name, 0):
@@ -142,7 +143,7 @@ def _materialize(
 
 
 def _count_missing(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
-    """How many records before ``end`` are not among the first ``folded`` that should be."""
+    """How many records before ``end`` should be among the first ``folded`` and are not."""
     if end < whole_from:
         return whole_from - end
     first = bisect.bisect_left(given, whole_from, hi=folded, key=lambda each: each.offset)

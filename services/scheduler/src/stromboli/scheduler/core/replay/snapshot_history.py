@@ -1,7 +1,7 @@
-"""The past of the snapshot topics, from ``cluster.changes``: for sessions that are run again.
+"""History of the snapshot topics, read from ``cluster.changes``, for the replay of sessions.
 
-The history begins with an image (what the compacted topics held when it was made) and goes on with
-every change. Records come twice where a monitor began again; the place of each in its topic tells.
+The history begins with a checkpoint (the content of the compacted topics at that time) and goes on
+with every change. A monitor that restarts repeats records; topic and offset identify them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,15 +15,18 @@ _TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.MAT
 
 
 class SnapshotHistory(msgspec.Struct, frozen=True):
-    """Records as they stood on the snapshot topics. ``whole_from``: topic -> the offset from which
-    on each of its records is here; of what is older, each key's last."""
+    """Records of the snapshot topics.
+
+    ``complete_from``: topic -> offset from which all records are present; of older ones, only the
+    last of each key is.
+    """
 
     records: tuple[envelope.Record, ...]
     complete_from: Mapping[str, int]
 
 
 def read_history(changes: Iterable[envelope.Record]) -> SnapshotHistory:
-    """The history, from the first image that is still there as a whole; empty if none is."""
+    """Read the history from the first complete checkpoint; empty if there is none."""
     kept = list(changes)
     first = min((record.offset for record in kept), default=0)
     marks = (mark for record in kept if (mark := _mark(record)) is not None)

@@ -1,0 +1,88 @@
+"""Decisions whose outcome is lost, with the scheduler's service on a real broker."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from services.scheduler.tests.support import harness, service_driver
+from services.scheduler.tests.support.service_driver import OtherServices
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import kafka
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+
+class Clock:
+    """Advances by ``step`` with each reading, so that republications are due within seconds."""
+
+    def __init__(self) -> None:
+        self.now = builders.NOON
+        self.step = timedelta(seconds=2)
+
+    def __call__(self) -> datetime:
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+async def kafka_services(real_parts: real.RealParts) -> AsyncIterator[OtherServices]:
+    given = kafka.KafkaSettings(
+        bootstrap=(real_parts.kafka_bootstrap,), cluster_name=f"scheduler-{uuid.uuid4().hex[:8]}"
+    )
+    async with kafka.KafkaBus(given) as bus:
+        monitor = await bus.open_writer("monitor", "test")
+        made = OtherServices(bus, monitor, await bus.open_writer("controller", "test"))
+        heartbeats = asyncio.create_task(made.send_heartbeats())
+        yield made
+        heartbeats.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await heartbeats
+
+
+async def placements(services: OtherServices, number: int) -> list[envelope.Record]:
+    """The statements that bind, once there are so many."""
+
+    def of(records: list[envelope.Record]) -> list[envelope.Record]:
+        return [it for it in records if service_driver.bound([it])]
+
+    found = await services.until(topics.DECISIONS, lambda records: len(of(records)) >= number)
+    return of(found)
+
+
+def statement(record: envelope.Record) -> messages.StatementDecided:
+    message = envelope.decode(record)
+    assert isinstance(message, messages.StatementDecided)
+    return message
+
+
+async def test_a_decision_without_an_outcome_is_republished_and_its_room_comes_back(
+    kafka_services: OtherServices,
+) -> None:
+    """Also by a scheduler that was started in between: it reads the decision from the log. The
+    outcome of the first publication that arrives late changes nothing."""
+    clock, services = Clock(), kafka_services
+    await services.see(builders.make_queue(), service_driver.NODE, *service_driver.gang(2))
+    await services.sync()
+    async with service_driver.serving(services.bus, clock=clock):
+        first, second, *_ = await placements(services, 2)
+        assert statement(second).decision == first.id
+        assert statement(second).binds == statement(first).binds
+    republished = len(await placements(services, 2))
+    async with service_driver.serving(services.bus, clock=clock):
+        *_, third = await placements(services, republished + 1)
+        clock.step = timedelta()
+        assert statement(third).decision == first.id
+        pods = [bind.pod for bind in statement(first).binds]
+        await services.controller.append(harness.answer(first, "executed"))
+        await services.controller.append(harness.answer(third, "refused", *pods))
+        *_, fourth = await placements(services, republished + 2)
+        assert statement(fourth).decision == ""
+        assert [bind.pod for bind in statement(fourth).binds] == pods
