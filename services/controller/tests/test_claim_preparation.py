@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.controller.tests.support import claims
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import claims, service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.embedded import volume_controller
 from stromboli.shared import keys
@@ -17,10 +16,10 @@ from stromboli.testkit import builders, objects
 DONE = ("executed", "")
 
 
-@pytest.fixture(params=[None, stages.SEED], ids=["in order", "disorder"])
+@pytest.fixture(params=[None, service_harness.SEED], ids=["in order", "disorder"])
 async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """With who makes and binds volumes."""
-    async with stages.set_up(tmp_path, request.param) as made:
+    async with service_harness.set_up(tmp_path, request.param) as made:
         await made.submit(builders.make_node())
         making = asyncio.create_task(volume_controller.VolumeController(made.cluster).run())
         yield made

@@ -1,4 +1,4 @@
-"""CronJobs: which times are served, which jobs are kept, what is said (spec/jobs.md 7.5)."""
+"""CronJobs: which times are served, which jobs are kept, what is said."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.controller import service
 from stromboli.controller.core.decisions import decisions
@@ -25,7 +25,7 @@ J = "default/j1"
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with stages.set_up(tmp_path, None) as made:
+    async with service_harness.set_up(tmp_path, None) as made:
         await made.submit(make_node())
         yield made
 

@@ -1,4 +1,4 @@
-"""Tasks that wait for others, together with the gang (spec/jobs.md 4.2, trap 15)."""
+"""Tasks that wait for others, together with the gang."""
 
 import msgspec
 import pytest

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core import commands
 from stromboli.controller.execution.event_recorder import EventRecorder
@@ -104,7 +104,7 @@ async def test_pods_that_were_scheduled_come_behind_everything_else(
 async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
-        stages.set_up(tmp_path, disorder=None) as harness,
+        service_harness.set_up(tmp_path, disorder=None) as harness,
         harness.controller(),
     ):
         await harness.submit(make_job(tasks=[make_task(replicas=2)]))

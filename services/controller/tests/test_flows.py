@@ -1,4 +1,4 @@
-"""JobFlows and JobTemplates: which job starts when, and what is said of it (spec/jobs.md 7.4)."""
+"""JobFlows and JobTemplates: which job starts when, and what is said of it."""
 
 import copy
 

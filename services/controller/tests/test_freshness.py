@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import make_job, make_node
@@ -15,7 +15,7 @@ from stromboli.testkit.builders import make_job, make_node
 
 @pytest.fixture(params=[None, 1], ids=["in order", "disorder 1"])
 async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    async with stages.set_up(tmp_path, request.param) as made:
+    async with service_harness.set_up(tmp_path, request.param) as made:
         await made.submit(make_node())
         yield made
 

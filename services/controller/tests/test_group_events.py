@@ -1,4 +1,4 @@
-"""What a PodGroup says to whom, when, and what it leaves to others (spec/scheduling.md 9)."""
+"""What a PodGroup says to whom, when, and what it leaves to others."""
 
 from datetime import timedelta
 

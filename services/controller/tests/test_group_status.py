@@ -1,4 +1,4 @@
-"""What users see on PodGroups and waiting pods (spec/scheduling.md 9)."""
+"""What users see on PodGroups and waiting pods."""
 
 import msgspec
 import pytest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from stromboli.controller.core.store import controller_cache, event_history, queue_accounting
 from stromboli.shared import errors, keys, snapshot
 from stromboli.shared.api import kinds
@@ -39,7 +39,7 @@ class FaultyCluster:
         return called
 
 
-def faulty(harness: stages.Harness, *triggers: tuple[str, str]) -> FaultyCluster:
+def faulty(harness: service_harness.Harness, *triggers: tuple[str, str]) -> FaultyCluster:
     cluster = FaultyCluster(harness.cluster)
     cluster.faulty.update(triggers)
     client: Any = cluster
@@ -48,7 +48,7 @@ def faulty(harness: stages.Harness, *triggers: tuple[str, str]) -> FaultyCluster
 
 
 async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
         cluster = faulty(harness, ("create", "bad-"))
         async with harness.controller():
             await harness.submit(make_job("bad"))
@@ -67,7 +67,7 @@ async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_p
 async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
         faulty(harness, ("bind", "good-worker-0"))
         async with harness.controller():
             await harness.submit(make_job("good", tasks=[make_task(replicas=2)]))
@@ -81,7 +81,7 @@ async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out
 
 
 async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
         faulty(harness, ("create", '"kind":"Event","lastTimestamp"'))
         async with harness.controller():
             await harness.submit(make_job("bad"))

@@ -1,4 +1,4 @@
-"""A job's way from submission to its end, rule by rule (spec/jobs.md 3.3 and 4)."""
+"""A job's way from submission to its end, rule by rule."""
 
 from collections.abc import Sequence
 

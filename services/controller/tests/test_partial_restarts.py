@@ -1,4 +1,4 @@
-"""Restarts of a pod, a partition, a task: their exact effects (spec/jobs.md 3.3 and 3.4)."""
+"""Restarts of a pod, a partition, a task: their exact effects."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Job plugins: their names, ports, variables, files and objects (spec/jobs.md 5 and 6)."""
+"""Job plugins: their names, ports, variables, files and objects."""
 
 import base64
 import inspect

@@ -1,4 +1,4 @@
-"""Pods, PodGroups and plugins of a job as objects (spec/jobs.md 4.1, 4.3, 5 and 6)."""
+"""Pods, PodGroups and plugins of a job as objects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Policies: which one counts, when it acts, how often, and what time does (spec/jobs.md 3.2)."""
+"""Policies: which one counts, when it acts, how often, and what time does."""
 
 from collections.abc import Callable
 from datetime import timedelta

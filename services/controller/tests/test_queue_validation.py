@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import keys, topics
@@ -185,7 +185,7 @@ async def test_it_stands_on_the_queue_though_the_controller_changes(
     tmp_path: Path, seed: int | None
 ) -> None:
     """As one process, on the embedded log and cluster."""
-    async with stages.set_up(tmp_path, seed) as harness:
+    async with service_harness.set_up(tmp_path, seed) as harness:
         await harness.submit(make_queue("team", parent="org", state=""))
         async with harness.controller():
             await harness.until(kinds.QUEUES, "team", lambda it: "'org'" in told(it))

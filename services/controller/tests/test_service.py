@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds, meta
@@ -30,10 +30,11 @@ J = "default/j1"
 
 
 @pytest.fixture(
-    params=[None, stages.SEED, stages.SEED + 1], ids=["in order", "disorder 1", "disorder 2"]
+    params=[None, service_harness.SEED, service_harness.SEED + 1],
+    ids=["in order", "disorder 1", "disorder 2"],
 )
 async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    async with stages.set_up(tmp_path, request.param) as made:
+    async with service_harness.set_up(tmp_path, request.param) as made:
         await made.submit(make_node())
         yield made
 

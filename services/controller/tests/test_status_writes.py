@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from services.controller.tests.support.service_harness import Harness
 from stromboli.controller.core import commands
 from stromboli.controller.core.store import batch_state, controller_cache, event_history
@@ -25,7 +25,7 @@ J = "default/j1"
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with stages.set_up(tmp_path, None) as made:
+    async with service_harness.set_up(tmp_path, None) as made:
         yield made
 
 

@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from stromboli.controller.core.store import unmanaged_pod_index
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
@@ -15,7 +15,7 @@ from stromboli.testkit.doubles import takeover_bus
 
 async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
     """The PodGroup of a pod of nobody is known before the pod, without which it would go."""
-    async with stages.set_up(tmp_path, disorder=None) as harness:
+    async with service_harness.set_up(tmp_path, disorder=None) as harness:
         inner = harness.bus
 
         async def last_words() -> None:

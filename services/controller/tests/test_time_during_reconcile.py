@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.builders import make_explanation, make_job, make_node, make_task
@@ -28,7 +28,7 @@ class SlowSteps:
 
 async def test_pods_are_told_why_they_wait_however_long_a_step_takes(tmp_path: Path) -> None:
     """Their time comes between the plan and the look for what is due next."""
-    async with stages.set_up(tmp_path, None) as harness:
+    async with service_harness.set_up(tmp_path, None) as harness:
         await harness.submit(make_node())
         harness.clock = SlowSteps()  # type: ignore[method-assign]
         async with harness.controller():

@@ -1,5 +1,5 @@
 """Every move of the table, brought about as it is in life: by pods, by time, by policies and by
-people's commands; and what each action does in each phase (spec/jobs.md 3.3 and 3.4)."""
+people's commands; and what each action does in each phase."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

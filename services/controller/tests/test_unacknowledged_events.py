@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from services.controller.tests.support import service_harness as stages
+from services.controller.tests.support import service_harness
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port
@@ -44,7 +44,7 @@ class UnansweringBus:
 
 
 async def test_a_job_that_may_have_been_told_of_is_told_to_be_gone(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), stages.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(20), service_harness.set_up(tmp_path, disorder=None) as harness:
         bus: Any = UnansweringBus(harness.bus)
         harness.bus = bus
         await harness.submit(make_node())

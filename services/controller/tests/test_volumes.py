@@ -1,4 +1,4 @@
-"""Claims of a job: named or made for it (spec/jobs.md 4.4)."""
+"""Claims of a job: named or made for it."""
 
 import msgspec
 

@@ -1,6 +1,7 @@
-"""What is measured of jobs, flows and queues, with the names that dashboards of the field know;
-docs/metrics.md. Series are of queues and namespaces, never of single jobs: those stand in
-``batch.events``."""
+"""Metrics of jobs, flows and queues under Volcano's names; see docs/metrics.md.
+
+Labels name queues and namespaces, never single jobs: ``batch.events`` has those.
+"""
 
 from collections import Counter
 from datetime import datetime
@@ -21,15 +22,15 @@ _isolated = telemetry.meter.create_counter(
 
 
 def isolated(kind: str) -> None:
-    """Handling one object or record of this kind failed by a bug, and all others went on."""
+    """Count a failure by a bug, in handling one object or record of this kind."""
     _isolated.add(1, {"kind": kind})
 
 
 class ControllerMetrics:
-    """Of one meter."""
+    """The instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter = telemetry.meter) -> None:
-        # No counters: their names would be given another ending.
+        # No counters: the exporter would add a suffix to their names.
         self._jobs = {
             phase: meter.create_up_down_counter(
                 f"volcano_job_{phase.lower()}_phase_count", description=f"Jobs that came to {phase}"
@@ -55,7 +56,7 @@ class ControllerMetrics:
         )
 
     def told(self, cache: controller_cache.ControllerCache, message: msgspec.Struct) -> None:
-        """A fact about a job was told."""
+        """Count a published event."""
         if isinstance(message, messages.JobPhaseChanged) and message.after in self._jobs:
             job = cache.job(message.job)
             queue = "" if job is None else job.spec.queue
@@ -64,14 +65,14 @@ class ControllerMetrics:
     def created(
         self, cache: controller_cache.ControllerCache, written: meta.Object, now: datetime
     ) -> None:
-        """An object was made."""
+        """Count a created object."""
         key = controller_cache.job_of(written) if isinstance(written, core.Pod) else None
         job = None if key is None else cache.job(key)
         if job is not None and job.metadata.creation_timestamp is not None:
             self._to_pod.record(1000 * (now - job.metadata.creation_timestamp).total_seconds())
 
     def changed(self, before: object, written: meta.Object) -> None:
-        """An object was patched; ``before``: as it was known."""
+        """Count a patched object; ``before``: its cached state."""
         if not isinstance(written, flow.JobFlow):
             return
         phase = written.status.state.phase
@@ -80,11 +81,11 @@ class ControllerMetrics:
             self._flows[phase].add(1, {"jobflow_namespace": written.metadata.namespace})
 
     def counted(self, cache: controller_cache.ControllerCache, queue: str) -> None:
-        """A queue's numbers were looked at."""
+        """Record the counts of a queue."""
         phases = Counter(phase.lower() for phase in cache.queue_usage.phases(queue))
         for phase, gauge in self._groups.items():
             gauge.set(phases[phase], {"queue_name": queue})
 
 
 OWN = ControllerMetrics()
-"""Of this process."""
+"""The metrics of this process."""

@@ -1,7 +1,7 @@
-"""Isolates a bug that one object triggers: it is logged and counted, and everything else goes on.
+"""Isolates a bug that one object triggers: it is logged and counted, and all other objects proceed.
 
-Errors of the outside, stopping and broken invariants across objects pass through: the first two
-have their own handling, and the last one ends the process.
+External errors, cancellation and broken invariants across objects pass through: the first two are
+handled elsewhere, and the last one ends the process.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ _PASSED = (errors.ExternalError, errors.InvariantError, StoppingError)
 async def run(
     call: Callable[[], Awaitable[T]], instead: Callable[[Exception], T], kind: str, **about: Any
 ) -> T:
-    """The call's result, or ``instead`` of the bug that it raised."""
+    """The result of the call, or ``instead`` if it raised a bug."""
     try:
         return await call()
     except _PASSED:

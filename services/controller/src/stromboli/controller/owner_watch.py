@@ -1,8 +1,8 @@
-"""Follows the owners of pods that are not ours and name our scheduler: what they say may change.
+"""Watches the owners of unmanaged pods, since their annotations determine the PodGroups.
 
-Straight from the API server, and only kinds that own such pods: nobody else has a use for these,
-so on the log they would be a burden for everyone. Costs a listing in pages and one watch a kind.
-Trouble outside delays news, and never stops what is known already.
+It reads the API server directly, and only kinds that own such pods: no other service needs these
+objects, so on the log they would only cost. Costs a paged list and one watch for each kind.
+Transient errors delay updates only.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from stromboli.shared.cluster import port, watches
 from stromboli.shared.runtime import runtime
 
 PAGE = 200
-"""Objects read at once: some megabytes at most, of which the metadata stays for a moment."""
+"""Objects of one page: some megabytes at most."""
 LOOK_S = 1.0
-"""How often one looks whether pods of owners of a kind have come."""
+"""Interval of the check whether there are pods with owners of a kind."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OwnerWatch:
-    """See the module. ``follow`` runs for ever."""
+    """See the module. ``follow`` runs until cancelled."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OwnerWatch:
         self._add_key = add_key
 
     async def follow(self) -> None:
-        """All kinds, each for itself."""
+        """Follow all kinds concurrently."""
         async with asyncio.TaskGroup() as tasks:
             for kind in kinds.WORKLOADS:
                 tasks.create_task(self._follow(kind))
@@ -64,7 +64,7 @@ class OwnerWatch:
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     async def _list(self, kind: kinds.Kind[Any]) -> str:
-        """What all owners say now; the version from which on changes are to be watched."""
+        """List all owners. Returns the resourceVersion from which to watch."""
         first = page = await self._cluster.page(kind, limit=PAGE)
         while True:
             for raw in page.items:
@@ -74,16 +74,18 @@ class OwnerWatch:
             page = await self._cluster.page(kind, limit=PAGE, after=page.next)
 
     async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
-        """Until the server ends it; the version from which on to go on."""
+        """Watch until the server ends it. Returns the resourceVersion to continue from."""
         async with watches.closing(self._cluster.watch(kind, version), backoff) as events:
             async for event in events:
                 backoff.reset()
-                if event.type != "DELETED":  # its pods will follow, and have the last word
+                if (
+                    event.type != "DELETED"
+                ):  # its pods are deleted next, and remove it from the index
                     version = self._take(kind, event.object) or version
         return version
 
     def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:
-        """Take in what an owner says; the version it says it in. A bookmark is of nobody."""
+        """Apply an owner. Returns its resourceVersion. A bookmark has no owner."""
         try:
             found = kinds.metadata_of(raw)
         except msgspec.DecodeError as error:

@@ -1,7 +1,7 @@
-"""The controller's shell: fold the log, reconcile what is touched, execute what is decided.
+"""The controller's shell: materializes the log, reconciles changed keys, executes decisions.
 
-Core and folding run on the event loop: a step takes well under a millisecond, and all else is
-waiting for the cluster.
+Core and cache run on the event loop: a reconcile takes well under a millisecond, and the rest is
+waiting for the API server.
 """
 
 import asyncio
@@ -38,28 +38,29 @@ from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.runtime import runtime, telemetry
 
 TICK_S = 1.0
-"""How often the age of the monitor's last sign of life is looked at."""
+"""Interval of the check of the monitor's newest sync marker."""
 SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
-"""A timer is looked at again after this at the latest, should the wall clock be set anew."""
+"""Longest delay of a timer, in case the wall clock is adjusted."""
 CALM_S = 0.25
 CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
-"""Items that are looked at so long after a change: what users look at is written together, and does
-not compete with the pods' own way to their nodes."""
+"""Kinds of keys that are reconciled this long after a change: objects for users are written
+together, and do not compete with the writes that bind pods."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""Numbers of queues, jobs and PodGroups change with every pod: a write a second shows that they
-live. Nodes join many at a time, and one look at the network covers them all."""
+"""Counts of queues, jobs and PodGroups change with every pod: one write a second is enough. Nodes
+join many at a time, and one reconcile of the topology covers them all."""
 POD_NEWS_EVERY_S = 0.1
-"""A job looks at its pods this often at most: those of a gang change one after another."""
+"""Minimum time between reconciles of a job by changes of its pods: those of a gang change in quick
+succession."""
 NETWORK_LOOK_S = 5.0
-"""How often the file of the network is read: it changes when a machine room does."""
+"""Interval of reads of the topology file: it changes when a machine room does."""
 LONG_PLAN_S = 0.1
-"""An item whose plan took longer than this waits as long before its next one, so that the event
-loop serves others at least half of the time. That is a walk over tens of thousands of pods, which
-a job takes when it changes itself (``job_pods``); a step costs what changed otherwise."""
+"""A key whose plan took longer than this waits as long before its next one, so that the event loop
+serves others at least half of the time. So long takes a walk over tens of thousands of pods, when
+the job itself changed (``job_pods``); any other plan costs O(changes)."""
 MOST_PARKED = 1000
-"""Records that cannot be read and are still to be said, by one that begins."""
+"""Undecodable records that a standby keeps, to append them to ``dead.letters`` as the leader."""
 _log = structlog.get_logger(__name__)
 
 
@@ -71,12 +72,10 @@ async def serve(
     clock: runtime.Clock,
     lease: leader_election.Lease | None = None,
 ) -> None:
-    """Carry job lifecycles and decisions until cancelled. ``lease``: None where there is no other
-    controller.
+    """Reconcile jobs and execute decisions until cancelled. ``lease``: None for a single replica.
 
-    On cancellation what is begun is finished, for at most ``settings.stop_within_s``; every step
-    that is cut off is safe to repeat. When the lease is lost nothing is finished: another may have
-    begun.
+    On cancellation, work in flight is finished within ``settings.stop_within_s``; what is cut off
+    is safe to repeat. When the lease is lost nothing is finished: another leader may act already.
     """
 
     async def term(lead: leader_election.Leadership) -> None:
@@ -100,7 +99,7 @@ async def serve(
 
 
 class Controller:
-    """One controller's term. ``run`` once."""
+    """One term of the controller. Call ``run`` once."""
 
     def __init__(
         self,
@@ -142,11 +141,11 @@ class Controller:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin nothing more; ``run`` ends when what is begun is finished."""
+        """Begin no more work; ``run`` returns when the work in flight is finished."""
         self._stopping.set()
 
     async def run(self, lead: leader_election.Leadership) -> None:
-        """Fold to the barrier, then act, once this is the one that acts, until stopped."""
+        """Read to the barrier, then act as the leader until stopped."""
         self._health.set("start", "folding the log")
         async with asyncio.TaskGroup() as tasks:
             reading = [
@@ -182,7 +181,7 @@ class Controller:
                 task.cancel()
 
     async def _begin(self, lead: leader_election.Leadership) -> None:
-        """Return once this is the one that acts, and may."""
+        """Return once this controller is the leader and its cache is synced."""
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._event_history.read(to_the_end=False))
             await lead.acquired()
@@ -192,7 +191,7 @@ class Controller:
         await self._may_act.wait()
 
     async def _open(self) -> None:
-        """Open the log: from here on what is written is ours."""
+        """Open the writer, which fences the previous leader, and read what it wrote."""
         self._health.set("start", "opening the log")
         settings = self._settings
         writer = await runtime.retry_until_available(
@@ -269,7 +268,8 @@ class Controller:
             await self._park()
 
     async def _park(self) -> None:
-        """A standby keeps what it has to say until it may."""
+        """Append undecodable records to ``dead.letters``; a standby keeps them until it is the
+        leader."""
         writer = self._writer
         while writer is not None and self._parked:
             parked = self._parked.popleft()
@@ -288,7 +288,7 @@ class Controller:
                 found = self._network_file.look()
             except topology_file.FileError as error:
                 _log.error("network file not used", reason=str(error))
-            except Exception as error:  # the file is somebody's to edit
+            except Exception as error:  # users edit the file
                 isolation.report(error, "network file")
             else:
                 if found is not None:
@@ -298,7 +298,7 @@ class Controller:
             await asyncio.sleep(NETWORK_LOOK_S)
 
     def _look_at_sync(self) -> None:
-        """Steps are begun only on a whole and fresh cache."""
+        """Allow reconciles only while the cache is complete and fresh."""
         if not self._caught_up:
             return
         now_s = asyncio.get_running_loop().time()
@@ -319,8 +319,8 @@ class Controller:
     # Acting
 
     async def _step(self, item: controller_cache.ReconcileKey, cause: str) -> None:
-        """Plan one item's next step and carry it out. Raises OutsideError; any other error is
-        reported by ``_isolate``, and the item is retried with backoff."""
+        """Plan one key and execute the plan. Raises ExternalError; any other error is reported by
+        ``_isolate``, and the key is retried with back-off."""
         reason = self._cache.unknown_reason(item.key) if item.kind == "job" else ""
         if reason:
             _log.warning("job frozen", job=item.key, reason=reason)
@@ -336,7 +336,7 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s)
-        # From the plan's moment: what came due since then is not in the plan.
+        # As of the plan's time: what became due since is not in the plan.
         at = reconcilers.due(self._cache, item, now)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
@@ -347,7 +347,8 @@ class Controller:
     def _postponed(
         self, item: controller_cache.ReconcileKey, plan: commands.Plan, at: float
     ) -> commands.Plan:
-        """The plan without a write of mere counts that came up less than ``COUNTS_CALM_S`` ago."""
+        """The plan, without a write of only counts that was first planned less than
+        ``COUNTS_CALM_S`` ago."""
         rest = commands.without_counts(plan)
         if rest == plan:
             self._calm_since.pop(item, None)
@@ -361,7 +362,7 @@ class Controller:
 
     def _add_key(self, item: controller_cache.ReconcileKey, cause: str) -> None:
         if self._writer is None:
-            return  # whoever begins to act looks at everything
+            return  # a new leader reconciles all keys
         if item.kind in CALM:
             self._work_queue.add_key_after(item, CALM_S)
         elif item.kind in COUNTS:
@@ -390,7 +391,7 @@ class Controller:
             raise
 
     async def _isolate(self, item: controller_cache.ReconcileKey, error: Exception) -> None:
-        """Report an item whose step failed by a bug: in the log, as a metric and on the object."""
+        """Report a key whose step failed by a bug: in the log, as a metric and on the object."""
         isolation.report(error, item.kind, key=item.key)
         try:
             stage = failures.reconcile_failed(self._cache, item, error, self._clock())

@@ -1,4 +1,4 @@
-"""All settings of the controller: ``STROM_CONTROLLER_...``."""
+"""The settings of the controller: ``STROM_CONTROLLER_...``."""
 
 import msgspec
 
@@ -9,41 +9,41 @@ from stromboli.shared.leader_election import LeaseSettings
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller itself needs, embedded or not."""
+    """Settings of the controller that embedded mode has, too."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
-    """We act only on jobs whose schedulerName is one of these."""
+    """The controller manages only jobs whose schedulerName is one of these."""
     max_queue_depth: int = queues.MAX_DEPTH
-    """A queue more levels below the root than this came past admission and is told so by an Event.
-    Admission's ought to be the same."""
+    """Maximum depth of queues below the root; a deeper one gets a Warning. Use admission's
+    value."""
     instance: str = "controller"
-    """Names this process in its epoch record."""
+    """Name of this process in its epoch record."""
     max_inflight_requests: int = 64
-    """Requests to the API server in flight. One server on two cores is busy with 32; more than 64
-    only wait there instead of here, where the job that had fewest goes first."""
+    """Concurrent requests to the API server. One server on two cores is busy with 32; more than 64
+    wait there instead of here, where the job with the fewest requests goes first."""
     max_inflight_decisions: int = 256
-    """Decisions being executed at once: enough that a few slow gangs hold nobody up, few enough
-    that a restart repeats little."""
+    """Decisions in flight: enough that a few slow gangs delay no others, few enough that a restart
+    repeats little."""
     preparation_s: float = 600.0
-    """How long the claims of a gang's pods may take to be bound before the decision is given up:
-    what Kubernetes' scheduler allows, since some volumes are made in minutes."""
+    """Deadline for binding the claims of a gang's pods, after which the decision fails: as in
+    Kubernetes' scheduler, since some volumes take minutes to provision."""
     max_inflight_reconciles: int = 128
-    """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
-    wait for the log while others write."""
+    """Concurrent reconciles: twice the requests, so that some can wait for the log while others
+    write."""
     scheduled_events_per_s: float = 50.0
-    """Events a second that say that pods were scheduled: they are written behind everything else,
-    and the oldest are dropped when too many wait. 0 writes none."""
+    """Rate limit of ``Scheduled`` Events of pods. They have the lowest priority, and the oldest are
+    dropped when too many wait. 0 writes none."""
     sync_max_age_s: float = 30.0
-    """How old the monitor's newest sign of life may be before nothing is decided any more: ten
-    beats, so that a restarted monitor is not noticed."""
+    """Maximum age of the monitor's newest sync marker, beyond which reconciling pauses: ten
+    markers, so that a restart of the monitor has no effect."""
     tools_domain: str = ""
-    """Tools beside jobs are reached from outside at ``<tool>-<job>-<namespace>.<domain>``, by an
-    Ingress of the cluster's default class; none: only inside the cluster, as by a port-forward."""
+    """Domain of debug tools: ``<tool>-<job>-<namespace>.<domain>``, by an Ingress of the cluster's
+    default class. Empty: they are reachable only inside the cluster, as by a port-forward."""
     network_file: str = ""
-    """Where HyperNodes come from: a file with ``networkTopologyDiscovery`` as the reference's
-    controller reads it (``volcano-controller.conf``); none: nobody makes them."""
+    """File with the sources of HyperNodes: ``networkTopologyDiscovery`` as in Volcano's
+    ``volcano-controller.conf``. Empty: none are created."""
     stop_within_s: float = 8.0
-    """What begun work may take at the end: below the 10 s a process has to stop."""
+    """Time for work in flight at shutdown: below the 10 s that a process has to stop."""
 
 
 class Settings(ControllerSettings, frozen=True, kw_only=True):

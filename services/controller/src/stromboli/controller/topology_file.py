@@ -1,7 +1,7 @@
-"""The operator's file that says where HyperNodes come from, looked at again while the service runs.
+"""The operator's configuration file of HyperNode sources, which is reloaded while the service runs.
 
-The content is what is compared: a mounted ConfigMap is exchanged by a symbolic link. A file that
-cannot be used changes nothing and says so once; what was in force stays.
+Contents are compared, since a mounted ConfigMap is replaced by a symbolic link. A file that cannot
+be used is reported once, and the previous configuration stays in effect.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ KEY = "networkTopologyDiscovery"
 
 
 class FileError(ValueError):
-    """The file, or one that it names, cannot be used: which, why, and what would do."""
+    """The file, or one that it names, cannot be used: which, why, and how to fix it."""
 
 
 class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,14 +25,14 @@ class _FileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopologyFile:
-    """One file, and those that it names."""
+    """The file, and those that it names."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
         self._seen: tuple[str, ...] | None = None
 
     def look(self) -> Mapping[str, topology_sources.Source] | None:
-        """The sources by name, or None if they are as they were. Raises FileError, once for each
+        """The sources by name, or None if they are unchanged. Raises FileError, once for each
         content that cannot be used."""
         if self._path is None:
             return None
@@ -63,7 +63,7 @@ class TopologyFile:
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Text and trouble, one of them empty."""
+    """The text and the error, one of them empty."""
     try:
         return path.read_text(encoding="utf-8"), ""
     except (OSError, UnicodeDecodeError) as error:
@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def _entries(text: str) -> list[topology_sources.SourceEntry]:
-    """The sources that are switched on. Raises ValueError."""
+    """The enabled sources. Raises ValueError."""
     try:
         found: list[Any] = [document for document, _ in documents.read(text)]
     except documents.DocumentError as error:

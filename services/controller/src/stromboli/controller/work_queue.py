@@ -1,4 +1,5 @@
-"""One step at a time per item, many items at once, in the order in which they were touched."""
+"""A work queue: one step at a time for each key, many keys concurrently, in the order of
+addition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,30 +9,31 @@ from stromboli.shared import errors
 from stromboli.shared.runtime import runtime
 
 Step = Callable[[ReconcileKey, str], Awaitable[None]]
-"""Takes an item and the id of the record that touched it last. Raises OutsideError: try again."""
+"""Reconciles a key, given the id of its latest record. Raises ExternalError: retry."""
 Isolate = Callable[[ReconcileKey, Exception], Awaitable[None]]
-"""Reports an item whose step failed by a bug. Raises nothing that is not a bug itself."""
+"""Reports a key whose step failed by a bug."""
 
 REFUSED_FIRST_S = 0.5
 REFUSED_PAUSE_S = 60.0
-"""Pauses after a refusal grow from the first to this: a quota is raised within minutes, and a
-hundred jobs that wait for it must not flood the API server."""
+"""Back-off after a rejection grows from the first value to this one: a quota is raised within
+minutes, and a hundred jobs that wait for it must not flood the API server."""
 FAILED_FIRST_S = 1.0
 FAILED_PAUSE_S = 300.0
-"""Pauses after a step that failed by a bug double from the first to this."""
+"""Back-off after a step that failed by a bug doubles from the first value to this one."""
 FAILED_SPACE_S = 5.0
-"""Such an item is retried this soon after a change of it, however often it changes."""
+"""Minimum time between retries of such a key, however often it changes."""
 LONGEST_SPACE_S = 1.0
-"""How long it is remembered when an item's step began."""
+"""How long the start of a key's last step is kept."""
 
 
 class WorkQueue:
-    """Items that may need work. What is touched while its step runs gets another step after it.
+    """Keys that may need a reconcile. A key that is added during its step gets another one after
+    it.
 
-    A step that fails by trouble outside is repeated with growing pauses, at least every
-    ``runtime.LONGEST_PAUSE_S``, or every ``REFUSED_PAUSE_S`` when the outside refuses. Any other
-    error is a bug that one object triggers: it is given to ``isolate``, the item is retried with
-    pauses up to ``FAILED_PAUSE_S``, and all other items go on. Only an InvariantError ends ``run``.
+    A step that fails by a transient error is retried with back-off up to
+    ``runtime.LONGEST_PAUSE_S``, or up to ``REFUSED_PAUSE_S`` after a rejection. Any other error is
+    a bug that one object triggers: it is passed to ``isolate``, the key is retried with back-off up
+    to ``FAILED_PAUSE_S``, and all other keys proceed. Only an InvariantError ends ``run``.
     """
 
     def __init__(self, step: Step, isolate: Isolate, limit: int) -> None:
@@ -44,18 +46,19 @@ class WorkQueue:
         self._backoffs: dict[ReconcileKey, runtime.Backoff] = {}
         self._refused: dict[ReconcileKey, float] = {}
         self._failed: dict[ReconcileKey, tuple[float, float]] = {}
-        """Items whose last step failed by a bug: the next pause, and no retry before this time."""
+        """Keys whose last step failed by a bug: the next back-off, and the time before which no
+        retry begins."""
         self._timers: dict[ReconcileKey, tuple[float, asyncio.Handle]] = {}
-        """With the loop's time of each: uvloop's handles of the nearest do not tell it."""
+        """With the event loop's time of each timer, which uvloop's handles do not expose."""
         self._later: dict[ReconcileKey, str] = {}
         self._begun: dict[ReconcileKey, float] = {}
         self._moved = asyncio.Event()
         self._stopping = False
         self.is_open = False
-        """Whether steps are begun at all."""
+        """Whether steps may begin."""
 
     def add_key(self, item: ReconcileKey, cause: str = "") -> None:
-        """The item may need a step."""
+        """Add a key."""
         _, not_before = self._failed.get(item, (0.0, 0.0))
         wait_s = not_before - asyncio.get_running_loop().time()
         if wait_s > 0:
@@ -66,7 +69,7 @@ class WorkQueue:
         self._moved.set()
 
     def add_key_after(self, item: ReconcileKey, delay_s: float, cause: str = "") -> None:
-        """Touch the item after a while, or when an earlier wish for it says so."""
+        """Add a key after a delay, or at the earlier time of a pending delay."""
         if cause:
             self._later[item] = cause
         loop = asyncio.get_running_loop()
@@ -79,8 +82,8 @@ class WorkQueue:
         self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
     def add_key_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
-        """Touch the item, so that its step begins no sooner than so long after the one before: what
-        comes in crowds is looked at together, and what comes alone at once."""
+        """Add a key with a minimum time between its steps: changes in quick succession are handled
+        together, and a single one immediately."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
             self.add_key_after(item, wait_s, cause)
@@ -88,17 +91,17 @@ class WorkQueue:
             self.add_key(item, cause)
 
     def open(self, *, is_open: bool) -> None:
-        """Begin steps, or begin no more of them for now."""
+        """Allow or pause new steps."""
         self.is_open = is_open
         self._moved.set()
 
     def stop(self) -> None:
-        """Begin nothing more; ``run`` returns when what is begun is finished."""
+        """Begin no more steps; ``run`` returns when the running ones are finished."""
         self._stopping = True
         self._moved.set()
 
     async def run(self) -> None:
-        """Take steps until stopped."""
+        """Run steps until stopped."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while not self._stopping:

@@ -1,10 +1,10 @@
-"""The life of a job: a table of (phase, event), and the rules that say which event it is.
+"""The life cycle of a job: a table of (phase, event), and the rules that derive the event.
 
-The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A move that is not in it raises
-and changes nothing. A phase with a ``STOPPING`` mode ends pods; all others want them to run.
+The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A transition that is not in the
+table raises and changes nothing. A ``STOPPING`` phase ends pods; all others want them to run.
 
-Source: spec/jobs.md 3.3. On purpose unlike it: a finished job keeps its counts and its version,
-an action that arrives while a job restarts is carried out, and a job whose time is up has failed.
+Source: Volcano's job states. Deliberate differences: a finished job keeps its counts and version,
+an action during a restart is executed, and a job past its deadline has failed.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ Action = Literal[
     "TerminateJob",
     "ResumeJob",
 ]
-"""What users and policies ask of a job; a look at it (SyncJob) is no event."""
+"""Actions of users and policies. SyncJob only triggers a reconcile, so it is no event."""
 Event = Literal[
     "Accepted",
     "Started",
@@ -78,10 +78,10 @@ MEANING: Mapping[Event, str] = {
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 PARTIAL: frozenset[str] = frozenset({"RestartTask", "RestartPod", "RestartPartition"})
-"""Actions on a part of a job: the rest runs on."""
+"""Actions on a part of a job; the rest keeps running."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 FINISHED: frozenset[str] = frozenset({"Completed", "Failed", "Terminated"})
-"""Phases that nothing leaves."""
+"""Final phases."""
 STOPPING: frozenset[str] = FINISHED | {
     "Restarting",
     "Completing",
@@ -89,12 +89,12 @@ STOPPING: frozenset[str] = FINISHED | {
     "Aborted",
     "Terminating",
 }
-"""Phases in which pods are ended and none is made; a restart of a part ends only that part."""
+"""Phases in which pods are deleted and none is created; a partial restart ends only its part."""
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """Where an event leads. A ``retry`` counts; a ``new_version`` makes all pods and the PodGroup
-    of before *old*."""
+    """A transition. A ``retry`` counts; a ``new_version`` makes all earlier pods and the PodGroup
+    *old*."""
 
     to: Phase
     retry: bool = False
@@ -152,7 +152,7 @@ TABLE: Mapping[tuple[Phase, Event], Transition] = {
 
 
 class IllegalTransitionError(Exception):
-    """An event that the table has no move for in this phase: our bug."""
+    """The table has no transition for this event in this phase: a bug."""
 
     def __init__(self, phase: str, event: str) -> None:
         super().__init__(f"a job in phase {phase!r} has no move for {event}")
@@ -161,7 +161,7 @@ class IllegalTransitionError(Exception):
 
 
 def transition(phase: Phase, event: Event) -> Transition:
-    """Where the event leads. Raises IllegalMoveError."""
+    """The transition of an event. Raises IllegalTransitionError."""
     try:
         return TABLE[phase, event]
     except KeyError:
@@ -169,12 +169,12 @@ def transition(phase: Phase, event: Event) -> Transition:
 
 
 def accepts(phase: Phase, event: Event) -> bool:
-    """Whether the table has a move for it."""
+    """Whether the table has a transition for the event."""
     return (phase, event) in TABLE
 
 
 class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """One task: what the spec asks and what its pods are. ``min_available`` None: not said."""
+    """One task: its spec and its pods. ``min_available`` None: not set."""
 
     name: str
     replicas: int
@@ -184,13 +184,12 @@ class TaskInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the rules look at.
+    """The inputs of the rules.
 
-    ``retry_count``: tries that went wrong, without those that people asked for.
-    ``starts_with``: the gang of the tasks that wait for none. ``doomed``: pods that have to go and
-    are not going yet. ``waiting``: replicas of tasks that wait for others: once those
-    have ended, they will never be made. ``indexes``: those of an array, 0 for other jobs; results
-    count for it.
+    ``retry_count``: failed attempts, without free restarts. ``starts_with``: the gang of the tasks
+    without dependencies. ``doomed``: pods that have to be deleted and are not being deleted yet.
+    ``waiting``: replicas of tasks that are not released: once the others have ended, they will
+    never be created. ``indexes``: the number of indexes of an array, 0 for other jobs.
     """
 
     phase: Phase
@@ -212,12 +211,12 @@ class LifecycleInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replicas(self) -> int:
-        """Pods that the spec asks for."""
+        """The number of pods in the spec."""
         return sum(task.replicas for task in self.tasks)
 
 
 def next_event(facts: LifecycleInputs) -> Event | None:
-    """The event that the pods' states amount to, None if the phase stays."""
+    """The event that follows from the states of the pods; None if the phase stays."""
     match facts.phase:
         case "":
             return "Accepted"
@@ -241,7 +240,7 @@ def next_event(facts: LifecycleInputs) -> Event | None:
 
 
 def _next_event_running(facts: LifecycleInputs) -> Event | None:
-    """The rules R of the specification, in their order."""
+    """The rules of phase Running, in Volcano's order."""
     if facts.replicas == 0:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
@@ -258,8 +257,8 @@ def _has_succeeded(facts: LifecycleInputs) -> bool:
 
 
 def shortfall(facts: LifecycleInputs) -> str:
-    """What a job, all of whose pods have ended, misses of what it was asked for; empty if it has
-    succeeded. An array of which an index failed has not."""
+    """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
+    index did not."""
     if facts.waiting:
         return f"{facts.waiting} pods could never be made: what they wait for ended short"
     if facts.indexes and facts.failed:

@@ -1,4 +1,4 @@
-"""Bodies of the objects we write, and the patches that change them."""
+"""Bodies of the objects that the controller writes, and their patches."""
 
 from typing import Any, Literal
 
@@ -10,19 +10,19 @@ from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.meta import Object
 
 COMPONENT = "stromboli-controller"
-"""Source of our Kubernetes Events."""
+"""The reporting component of our Kubernetes Events."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 encode = _ENCODER.encode
 
 
 def owned_by(job: batch.Job) -> list[dict[str, Any]]:
-    """The reference by which the garbage collector removes with the job what belongs to it."""
+    """The owner reference of objects that the garbage collector deletes with the job."""
     return [owner(kinds.JOBS, job)]
 
 
 def owner(kind: kinds.Kind[Any], of: Object) -> dict[str, Any]:
-    """The reference of an object that belongs to ``of`` and is managed for it."""
+    """The controller reference to ``of``."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -34,7 +34,7 @@ def owner(kind: kinds.Kind[Any], of: Object) -> dict[str, Any]:
 
 
 def body(kind: kinds.Kind[Any], job: batch.Job, name: str, **fields: Any) -> bytes:
-    """An object of a job. ``fields`` stand at top level; ``metadata`` is filled up."""
+    """The body of an object of a job. ``fields`` are at top level; ``metadata`` is completed."""
     metadata = {
         "name": name,
         "namespace": job.metadata.namespace,
@@ -52,7 +52,7 @@ def test(path: str, value: Any) -> dict[str, Any]:
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """Set a field, there or not."""
+    """Add or replace a field."""
     return {"op": "add", "path": path, "value": value}
 
 
@@ -64,7 +64,7 @@ def merge(
     metadata: dict[str, Any] | None = None,
     **fields: Any,
 ) -> commands.Patch:
-    """A patch that holds on the version it was decided on, and keeps what it does not name."""
+    """A merge patch on the resourceVersion that it was derived from."""
     guard = {"uid": of.metadata.uid, "resourceVersion": of.metadata.resource_version}
     return commands.Patch(
         kind=kind,
@@ -78,15 +78,15 @@ def merge(
 
 
 def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) -> commands.Patch:
-    """Set an annotation. Where none is seen there may be one all the same, which snapshots do not
-    carry or which is written meanwhile: it is merged then, into the version that was seen."""
+    """Set an annotation. Where none is cached, there may be one that snapshots omit or that was
+    just written: therefore the patch merges, on the cached resourceVersion."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})
     return _json_patch(kind, of, put(_path(annotation), value))
 
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
-    """Take an annotation away, as long as it says what was seen."""
+    """Remove an annotation, if it still has the cached value."""
     seen = test(_path(annotation), of.metadata.annotation(annotation))
     return _json_patch(kind, of, seen, {"op": "remove", "path": _path(annotation)})
 
@@ -106,9 +106,9 @@ def _json_patch(kind: kinds.Kind[Any], of: Object, *operations: dict[str, Any]) 
 
 
 def job_status_patch(command: commands.PatchJobStatus) -> bytes:
-    """The JSON patch of a status write: it replaces the whole status, so it holds on the very
-    version that the new one was made from. Results of an array's indexes and tries that were spent
-    stand nowhere else."""
+    """The JSON patch of a status write. It replaces the whole status, so it tests the
+    resourceVersion that the new status was derived from: results of an array and spent retries are
+    recorded nowhere else."""
     before = command.job.metadata
     return encode(
         [
@@ -120,9 +120,9 @@ def job_status_patch(command: commands.PatchJobStatus) -> bytes:
 
 
 def event_body(event: commands.RecordEvent) -> bytes:
-    """The Kubernetes Event. Events about cluster scoped objects stand in ``default``."""
+    """The Kubernetes Event. Events about cluster scoped objects are in namespace ``default``."""
     whole = event.at.isoformat(timespec="seconds").replace("+00:00", "Z")
-    # Many things happen within one second: with this, who reads them knows their order.
+    # Microseconds show the order of Events of one second.
     exact = event.at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     return encode(
         {
@@ -159,7 +159,7 @@ def event_recurrence(event: commands.RecordEvent, count: int) -> bytes:
 
 
 def event_namespace(event: commands.RecordEvent) -> str:
-    """Where the Event stands."""
+    """The namespace of the Event."""
     return event.namespace or "default"
 
 
@@ -169,13 +169,12 @@ def version_of(found: Object) -> int:
 
 
 def number(text: str | None) -> int:
-    """An annotation's number, 0 if it is none: annotations are anybody's to edit."""
+    """The number in an annotation, 0 if it is none: users may edit annotations."""
     return count(text or "") or 0
 
 
 def count(text: str) -> int | None:
-    """A count as Kubernetes has them (32 bits); None if it is none. A longer text could be a number
-    that no message and no field takes."""
+    """A 32-bit count as in Kubernetes; None if the text is none."""
     return int(text) if len(text) < 10 and text.isascii() and text.isdecimal() else None
 
 

@@ -23,7 +23,7 @@ class LeastFirst(Generic[T]):
         return element in self._present
 
     def add(self, element: T) -> None:
-        """Put it in, if it is not."""
+        """Add an element; nothing if it is present."""
         if element in self._present:
             return
         self._present.add(element)
@@ -32,15 +32,15 @@ class LeastFirst(Generic[T]):
             self._heap = sorted(self._present)
 
     def discard(self, element: T) -> None:
-        """Take it out, if it is in."""
+        """Remove an element; nothing if it is absent."""
         self._present.discard(element)
 
     def first(self, most: int) -> list[T]:
-        """The least elements, in order; they stay."""
+        """The least elements, in order, without removing them."""
         found: list[T] = []
         while self._heap and len(found) < most:
             least = heapq.heappop(self._heap)
-            # One that was discarded and added again stands in the heap twice.
+            # An element that was discarded and added again is in the heap twice.
             if least in self._present and (not found or found[-1] != least):
                 found.append(least)
         for element in found:

@@ -1,9 +1,9 @@
 """Restarts of a part of a job: a pod, a partition, a task.
 
-The job's version stays, so that everything else runs on. What has to go stands in the status as
-indexes of tasks with the try from which on they count anew: a pod of theirs that was made for an
-earlier try is *superseded*. So a crash between the status and the deletions loses nothing, and a
-pod that shows up late is still known to be an old one.
+The job's version stays, so all other pods keep running. The status records the restarted indexes
+of tasks with a retry count: a pod of theirs of an earlier retry count is *superseded*. So a crash
+between the status write and the deletions loses nothing, and a pod that is observed late is still
+recognized as superseded.
 """
 
 import functools
@@ -22,7 +22,7 @@ Part = Mapping[str, indexes.Indexes]
 
 
 def is_partial(job: Job) -> bool:
-    """Whether the job restarts only a part of itself now."""
+    """Whether the job is restarting only a part of itself."""
     return job.status.state.phase == "Restarting" and job.status.restarted is not None
 
 
@@ -37,7 +37,7 @@ def is_superseded(job: Job, pod: core.Pod) -> bool:
 
 
 def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool:
-    """The same for a pod of which only this is known."""
+    """Whether a pod with these values is superseded."""
     found = job.status.restarted
     if found is None or retry_count >= found.retry_count or task not in found.tasks:
         return False
@@ -45,7 +45,7 @@ def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool
 
 
 def part(action: str, job: Job, task: TaskSpec, index: int | None) -> Part:
-    """What an action on a task of the job restarts; empty if there is nothing it means.
+    """What an action on a task of the job restarts; empty if it matches nothing.
 
     ``index``: the pod to which it happened, None for something that happened to the task.
     """
@@ -65,7 +65,7 @@ def part(action: str, job: Job, task: TaskSpec, index: int | None) -> Part:
 
 
 def union(parts: Iterable[Part]) -> dict[str, indexes.Indexes]:
-    """All of these parts."""
+    """The union of these parts."""
     joined: dict[str, indexes.Indexes] = {}
     for one in parts:
         for task, found in one.items():
@@ -74,7 +74,7 @@ def union(parts: Iterable[Part]) -> dict[str, indexes.Indexes]:
 
 
 def recorded(job: Job, more: Part, retry_count: int) -> RestartedTasks:
-    """What the status says of a restart of ``more``, beside what restarts already."""
+    """The status entry for a restart of ``more``, beside the parts that are restarting already."""
     before: Part = {}
     if is_partial(job) and job.status.restarted is not None:
         before = {task: _parse(text) for task, text in job.status.restarted.tasks.items()}

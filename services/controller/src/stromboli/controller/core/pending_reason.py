@@ -1,9 +1,8 @@
 """Why an object is pending, recorded on the object for as long as the reason holds.
 
-For a job this is what keeps its pods from being created. Kubernetes Events say it too and expire
-after an hour, while a job may wait for weeks. It is an
-annotation and no field of the status: definitions of others would drop the field, and it would be
-written again for ever.
+For a job this is what keeps its pods from being created. Kubernetes Events state it, too, and
+expire after an hour, while a job may be pending for weeks. It is an annotation and no status field:
+another system's CRD would drop the field, and each reconcile would write it again.
 """
 
 from collections.abc import Iterable
@@ -20,7 +19,8 @@ def reasons(told: Iterable[tuple[str, str]]) -> str:
 
 
 def noted(kind: kinds.Kind[Any], of: meta.Object, why: str) -> commands.Stage:
-    """The write that records the reason, or removes it if there is none; empty: it is recorded."""
+    """The patch that records the reason, or removes it if there is none; empty if nothing
+    changes."""
     before = of.metadata.annotation(keys.HELD) or ""
     if before == why:
         return ()

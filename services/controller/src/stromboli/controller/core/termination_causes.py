@@ -1,7 +1,7 @@
-"""Why a pod ends, in words that policies and the history share.
+"""Termination causes of pods, as policies and published events name them.
 
-Kubernetes says it in three places: the pod's reason, its ``DisruptionTarget`` condition, and how
-its containers ended.
+Kubernetes records them in three places: the pod's reason, its ``DisruptionTarget`` condition, and
+the termination of its containers.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ NODE_LOST = "NodeLost"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 PREEMPTED = "Preempted"
 CAUSES = frozenset({OOM_KILLED, NODE_LOST, DEADLINE_EXCEEDED, PREEMPTED})
-"""Causes that a policy may name as its event."""
+"""Causes that a policy may name as an event."""
 
 DISRUPTED = "DisruptionTarget"
 PREEMPTION = "PreemptionByScheduler"
@@ -31,7 +31,7 @@ _REASONS = {
     "Preempting": PREEMPTED,
     "Preempted": PREEMPTED,
 }
-"""``Terminated`` and ``NodeShutdown`` are the kubelet's words for a machine that shuts down."""
+"""``Terminated`` and ``NodeShutdown`` are the kubelet's reasons on a node that shuts down."""
 
 
 NODE_REJECTIONS = frozenset(
@@ -57,14 +57,14 @@ def is_node_rejection(pod: core.Pod) -> bool:
 
 
 def of(pod: core.Pod) -> str:
-    """The cause, empty if it is none that a policy may name. O(containers)."""
+    """The cause; empty if it is none of ``CAUSES``. O(containers)."""
     disrupted = next(
         (it for it in pod.status.conditions if it.type == DISRUPTED and it.status == "True"), None
     )
     if disrupted is not None and disrupted.reason in _DISRUPTIONS:
         return _DISRUPTIONS[disrupted.reason]
     if pod.metadata.annotation(keys.EVICTED_AT):
-        return PREEMPTED  # it was told beforehand
+        return PREEMPTED  # evicted with a notice
     if pod.status.reason in _REASONS:
         return _REASONS[pod.status.reason]
     if pod.status.phase == "Unknown":
@@ -75,7 +75,7 @@ def of(pod: core.Pod) -> str:
 
 
 def history_reason(pod: core.Pod) -> str:
-    """What the history says: the cause, else the kubelet's own reason for a pod that failed."""
+    """The reason in published events: the cause, else the kubelet's reason for a failed pod."""
     cause = of(pod)
     if cause or pod.status.phase != "Failed":
         return cause
@@ -84,15 +84,14 @@ def history_reason(pod: core.Pod) -> str:
 
 
 def exit_code(pod: core.Pod) -> int | None:
-    """How a pod ended, as a number: the first that is not 0 of its containers, else 0; None if
-    none has ended."""
+    """The first exit code of the pod's containers that is not 0, else 0; None if none has ended."""
     codes = [end.exit_code for end in ends(pod)]
     return next(filter(None, codes), 0) if codes else None
 
 
 def first_exit_code(pod: core.Pod) -> int | None:
-    """How the pod's first container ended, if it did: what policies mean by an exit code, whatever
-    side containers say."""
+    """The exit code of the pod's first container, which policies compare; None if it has not
+    ended."""
     for status in pod.status.container_statuses[:1]:
         if status.state.terminated is not None:
             return status.state.terminated.exit_code
@@ -100,7 +99,7 @@ def first_exit_code(pod: core.Pod) -> int | None:
 
 
 def ends(pod: core.Pod) -> Iterator[core.ContainerTerminated]:
-    """How the pod's containers ended, then those that ran before them."""
+    """The terminations of the pod's containers, then of its init containers."""
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         if status.state.terminated is not None:
             yield status.state.terminated

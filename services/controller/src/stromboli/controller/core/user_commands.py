@@ -1,8 +1,8 @@
-"""Commands of users that no job's life cycle takes up: said and removed, never silently kept.
+"""Rejects and deletes user commands that no reconciler executes.
 
-Commands for a job of ours are the job's own business (``jobs``), those for a queue the queue's
-(``queues``); those for somebody else's job are left alone. A command may become visible before what
-it is for, so one without a target waits a little.
+Commands for a job are executed by ``jobs``, those for a queue by ``queues``; those for a job of
+another scheduler are ignored. A command may be observed before its target, so one without a target
+is rejected only after ``WAITS``.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ WAITS = timedelta(seconds=30)
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Refuse and remove a command that nobody will carry out."""
+    """Reject and delete a command that no reconciler executes."""
     user_command = _pending(cache, key)
     if user_command is None:
         return ()
@@ -41,7 +41,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a command without its target is given up."""
+    """When a command without a target is rejected."""
     user_command = _pending(cache, key)
     if user_command is None:
         return None
@@ -50,12 +50,12 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def _pending(cache: controller_cache.ControllerCache, key: str) -> Command | None:
-    """The command, if it falls to this module."""
+    """The command, if this module is responsible for it."""
     user_command = cache.command(key)
     if user_command is None or cache.is_going(user_command):
         return None
     target = controller_cache.target_of(user_command)
     if target is None:
-        return user_command  # of a kind that nobody obeys commands for
+        return user_command  # the target is of a kind without commands
     kind = kinds.JOBS if target.kind == "job" else kinds.QUEUES
     return user_command if cache.state(kind, target.key) is None else None

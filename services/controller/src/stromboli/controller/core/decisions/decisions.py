@@ -1,10 +1,9 @@
-"""Decisions of the scheduler: what to do for each, and what to answer.
+"""Decisions of the scheduler: what to execute for each, and the outcome.
 
-A decision is trusted: nobody but the scheduler knows nodes and capacity. What is checked is that
-the pod and the job it was made for still live, by uid; the API server checks the same again.
-A decision that comes twice (its answer was not yet committed when we stopped) is answered the same
-way twice: a pod bound by this very decision is *executed*, and so is the eviction of a pod that is
-gone.
+A decision is trusted: only the scheduler knows nodes and capacity. The controller checks by uid
+that the pod and the job exist; the API server checks the same again. A decision that is delivered
+twice (its offset was not committed) gets the same outcome twice: a pod that was bound by this
+decision is *executed*, and so is the eviction of a pod that is gone.
 """
 
 from datetime import datetime, timedelta
@@ -142,7 +141,7 @@ def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Evic
 
 
 def evicted_at(pod: core.Pod) -> datetime | None:
-    """When a pod that was told of its eviction is to end; None if it was not, or unreadably."""
+    """The end of a pod's notice period; None without a notice, or if it is unreadable."""
     text = pod.metadata.annotation(keys.EVICTED_AT)
     try:
         found = datetime.fromisoformat(text) if text else None
@@ -152,7 +151,7 @@ def evicted_at(pod: core.Pod) -> datetime | None:
 
 
 def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
-    """When an evicted pod is to end: as it was told, but no later than the notice from now."""
+    """The end of an evicted pod: that of its notice, but at most the notice period from now."""
     latest = now + timedelta(seconds=eviction.notice_s)
     told = evicted_at(pod)
     return latest if told is None else min(told, latest)
@@ -161,8 +160,8 @@ def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime
 def notices(
     pod: core.Pod, eviction: scheduling.Eviction, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
-    """What tells the pod: the annotation with its end first, if it has notice, then the condition
-    that Kubernetes gives for evictions. What it was told already is not told again."""
+    """The patches that mark a pod as evicted: the annotation with its end, if it has a notice
+    period, then Kubernetes' condition for evictions. Nothing that is on the pod already."""
     found = []
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
@@ -182,7 +181,7 @@ def notices(
 
 def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
     if not pod.status.conditions:
-        # Whoever writes the first one meanwhile must not lose it.
+        # A first one that another client writes meanwhile must not be lost.
         status = {"conditions": [condition]}
         return manifests.merge(kinds.PODS, pod, subresource="status", status=status)
     uid = manifests.test("/metadata/uid", pod.metadata.uid)
@@ -212,10 +211,10 @@ def refusal(error: errors.PermanentError) -> ExecutionResult:
 
 
 class OutcomeOffsets:
-    """Which answers a restarting scheduler has to read.
+    """The offsets from which a restarting scheduler has to read outcomes.
 
-    ``unanswered_from``: every decision below is answered. ``outcomes_from``: answers to decisions
-    from there on stand at or after this offset, whether given already or still to come.
+    ``unanswered_from``: every decision below has an outcome. ``outcomes_from``: outcomes of
+    decisions from there on are at or after this offset, including future ones.
     """
 
     def __init__(self, opened_at: int) -> None:

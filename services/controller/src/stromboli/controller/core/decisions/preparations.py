@@ -20,7 +20,7 @@ from stromboli.shared.messages import scheduling
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """On a volume: we named the claim, not its owner, so the name goes when the claim does."""
 PROTECTION = "resource.kubernetes.io/delete-protection"
-"""Finalizer of a claim with devices: it stays until nobody uses them."""
+"""Finalizer of a claim with devices, which keeps it while they are used."""
 
 Next = commands.Patch | decisions.ExecutionResult | None
 """A write, the answer, or to look again later."""
@@ -46,8 +46,8 @@ def for_volume(
     *,
     is_asked: bool,
 ) -> Next:
-    """``volume``: the one that the claim is to get, if it was looked at. ``is_asked``: the claim
-    named the node before, so a missing name says that the provisioner has given up."""
+    """``volume``: the one for the claim, if it was read. ``is_asked``: the claim named the node
+    before, so a missing name means that the provisioner has given up."""
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
         return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is gone")
     chosen = claim.metadata.annotation(keys.SELECTED_NODE)
@@ -123,8 +123,8 @@ def for_devices(
 def release(
     step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
 ) -> commands.Patch | None:
-    """Give back what ``for_devices`` wrote for a pod that is not bound after all; None if there is
-    nothing. Devices that nobody else uses by now are free again."""
+    """Roll back what ``for_devices`` wrote for a pod that is not bound; None if there is nothing.
+    Devices without another user are freed."""
     if claim is None or claim.metadata.uid != step.uid:
         return None
     others = [each for each in claim.status.reserved_for if each.uid != bind.uid]

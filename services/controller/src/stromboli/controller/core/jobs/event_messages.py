@@ -1,4 +1,4 @@
-"""What is told of a job's changes, for people."""
+"""Human-readable messages about changes of a job."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def of_event(
     facts: lifecycle.LifecycleInputs,
     pods: Sequence[core.Pod],
 ) -> str:
-    """What is behind an event that the rules found; empty where its name says it all."""
+    """The cause of a life-cycle event; empty where the name of the event is enough."""
     match event:
         case "Failed":
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
@@ -33,7 +33,7 @@ def of_event(
 
 
 def of_phase(message: messages.JobPhaseChanged) -> str:
-    """A change of the phase in one line."""
+    """A phase change in one line."""
     counts = msgspec.structs.asdict(message.counts)
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     text = f"from {message.before or 'nothing'} to {message.after}"
@@ -44,8 +44,8 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
 
 
 def _tried(message: messages.JobPhaseChanged) -> str:
-    """How often it was tried. A restart counts what went wrong already, and may be the last: that
-    there is another try is known once its pods are made."""
+    """The number of the attempt. During a restart it is the one that failed, since another attempt
+    is certain only once its pods are created."""
     if not message.retry_count:
         return ""
     if message.after == "Restarting" or message.reason == "Exhausted":
@@ -61,7 +61,7 @@ def _begun_by(job: batch.Job) -> str:
 
 
 def _first_failure(job: batch.Job, pods: Sequence[core.Pod]) -> str:
-    """The first of the failed pods by name, with its end."""
+    """The first failed pod by name, with its reason and exit code."""
     for pod in pods:
         if pod.status.phase == "Failed" and not tasks.is_of_earlier_try(job, pod):
             code = termination_causes.exit_code(pod)

@@ -1,7 +1,7 @@
-"""A user's command for a job: recorded in the status, told, then deleted.
+"""Executes a user command for a job: records it in the status, publishes it, then deletes it.
 
-The status names the command until its next change, and the job takes no other step before the
-command is deleted: so it is carried out once.
+The status names the command until its next change, and nothing else is planned for the job before
+the command is deleted. So a command is executed once.
 """
 
 from datetime import datetime
@@ -15,14 +15,14 @@ from stromboli.shared.api.batch import Command, Job, JobState
 from stromboli.shared.messages import batch as messages
 
 SYNC = "SyncJob"
-"""The command that asks for nothing but a look."""
+"""The command that only triggers a reconcile."""
 KNOWN = tuple(it for it in lifecycle.ACTIONS if it not in lifecycle.PARTIAL)
-"""What a command may ask for: it names a job, so not the restart of a part of one."""
+"""Actions of user commands. A command names a job, so it cannot restart a part of it."""
 _MARK = "command "
 
 
 def is_user_requested(state: JobState) -> bool:
-    """Whether a person's command led to this phase."""
+    """Whether a user command led to this phase."""
     return state.message.startswith(_MARK)
 
 
@@ -33,7 +33,7 @@ def carry_out(
     counts: tasks.Tally,
     now: datetime,
 ) -> commands.Plan:
-    """Carry out a command, or refuse it with a reason."""
+    """Execute a command, or reject it with a reason."""
     delete = commands.Delete(
         kind=kinds.COMMANDS,
         namespace=user_command.metadata.namespace,

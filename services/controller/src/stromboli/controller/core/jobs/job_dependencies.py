@@ -1,9 +1,9 @@
-"""Jobs that wait for other jobs.
+"""Dependencies of jobs on other jobs.
 
-A job that has not begun gets no PodGroup, so it takes no place in its queue, until every condition
-holds. Once it has begun nothing is looked at again: what it waited for may be removed, and it may
-restart. A job that is not there tells nothing of its end, so it never counts as ended; hence a
-finished one stays, whatever its time to live, until those that wait for it have begun.
+A job gets no PodGroup, and so uses nothing of its queue, until every condition holds. Once it has
+begun, conditions are not evaluated again: the jobs that it depended on may be deleted, and it may
+restart. An absent job never counts as ended. Therefore a finished job is retained beyond its time
+to live until the jobs that depend on it have begun.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.jobspec import dependency_cycles, job_dependencies
 
 BEFORE = ("", "Pending")
-"""Phases of a job none of whose pods runs or has run."""
+"""Phases in which no pod of the job runs or has run."""
 
 
 class ConditionResult(msgspec.Struct, frozen=True):
-    """Whether a condition holds, may still hold, or never will; and in words, if it does not."""
+    """Whether a condition holds, whether it can no longer hold, and why it does not."""
 
     holds: bool
     never: bool = False
@@ -30,7 +30,7 @@ class ConditionResult(msgspec.Struct, frozen=True):
 
 
 def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
-    """What keeps the job from beginning."""
+    """The unmet conditions that keep the job Pending."""
     if not job.metadata.annotation(keys.AFTER) or has_begun(cache, job):
         return
     try:
@@ -58,7 +58,7 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
 def evaluate(
     cache: controller_cache.ControllerCache, job: Job, wait: job_dependencies.JobDependency
 ) -> ConditionResult:
-    """One condition."""
+    """Evaluate one condition."""
     key = f"{job.metadata.namespace}/{wait.job}"
     other = cache.job(key)
     if other is None:
@@ -94,7 +94,7 @@ def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
-    """Whether a job that has not begun has yet to see how this one ended."""
+    """Whether a job that depends on the end of this one has not begun."""
     return any(
         wait.job == job.metadata.name and not evaluate(cache, other, wait).never
         for other in cache.waiting_for(job.metadata.key)
@@ -104,7 +104,7 @@ def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:
 
 
 def _cycle(cache: controller_cache.ControllerCache, job: Job) -> list[str]:
-    """Names of jobs that wait for each other, if this one is among those that never begin by it."""
+    """Names of the jobs in a dependency cycle that keeps this job from ever beginning."""
     needs: dict[str, tuple[str, ...]] = {}
     coming = [job.metadata.name]
     while coming:

@@ -30,7 +30,7 @@ def due(
     message = event_history.due_phase(cache.published, job)
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
-        # What is published last says that the rest was said: a kill in between loses nothing.
+        # The published phase is last: it marks the Event as recorded, so a crash loses neither.
         type_: Literal["Normal", "Warning"] = "Warning" if message.after == "Failed" else "Normal"
         text = event_messages.of_phase(message)
         events.append(about(job, type_, message.after, text, message.at, recurs=True))

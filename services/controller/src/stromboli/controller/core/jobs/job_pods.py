@@ -1,11 +1,11 @@
-"""The pods of one job as its rules see them, kept up to date change by change.
+"""The pods of one job with values derived for its rules, updated incrementally.
 
-A job of 100,000 pods changes a few pods at a time, so a step of it must not walk all of them. What
-the rules ask of a pod is derived from the pod, from whether it is being deleted, and from the job's
-*basis*: those fields of its spec and status that say which pods it wants. Invariants:
+A job of 100,000 pods changes a few pods at a time, so a reconcile must not walk all of them. The
+values are derived from the pod, from whether it is being deleted, and from the job's *derivation
+inputs*: the fields of its spec and status that determine which pods it wants. Invariants:
 
-1. After ``look`` everything here equals what a walk over all pods derives (that of a new
-   ``JobPods``; tests hold both against each other at each step).
+1. After ``refresh`` everything here equals what a walk over all pods derives (that of a new
+   ``JobPods``; tests compare both after each step).
 2. A change of a pod costs O(log pods), a change of the basis one walk, O(pods + replicas). The
    basis of a job changes with its version, a restart of a part, and its spec; that of an array also
    with each result, and its walk is as long as its window.
@@ -29,7 +29,7 @@ from stromboli.shared.api.batch import Job
 
 
 class _DerivationInputs(msgspec.Struct, frozen=True):
-    """Fields of a job from which follows what its pods are to it."""
+    """Fields of a job from which the values of its pods are derived."""
 
     spec: batch.JobSpec
     version: int
@@ -54,7 +54,7 @@ def _derivation_inputs(job: Job) -> _DerivationInputs:
 
 
 class _Pod(msgspec.Struct, frozen=True, gc=False):
-    """What the rules ask of one pod."""
+    """The derived values of one pod."""
 
     pod: core.Pod
     field: str
@@ -63,7 +63,7 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     is_doomed: bool
     policy_event: policy_events.PolicyEvent | None
     current_task: str
-    """The task of a pod of the present try, empty for any other."""
+    """The task of a pod of the current attempt, empty for any other."""
     has_succeeded: bool
     restarts: int
 
@@ -95,7 +95,7 @@ class _PodCounts:
 
 
 class JobPods:
-    """See the module. Made and kept up to date by ``look``."""
+    """See the module. Created and updated by ``refresh``."""
 
     def __init__(self, cache: controller_cache.ControllerCache, job: Job) -> None:
         self._cache = cache
@@ -114,7 +114,7 @@ class JobPods:
         self._unsettled: dict[str, str] = {}
         self._rebuild()
 
-    # What is asked
+    # Reads
 
     @property
     def pods(self) -> list[core.Pod]:
@@ -128,8 +128,8 @@ class JobPods:
 
     @property
     def counts(self) -> tasks.Tally:
-        """All pods, counted as the status shows them: one that has to go is terminating. O(tasks);
-        of an array O(pods)."""
+        """The counts of all pods for the status; a pod that has to be deleted counts as
+        terminating. O(tasks); of an array O(pods)."""
         kept = self.kept
         if self._job.spec.array is None:
             return msgspec.structs.replace(kept, terminating=kept.terminating + len(self._doomed))
@@ -141,7 +141,7 @@ class JobPods:
 
     @property
     def kept(self) -> tasks.Tally:
-        """The same without those that have to go."""
+        """The counts without pods that have to be deleted."""
         if self._job.spec.array is None:
             return self._kept.tally(tasks.unreadable(self._cache, self._job, self._members))
         pods = [it.pod for it in self._known.values() if not it.is_doomed]
@@ -149,31 +149,31 @@ class JobPods:
 
     @property
     def doomed(self) -> int:
-        """How many pods have to go and are not going yet."""
+        """How many pods have to be deleted and are not being deleted yet."""
         return len(self._doomed)
 
     def first_doomed(self, most: int) -> list[core.Pod]:
-        """Pods that have to go, the highest index first: a task shrinks from its end."""
+        """Pods that have to be deleted, the highest index first: a task shrinks from its end."""
         return [self._known[key].pod for _, key in self._doomed.first(most)]
 
     def missing(self, task: str, most: int) -> list[tasks.Member]:
-        """The first pods of a task that the job wants and that are not there. O(most)."""
+        """The first missing pods of a task. O(most)."""
         first = self._missing[task].first(most)
         return [self._members.member(task, index) for (index,) in first]
 
     def policy_events(self, *, with_pending: bool) -> Iterator[policy_events.PolicyEvent]:
-        """What stands against pods of the present try, by name; pending ones only if asked for,
-        since that may be all of them."""
+        """Policy events of pods of the current attempt, by name; those of pending pods only if
+        requested, since these may be all."""
         found = self._policy_events | self._pending if with_pending else self._policy_events
         for name in sorted(found):
             yield found[name]
 
     def has_succeeded(self, task: str) -> int:
-        """How many pods of a task's present try have succeeded."""
+        """How many pods of a task's current attempt have succeeded."""
         return self._succeeded.get(task, 0)
 
     def restarts(self, task: str) -> int:
-        """How often containers of its present try were restarted."""
+        """How often containers of the task's current attempt were restarted."""
         return self._restarts.get(task, 0)
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
@@ -183,20 +183,20 @@ class JobPods:
             yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
 
     def settle(self, uid: str) -> None:
-        """What was published about this pod is what it is."""
+        """Note that the published state of the pod is its current state."""
         self._unsettled.pop(uid, None)
 
     def asks_for(self, name: str) -> bool:
         """Whether the job wants a pod of this name."""
         return self._members.of(name) is not None
 
-    # How it follows
+    # Updates
 
     def follow(self, job: Job, changed: list[str]) -> None:
-        """Take in the job as it is now, and pods that changed."""
+        """Update to the current job and the pods that changed."""
         basis = _derivation_inputs(job)
         self._job = job
-        # Which pods with a result stay follows from all pods of an array.
+        # Which pods with a result are retained depends on all pods of an array.
         if basis == self._basis and not (changed and job.spec.array is not None):
             for key in changed:
                 self._update(key)
@@ -292,7 +292,7 @@ class JobPods:
 
 
 def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
-    """The job's pods as they are now. O(changes since the last look)."""
+    """The current pods of the job. O(changes since the last call)."""
     uid = job.metadata.uid
     known: Any = cache.derived.get(uid)
     changed = cache.take_changed(uid)
@@ -307,8 +307,8 @@ def refresh(cache: controller_cache.ControllerCache, job: Job) -> JobPods:
 def status_ending_pods(
     cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus
 ) -> batch.JobStatus:
-    """The status of a transition, in which pods that it ends count as terminating: they are deleted
-    once it is written. O(pods)."""
+    """The status of a transition. Pods that it ends count as terminating, since they are deleted
+    once the status is written. O(pods)."""
     if status.state.phase not in lifecycle.STOPPING:
         return status
     after = JobPods(cache, msgspec.structs.replace(job, status=status))

@@ -1,4 +1,4 @@
-"""What the rules of the life cycle look at, from a job and its pods."""
+"""Collects the inputs of the life-cycle rules from a job and its pods."""
 
 from datetime import datetime
 
@@ -12,10 +12,10 @@ from stromboli.shared.api.batch import Job
 def collect(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> lifecycle.LifecycleInputs:
-    """The facts of this moment. O(tasks); O(pods) where tasks wait for each other, or of an array.
+    """The current inputs. O(tasks); O(pods) where tasks depend on tasks, or of an array.
 
-    Pods that have to go are counted apart: with them there may be more pods than replicas, and a
-    job would both have enough running pods and too many pending ones.
+    Pods that have to be deleted are counted separately: with them there may be more pods than
+    replicas, and a job would have both enough running pods and too many pending ones.
     """
     counts = observed.kept
     specs = tasks.specs(job)

@@ -48,7 +48,7 @@ def advance(
             )
             why = f"Start to execute action {asked}: {ruling.policy_action.why}"
             acted = job_events.about(job, "Normal", "ExecuteAction", why, now, recurs=True)
-            # Said with the write, so that a kill in between loses neither.
+            # In the stage of the write, so that a crash loses neither.
             *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
         if policy_events.is_overdue(job, now):

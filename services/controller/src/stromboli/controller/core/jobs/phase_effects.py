@@ -1,7 +1,7 @@
-"""What the phase of a job asks for: pods, PodGroup, other objects, counts and conditions.
+"""The commands of a job's phase: pods, PodGroup, other objects, counts and conditions.
 
-All of it may be repeated: names follow from the job, and a command whose effect is there does
-nothing. Therefore one stage carries everything out, except what must be known first.
+All commands are idempotent: names are derived from the job, and a command whose effect exists does
+nothing. Therefore one stage contains all of them, except those that depend on their success.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job
 
 MOST_PODS = 200
-"""Pods created or deleted in one step: building one takes about 50 µs, so a step stalls nothing; a
-larger job takes its next step immediately."""
+"""Pods created or deleted in one reconcile. Building one takes about 50 µs, so a reconcile takes
+10 ms at most; a larger job is reconciled again immediately."""
 _NO_PODS = "its tasks ask for no pods: it stays as it is until it is scaled or deleted"
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
-"""Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
+"""Phases without the plugins' objects. A restart keeps them, so that names and keys stay valid."""
 
 
 def effects(
@@ -81,13 +81,13 @@ def effects(
     stage += events
     if phase not in lifecycle.STOPPING and not any(task.replicas for task in job.spec.tasks):
         stage.append(job_events.about(job, "Normal", "NoPods", _NO_PODS, now))
-    # That nothing holds it up is known once all of this was done, as nobody may refuse it.
+    # The pending reason is removed last, since the API server may reject a command of the stage.
     cleared = () if why else pending_reason.noted(kinds.JOBS, job, "")
     counted = tasks.status_with(job.status, observed.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
     stages: commands.Plan = (tuple(stage),)
     if final.controlled_resources != job.status.controlled_resources:
-        # What the status says is there or gone has to be so first.
+        # The status may name objects only after they exist, and drop them only after they are gone.
         stages = (*stages, (commands.PatchJobStatus(job=job, status=final),))
     elif final != job.status:
         stages = ((*stage, commands.PatchJobStatus(job=job, status=final)),)
@@ -97,7 +97,7 @@ def effects(
 def _pod_commands(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> Iterator[commands.Command]:
-    """Make what is missing, remove what is too much: once the PodGroup has entered its queue."""
+    """Create missing pods and delete surplus ones, once the PodGroup was admitted to its queue."""
     group = cache.pod_group(job_objects.group_key(job))
     if group is None or cache.is_going(group) or not cache.is_enqueued(group):
         return
@@ -128,8 +128,8 @@ def _missing(
     task: str,
     most: int,
 ) -> list[tuple[tasks.Member, snapshot.State]]:
-    """The first missing pods of a task with what stands under their names: as many as have so many
-    free names among them, if there are."""
+    """The first missing pods of a task with the state under their names: enough to have ``most``
+    free names among them, if there are as many."""
     looked_at = max(most, 1)
     while True:
         found = [

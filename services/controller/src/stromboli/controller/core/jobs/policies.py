@@ -1,13 +1,13 @@
-"""Lifecycle policies: what a job does when something happens to its pods.
+"""Life-cycle policies: the actions of a job on policy events.
 
-The first policy that matches counts, those of the task before those of the job. A policy with a
-``timeout`` is noted in the status with the time it is due, so that it survives a restart; one
-with a maximum is passed over once it has acted so often. What is decided here becomes a status
-write first; a whole job's action begins a new version of the job and a part's restart supersedes
-its pods, so nothing is carried out twice.
+The first policy that matches applies; policies of the task come before those of the job. A policy
+with a ``timeout`` is recorded in the status with its due time, so that it survives a restart of the
+controller. A policy with ``maxRetries`` is skipped once it has acted so often. An action becomes a
+status write first: one on the whole job begins a new job version, and a partial restart supersedes
+its pods, so no action is executed twice.
 
-Source: spec/jobs.md 3.2. On purpose unlike it: a pod's pending time counts from its creation and
-ends with it, and a restart of a part that has no pod does nothing.
+Source: Volcano's job controller. Deliberate differences: a pod's pending time counts from its
+creation, and a restart of a part without pods does nothing (docs/deviations.md).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,9 +33,9 @@ EVENTS = termination_causes.CAUSES | {
     "TaskFailed",
     "Unknown",
 }
-"""Events that happen. The others that a policy may name ask for a look at most."""
+"""Events that trigger actions. The others that a policy may name trigger a reconcile at most."""
 MOST_DELAYED = 100
-"""Policies that wait for their time at once; further ones are noted when there is room."""
+"""Delayed actions of a job; further ones are recorded when there is room."""
 FIRST_BACKOFF = timedelta(seconds=10)
 """The default back-off between the creation of a second attempt, which is immediate, and that of a
 third; it doubles from there, as between the retries of a Kubernetes Job."""
@@ -44,9 +44,9 @@ _MOST_DOUBLINGS = 30
 
 
 class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
-    ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off.
-    ``not_before``: the end of the default back-off. ``is_free``: every pod that it is for was
+    """The action of one or more policies. ``part``: what it restarts, empty for the whole job.
+    ``used``: the policies; ``why``: their events; ``pause``: their longest back-off.
+    ``not_before``: the end of the default back-off. ``is_free``: every pod of the events was
     rejected by its node, so the action costs no retry."""
 
     action: lifecycle.Action
@@ -59,7 +59,7 @@ class PolicyAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
-    """What policies say now: an order, if one is due, and what waits for its time."""
+    """The result of evaluating policies: an action, if one is due, and the delayed actions."""
 
     policy_action: PolicyAction | None
     delayed: tuple[DelayedAction, ...]
@@ -72,7 +72,7 @@ def evaluate(
     group: scheduling.PodGroup | None,
     now: datetime,
 ) -> PolicyDecision:
-    """What the job's policies ask for now. O(happenings x policies)."""
+    """Evaluate the job's policies. O(policy events x policies)."""
     listed = dict(_listed(job))
     if not listed:
         return PolicyDecision(None, ())
@@ -114,13 +114,13 @@ def evaluate(
 
 
 def watches_pending(job: Job) -> bool:
-    """Whether any policy acts on pods that are pending."""
+    """Whether any policy has an action on pending pods."""
     named = (events_of(policy) for _, policy in _listed(job))
     return any(policy_events.POD_PENDING in it or "*" in it for it in named)
 
 
 def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
-    """When a policy will be due although nothing changes. ``pods``: looked at only if one watches
+    """When the next policy is due without a change. ``pods`` are needed only for policies on
     pending pods: O(pods x policies)."""
     times = [it.at for it in job.status.delayed]
     listed = dict(_listed(job))
@@ -138,7 +138,7 @@ def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
 
 
 def unsupported(job: Job) -> Iterator[str]:
-    """What the job asks for and we do not carry out, a line each, for a Warning on the job."""
+    """Policies that are not supported, a line each, for a Warning on the job."""
     for of_task, policy in (
         *(("", it) for it in job.spec.policies),
         *((f"task {task.name}: ", it) for task in tasks.specs(job) for it in task.policies),
@@ -154,15 +154,15 @@ def events_of(policy: LifecyclePolicy) -> frozenset[str]:
 
 
 def delay(policy: LifecyclePolicy) -> timedelta:
-    """How long the policy waits before it acts."""
+    """The delay of the policy's action."""
     return _length(policy.timeout)
 
 
 def delayed_after(
     status: batch.JobStatus, policy_action: PolicyAction
 ) -> tuple[DelayedAction, ...]:
-    """What still waits once an order is carried out: nothing of what it restarts. What happened to
-    another pod is remembered here alone, once it was told."""
+    """The delayed actions that remain after an action: those of pods that it does not restart. Once
+    published, an event of such a pod is recorded nowhere else."""
     return tuple(
         it for it in status.delayed if policy_action.part and not _restarts(policy_action.part, it)
     )
@@ -176,14 +176,14 @@ def _restarts(part: partial_restarts.Part, noted: DelayedAction) -> bool:
 
 
 def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
-    """(Where it stands, policy) for all that are carried out; of each task, then of the job."""
+    """The name and the policy of all supported policies: of each task, then of the job."""
     for task in tasks.specs(job):
         for position, policy in enumerate(task.policies):
             if not _problem(policy):
                 yield f"{task.name}/{position}", policy
     for position, policy in enumerate(job.spec.policies):
         if not _problem(policy):
-            # No task can have this name: a job's and a task's policies are told apart.
+            # No task has an empty name, so names of the job's policies are distinct.
             yield f"/{position}", policy
 
 
@@ -218,7 +218,8 @@ def _still_waiting(
     found: list[PolicyEvent],
     listed: Mapping[str, LifecyclePolicy],
 ) -> Iterator[DelayedAction]:
-    """What was noted and is not called off: a pod that runs again, a task that is well again."""
+    """Delayed actions that still apply: a pod that runs again, or a task that recovered, cancels
+    one."""
     standing = {(it.events[0], it.task, it.pod) for it in found}
     for noted in job.status.delayed:
         policy = listed.get(noted.policy)
@@ -227,7 +228,7 @@ def _still_waiting(
         if action_of(policy) in lifecycle.PARTIAL and not _part(
             job, policy, _noted_event(job, noted)
         ):
-            continue  # it was scaled away, or its index has a result
+            continue  # the pod was scaled down, or its index has a result
         if noted.pod:
             pod = cache.pod(f"{job.metadata.namespace}/{noted.pod}")
             if pod is None or cache.is_going(pod) or pod.status.phase != "Running":
@@ -239,7 +240,8 @@ def _still_waiting(
 def _may_come(
     job: Job, noted: DelayedAction, listed: Mapping[str, LifecyclePolicy], now: datetime
 ) -> bool:
-    """Whether it is not due yet or possible in this phase; a restart passes, so it waits on."""
+    """Whether the delayed action is not due yet, or possible in this phase. It outlasts a
+    restart."""
     phase, action = tasks.phase_of(job), action_of(listed[noted.policy])
     if noted.at > now or phase == "Restarting":
         return True
@@ -247,7 +249,7 @@ def _may_come(
 
 
 def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
-    """The happening that was noted."""
+    """The policy event of a delayed action."""
     index = manifests.number(noted.pod.rpartition("-")[2]) if noted.pod else None
     is_wanted = index is not None and tasks.requires(job, noted.task, index)
     return PolicyEvent((noted.event,), noted.task, noted.pod, index if is_wanted else None)
@@ -256,7 +258,7 @@ def _noted_event(job: Job, noted: DelayedAction) -> PolicyEvent:
 def _order(
     job: Job, due: list[tuple[str, PolicyEvent]], listed: Mapping[str, LifecyclePolicy]
 ) -> PolicyAction | None:
-    """The first action that is possible in this phase, for all to which it is due."""
+    """The first action that is possible in this phase, for all events for which it is due."""
     action: lifecycle.Action | None = None
     parts: list[partial_restarts.Part] = []
     used: dict[str, None] = {}
@@ -292,7 +294,8 @@ def _order(
 
 
 def _is_possible(job: Job, action: lifecycle.Action) -> bool:
-    """Whether the phase takes the action. A job that restarts as a whole does so once."""
+    """Whether the phase allows the action. A job that is restarting as a whole does not restart
+    again."""
     phase = tasks.phase_of(job)
     if action == "RestartJob" and phase == "Restarting" and not partial_restarts.is_partial(job):
         return False
@@ -305,12 +308,12 @@ def _listed_shortly(happened: list[str]) -> str:
 
 
 def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:
-    """The policy's action, None if it is none of ours."""
+    """The policy's action; None if it is unknown."""
     return next((it for it in lifecycle.ACTIONS if it == policy.action), None)
 
 
 def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> partial_restarts.Part:
-    """What the policy restarts; empty if nothing is what it means."""
+    """What the policy restarts; empty if no pod matches."""
     task = next((it for it in tasks.specs(job) if it.name == policy_event.task), None)
     return (
         {} if task is None else partial_restarts.part(policy.action, job, task, policy_event.index)
@@ -318,7 +321,7 @@ def _part(job: Job, policy: LifecyclePolicy, policy_event: PolicyEvent) -> parti
 
 
 def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
-    """How long pods wait after the policy acted for the ``tried + 1``-th time."""
+    """The back-off after the action number ``tried + 1`` of the policy."""
     first = _length(policy.backoff)
     longest = _length(policy.max_backoff) or LONGEST_BACKOFF
     # In seconds: a thousand years doubled often are more than a timedelta holds.
@@ -343,7 +346,7 @@ def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
 
 
 def _problem(policy: LifecyclePolicy) -> str:
-    """Why the policy is not carried out, empty if it is."""
+    """Why the policy is not supported; empty if it is."""
     if action_of(policy) is None:
         return f"there is no action {policy.action!r}"
     for text in (policy.timeout, policy.backoff, policy.max_backoff):
@@ -360,7 +363,7 @@ def _problem(policy: LifecyclePolicy) -> str:
 
 
 def _length(text: str | None) -> timedelta:
-    """Raises ValueError. Nothing waits for less than no time."""
+    """A duration, at least 0. Raises ValueError."""
     return max(durations.duration(text or "0s"), timedelta())
 
 

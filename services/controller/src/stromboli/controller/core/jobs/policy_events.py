@@ -1,8 +1,8 @@
-"""What stands against a job now: the happenings that its policies may name.
+"""The policy events of a job: what its policies may react to now.
 
-Read from the pods themselves and from what was published about them, never from the passing of a
-message, so that none is missed over a crash. Only pods of the present try count: what a restart
-has dealt with is past. Source: spec/jobs.md 3.1.
+Events are derived from the pods and from what was published about them, never from a message that
+passes by, so that a crash loses none. Only pods of the current attempt count: a restart handles
+those of earlier ones. Source: Volcano's job controller.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _DISRUPTED = frozenset({termination_causes.PREEMPTED, termination_causes.NODE_LO
 
 
 class PolicyEvent(msgspec.Struct, frozen=True):
-    """Something that a policy may name by any of ``events``.
+    """An occurrence that a policy may name by any of ``events``.
 
     ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
     it began, where its object says so. ``by_any``: whether ``*`` means it, too.
@@ -46,7 +46,7 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     created_at: datetime | None = None
 
     def said(self) -> str:
-        """In words: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
+        """For messages: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
         whose = self.pod or (f"task {self.task}" if self.task else "")
         first = f"{self.events[0]} of {whose}" if whose else self.events[0]
         code = () if self.exit_code is None else (f"exit code {self.exit_code}",)
@@ -54,10 +54,10 @@ class PolicyEvent(msgspec.Struct, frozen=True):
 
 
 class Pods(Protocol):
-    """The pods of a job, as this module asks for them: ``job_pods.JobPods``."""
+    """The interface to the pods of a job: ``job_pods.JobPods``."""
 
     def policy_events(self, *, with_pending: bool) -> Iterator[PolicyEvent]:
-        """What stands against pods of the present try, by name."""
+        """Policy events of pods of the current attempt, by name."""
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
         """Uids of pods that may differ from what was published; None: it is gone."""
@@ -66,10 +66,10 @@ class Pods(Protocol):
         """Whether the job wants a pod of this name."""
 
     def has_succeeded(self, task: str) -> int:
-        """How many pods of a task's present try have succeeded."""
+        """How many pods of a task's current attempt have succeeded."""
 
     def restarts(self, task: str) -> int:
-        """How often containers of its present try were restarted."""
+        """How often containers of the task's current attempt were restarted."""
 
 
 def collect(
@@ -81,9 +81,10 @@ def collect(
     *,
     with_pending: bool = True,
 ) -> Iterator[PolicyEvent]:
-    """Everything: pods by name, then those that vanished, tasks, the PodGroup, and time.
+    """All policy events: of pods by name, of vanished pods, of tasks, the PodGroup, and the
+    deadline.
 
-    O(what there is). ``with_pending``: also pods that are pending, which may be all.
+    O(policy events). ``with_pending``: also those of pending pods, which may be all pods.
     """
     yield from pods.policy_events(with_pending=with_pending)
     for told in _vanished(cache, job, pods):
@@ -107,20 +108,20 @@ def collect(
 
 
 def is_overdue(job: Job, now: datetime) -> bool:
-    """Whether the job's time is up."""
+    """Whether the job's deadline has passed."""
     at = job.status.deadline_at
     return at is not None and now >= at
 
 
 def is_of_earlier_attempt(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
-    """Whether a pod or PodGroup is not of the job's present try."""
+    """Whether a pod or PodGroup is not of the job's current attempt."""
     if manifests.version_of(found) != job.status.version:
         return True
     return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
 
 
 def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEvent | None:
-    """What stands against a pod of the present try."""
+    """The policy event of a pod of the current attempt, if any."""
     cause = _named(termination_causes.of(pod))
     events: tuple[str, ...]
     code, since, by_any = None, None, True
@@ -131,7 +132,7 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
     elif pod.status.phase == "Failed":
         events, code = ("PodFailed", *cause), termination_causes.first_exit_code(pod)
     elif pod.status.phase == "Unknown":
-        # A kubelet that is not heard: nothing but a policy that names it takes it for lost.
+        # The kubelet does not respond: only a policy that names NodeLost reacts.
         events, by_any = cause, False
     elif pod.status.phase in ("", "Pending"):
         events, since = (POD_PENDING,), pod.metadata.creation_timestamp
@@ -157,8 +158,8 @@ def _named(cause: str) -> tuple[str, ...]:
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[event_history.TaskRecord]:
-    """Pods of this try that were alive when we last spoke of them and are there no more. O(pods
-    that may differ from what was published)."""
+    """Pods of this attempt whose last published state was not final, and that are gone. O(pods that
+    may differ from what was published)."""
     told = cache.published.jobs.get(job.metadata.key)
     if told is None or told.uid != job.metadata.uid:
         return
@@ -174,7 +175,7 @@ def _vanished(
 
 
 def container_restarts(pod: core.Pod) -> int:
-    """How often the containers of a pod that is alive were restarted."""
+    """How often the containers of a running or pending pod were restarted."""
     if pod.status.phase not in ("Running", "Pending", ""):
         return 0
     every = (*pod.status.container_statuses, *pod.status.init_container_statuses)

@@ -119,7 +119,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def expires_at(job: Job) -> datetime | None:
-    """When a finished job is to be removed, from what stands in its status."""
+    """When a finished job expires, from its status."""
     ttl, state = job.spec.ttl_seconds_after_finished, job.status.state
     if ttl is None or state.phase not in lifecycle.FINISHED or state.last_transition_time is None:
         return None
@@ -127,7 +127,8 @@ def expires_at(job: Job) -> datetime | None:
 
 
 def _has_expired(cache: controller_cache.ControllerCache, job: Job, now: datetime) -> bool:
-    """Its time is over, and whoever made it knows its end: else it would be made again."""
+    """Whether its time to live is over and its owner has recorded its end: otherwise the owner
+    would create it again."""
     at = expires_at(job)
     return at is not None and now >= at and not _is_awaited(cache, job)
 

@@ -1,7 +1,7 @@
-"""The status after an event: phase, try, version, and the times that follow from them.
+"""The status after a life-cycle event: phase, retries, version, and times.
 
-Times are written with the phase, so that they survive a restart of the controller: when the job's
-time is up, when pods may be made again, when a policy is due.
+Times are written with the phase, so that they survive a restart of the controller: the deadline,
+the end of a back-off, and the due times of policies.
 """
 
 from datetime import datetime
@@ -26,9 +26,8 @@ def after(
     message: str = "",
     policy_action: policies.PolicyAction | None = None,
 ) -> JobStatus:
-    """The status after an event. ``message``: what was behind it. ``order``: what policies asked
-    for; without it an action is what a person asked for, and costs no try. Raises
-    IllegalMoveError."""
+    """The status after an event. ``message``: its cause. ``policy_action``: the action of policies;
+    without it an action is a user command, which costs no retry. Raises IllegalTransitionError."""
     move = lifecycle.transition(tasks.phase_of(job), event)
     retries = job.status.retry_count + move.retry
     is_free = policy_action is None or policy_action.is_free
@@ -38,7 +37,7 @@ def after(
     if job.spec.array is not None and event == "RestartJob" and has_tries:
         counts = tasks.with_progress(job, counts, arrays.restarted(version))
     elif job.spec.array is not None and policy_action is not None and policy_action.part:
-        # What is restarted has no result; those of other indexes are read again.
+        # Restarted indexes have no result; the results of others are read from their pods again.
         counts = tasks.with_progress(job, counts, job.status.array or batch.ArrayStatus())
     before = tasks.status_with(job.status, counts, tasks.min_available(job))
     created = job.metadata.creation_timestamp
@@ -79,8 +78,8 @@ def _conditions(
 
 
 def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
-    """The time counts from the first running pods, over all tries; it begins anew for a job that
-    was resumed, or restarted because it was up."""
+    """The deadline counts from the first start of the gang, over all attempts. It is reset for a
+    job that was resumed, or restarted by DeadlineExceeded."""
     limit, found = job.spec.active_deadline_seconds, job.status.deadline_at
     if limit is None or event == "ResumeJob":
         return None
@@ -97,7 +96,7 @@ def _retry_at(
     policy_action: policies.PolicyAction | None,
     now: datetime,
 ) -> datetime | None:
-    """The longest pause of policies that restart; one that somebody asks for does not wait."""
+    """The end of the longest back-off of restarting policies. A user's restart does not wait."""
     if policy_action is None or event not in _RESTARTS:
         return None
     paused = [now + policy_action.pause] if policy_action.pause else []
@@ -110,7 +109,7 @@ def _restarted(
     job: Job, move: lifecycle.Transition, policy_action: policies.PolicyAction | None, retries: int
 ) -> batch.RestartedTasks | None:
     if move.new_version:
-        return None  # all pods of before are old by their version
+        return None  # all earlier pods are of an old version
     if policy_action is None or not policy_action.part:
         return job.status.restarted
     return partial_restarts.recorded(job, policy_action.part, retries)
@@ -119,7 +118,7 @@ def _restarted(
 def _policy_retries(
     before: JobStatus, policy_action: policies.PolicyAction | None
 ) -> dict[str, int]:
-    """Counted for every policy that acts, since a maximum may be set on any."""
+    """The actions of each policy, for ``maxRetries``. A free restart does not count."""
     if policy_action is None or policy_action.is_free:
         return before.policy_retries
     counted = {name: before.policy_retries.get(name, 0) + 1 for name in policy_action.used}

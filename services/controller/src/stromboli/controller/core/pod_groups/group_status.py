@@ -1,11 +1,11 @@
-"""The status of PodGroups and why their pods wait, as users see it.
+"""The status of PodGroups, and why their pods are pending.
 
-Phase and counts follow spec/scheduling.md 9, from the members' states and the scheduler's
-explanation; all is written on change only. The scheduler explains anew whenever a number changes:
-a condition whose text alone changed is therefore written at most once in ``EXPLAIN_EVERY``, and
-the pods' own conditions and the Events follow the PodGroup's. So a long queue costs few requests.
+Phase and counts are derived from the members' states and the scheduler's explanation, as in
+Volcano, and written on change only. The scheduler explains again whenever a number changes: a
+condition of which only the text changed is therefore written at most once in ``EXPLAIN_EVERY``, and
+the pods' conditions and the Events follow the PodGroup's. So a long queue costs few requests.
 
-Unlike the reference, a condition that no longer holds is set False.
+Unlike in Volcano, a condition that no longer holds is set False.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,9 +23,9 @@ from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGrou
 EXPLAIN_EVERY = timedelta(seconds=5)
 """How often the text of a condition may change: often enough to watch, too seldom to flood."""
 PODS_TOLD_AFTER = timedelta(seconds=1)
-"""How long a gang has waited for the same reason before its pods say so. Autoscalers and people
-read it there; but a gang whose pods are just being made waits for a moment only, and saying so on
-each of them would cost another write a pod, and a conflict with its bind."""
+"""How long a gang is pending for the same reason before its pods get a condition, which autoscalers
+and users read. A gang whose pods were just created is pending only briefly: a condition on each pod
+would cost another write, and a conflict with its bind."""
 Members = Mapping[pod_group_members.MemberState, Collection[str]]
 """What members are -> keys of those that are so."""
 UNSCHEDULABLE = "Unschedulable"
@@ -57,7 +57,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a condition's new text may be written that is held back now, or told on the pods."""
+    """When a delayed text of a condition may be written, or the conditions of the pods."""
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.due(cache, key, now)
@@ -73,7 +73,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 
 
 def _told_on_pods(group: PodGroup) -> datetime | None:
-    """From when on pods say why they wait; None if their group waits for nothing."""
+    """When pods get their condition; None if the group is not pending."""
     found = _condition(group.status, UNSCHEDULABLE)
     since = None if found is None else found.last_transition_time
     return None if since is None else since + PODS_TOLD_AFTER
@@ -125,7 +125,7 @@ def _conditions(
         reason = NOT_ENOUGH_TASKS if invalid else NOT_ENOUGH_RESOURCES
         message, id_ = explained.message.message, explained.id
     else:
-        return status.conditions  # nobody says anything: what was said still stands
+        return status.conditions  # there is no explanation: the last one still holds
     before = _condition(status, holds)
     new = PodGroupCondition(
         type=holds,
@@ -245,7 +245,7 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         tests.append(manifests.test(f"{path}/type", "PodScheduled"))
         change = {"op": "replace", "path": path, "value": entry}
     else:
-        # Nothing to test by: the version guards what somebody else may have set meanwhile.
+        # There is no value to test: the resourceVersion guards what another client may have set.
         tests.append(manifests.test("/metadata/resourceVersion", before.resource_version))
         whole = not pod.status.conditions
         change = manifests.put(

@@ -1,6 +1,7 @@
-"""Pods of others that name a PodGroup which is not there: nothing would say why they wait.
+"""Warnings for unmanaged pods that name an absent PodGroup: nothing else shows why they are
+pending.
 
-Whoever makes such pods makes their PodGroup too, before or after them, so they are given some time.
+The creator of such pods also creates the PodGroup, before or after them, so the Warning is delayed.
 """
 
 from collections.abc import Iterator
@@ -13,10 +14,10 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 
 TOLD_AFTER = timedelta(seconds=30)
-"""How long a pod waits for its PodGroup before it says so: an operator that is restarted in between
-takes as long."""
+"""How long a pod waits for its PodGroup before its Warning: as long as a restart of an operator
+takes."""
 MOST_TOLD = 100
-"""Pods of one PodGroup that say so; the others are as they are."""
+"""Pods of one PodGroup that get a Warning."""
 
 
 def told(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
@@ -42,7 +43,8 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
 def _waiting(
     cache: controller_cache.ControllerCache, key: str
 ) -> Iterator[tuple[datetime, core.Pod]]:
-    """(When it says so, pod). A pod that we gave its PodGroup gets it back by itself."""
+    """Pods with the time of their Warning. A PodGroup that this controller created is restored
+    instead."""
     if cache.state(kinds.POD_GROUPS, key) is not None:
         return
     for pod in cache.members(key)[:MOST_TOLD]:

@@ -1,8 +1,8 @@
-"""The PodGroup of a job: the gang that the scheduler places. Source: spec/jobs.md 4.3.
+"""The PodGroup of a job: the gang that the scheduler places, as in Volcano.
 
-It has no status subresource, so phase and spec are set by one create; later only what the
-specification lets follow a changed job is patched. A group of an earlier job version is *old*: it
-is removed before the next one of that name is made, so that a restarted job queues anew.
+It has no status subresource, so one create sets phase and spec. Later only fields that may follow a
+changed job are patched. A PodGroup of an earlier job version is *old*: it is deleted before the
+next one of that name is created, so that a restarted job is queued again.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _released(cache: controller_cache.ControllerCache, job: Job) -> frozenset[st
 def started(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> frozenset[str]:
-    """Tasks whose pods may be made: released, and the PodGroup knows of them, so that they are
+    """Tasks whose pods may be created: released, and included in the PodGroup, so that they are
     placed as a gang."""
     known = group.spec.min_task_member or {}
     released = _released(cache, job)

@@ -1,11 +1,11 @@
-"""Tools beside a running job: a pod each, its Service, its Secret and, where there is a domain for
-them, an Ingress.
+"""Debug tools of a running job: a pod for each, with its Service, its Secret and, with a domain, an
+Ingress.
 
-The pod stands on a node where a pod of the job runs, since a volume may be reached from there
-alone; no scheduler is asked, as it takes nothing that is counted. It goes when the job's pods
-leave that node, when it is not wanted any more, and with the job; then another one is made if it
-is wanted still. It is none of the job's pods: its end is no event of the job.
-``status.controlledResources`` has ``tool-<name>`` while the other objects are there.
+The pod runs on a node with a pod of the job, since a volume may be reachable only there. It is
+bound without the scheduler, as it uses no accounted resources. It is deleted when the job's pods
+leave that node, when it is no longer requested, and with the job, and recreated while it is
+requested. It is no pod of the job: its end is no event of the job. ``status.controlledResources``
+has ``tool-<name>`` while the other objects are there.
 """
 
 import hashlib
@@ -33,7 +33,8 @@ COPIED = (
     "tolerations",
     "volumes",
 )
-"""What a tool's pod has of its task's template: what lets it stand on the node and read files."""
+"""Fields that a tool's pod copies from its task's template: those for running on the node and for
+reading files."""
 _LONGEST_LABEL = 63
 
 
@@ -78,7 +79,7 @@ def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
 
 
 def controlled(job: Job) -> dict[str, str]:
-    """What the status says once the other objects are there."""
+    """The entries of ``controlledResources`` once the other objects exist."""
     return {CONTROLLED + request.tool: request.tool for request in debug_tools.requested_tools(job)}
 
 

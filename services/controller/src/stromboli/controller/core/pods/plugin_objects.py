@@ -18,13 +18,13 @@ from stromboli.shared.api.batch import Job
 from stromboli.shared.jobspec import job_plugins
 
 PLUGIN = "plugin-"
-"""Keys of ``controlledResources``: ``plugin-<name>`` stands while the plugin's objects do."""
+"""Keys of ``controlledResources``: ``plugin-<name>``, as long as the plugin's objects exist."""
 DIGEST = keys.PREFIX + "digest-"
 """Further keys: what a plugin's objects were made from."""
 
 
 class PluginFailedError(Exception):
-    """A plugin of another package raised: the job is told, nobody else is touched by it."""
+    """A plugin of another package raised: it is recorded on the job, and affects no other job."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"plugin {name} failed: {type(error).__name__}: {error}")
@@ -86,8 +86,8 @@ def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Creat
 
 
 def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete]:
-    """Undo ``creations`` for the plugins that stand in the status. What a failing plugin no longer
-    names goes with the job."""
+    """Delete the objects of the plugins in the status. Objects that a failing plugin no longer
+    names are deleted with the job."""
     try:
         additions = _additions(job, plugins)
     except PluginFailedError:
@@ -103,13 +103,13 @@ def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete
 
 
 def controlled(job: Job, plugins: job_plugins.Plugins) -> dict[str, str]:
-    """What the status says once the plugins' objects are there."""
+    """The entries of ``controlledResources`` once the plugins' objects exist."""
     found = others_controlled(job) | {PLUGIN + name: name for name, _, _ in _chosen(job, plugins)}
     return found | _made(job, plugins).digests
 
 
 def others_controlled(job: Job) -> dict[str, str]:
-    """What stands there and is not of a plugin."""
+    """The entries that are not of a plugin."""
     return {
         key: value
         for key, value in job.status.controlled_resources.items()
@@ -148,8 +148,8 @@ class _PluginObjects(msgspec.Struct, frozen=True):
 
 _LATEST: OrderedDict[str, _PluginObjects] = OrderedDict()
 _MOST_LATEST = 64
-"""Jobs whose objects are remembered: lists of hosts are as long as a job has pods, and every step
-asks for them."""
+"""Jobs whose objects are cached: host lists are as long as the job, and each reconcile needs
+them."""
 
 
 def _additions(

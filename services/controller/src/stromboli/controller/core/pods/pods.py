@@ -1,6 +1,6 @@
 """Pods of a job: the template as written, with what names, places and connects the pod added.
 
-Source: spec/jobs.md 4.1 and 4.4. The volume of a claim has a name that follows from the claim, so
+As in Volcano. The volume of a claim has a name that follows from the claim, so
 that the same pod is built again after a crash.
 """
 
@@ -43,7 +43,7 @@ def template_of(task: TaskSpec) -> core.PodSpec:
 
 
 def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
-    """What keeps the job Pending until somebody changes it."""
+    """What keeps the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
         yield Blocker("Refused", f"{violation.message}; so no pod is made")

@@ -1,7 +1,7 @@
-"""The rules of admission once more, for what came in while no door stood there.
+"""Revalidation: the rules of admission for jobs that were created while the webhook was down.
 
-Only a job that has not begun is asked: what runs was right when it began, and rules that a new
-version adds must not stop it.
+Only jobs that have not begun are validated: a running job was valid when it began, and rules of a
+new version must not stop it.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ NOT_BEGUN = ("", "Pending")
 
 
 def refusals(job: Job) -> Iterator[Violation]:
-    """Everything that the door would have refused in the job itself. About 30 us a task."""
+    """Everything that admission would have rejected in the job. About 30 us for each task."""
     if job.status.version == 0 and job.status.state.phase in NOT_BEGUN:
         yield from rules.validate_alone(_as_submitted(job))
 

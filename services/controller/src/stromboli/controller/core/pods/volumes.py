@@ -1,9 +1,9 @@
-"""Claims of a job: those it names, and those that are made for it.
+"""Volume claims of a job: those that it names, and those that are created for it.
 
-A claim that is made has a name that follows from the job's uid and the mount path, so that a
-repetition finds it instead of making another one. It belongs to the job and goes away with it, not
-with its pods. Source: spec/jobs.md 4.4. On purpose unlike it: a claim that is named and is not
-there keeps nobody from being queued; the pods wait for it as any pod does.
+The name of a created claim is derived from the job's uid and the mount path, so that a repeated
+create finds it. The job owns it, and it is deleted with the job, not with pods. Unlike in Volcano,
+a named claim that is absent does not keep the job out of its queue; the pods wait for it as any
+pod.
 """
 
 import hashlib
@@ -62,13 +62,13 @@ def resources(job: Job) -> Iterator[commands.Create]:
 
 
 def controlled(job: Job) -> dict[str, str]:
-    """What the status says of the claims."""
+    """The entries of ``controlledResources`` for the claims."""
     names = {claim_name(job, volume) for volume in job.spec.volumes} - {""}
     return {CONTROLLED + name: name for name in sorted(names)}
 
 
 def written_back(job: Job) -> commands.Stage:
-    """The patch that tells users the names of the claims that were made."""
+    """The patch that writes the names of created claims into the spec."""
     operations = []
     for position, volume in enumerate(job.spec.volumes):
         name = claim_name(job, volume)

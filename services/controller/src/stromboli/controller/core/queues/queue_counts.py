@@ -1,8 +1,8 @@
-"""What a queue's status tells: its PodGroups by phase, and what its pods and those below hold.
+"""Counts in a queue's status: PodGroups by phase, and resources of its pods and of queues below.
 
-Written on change only, and as an item of its own, so that a busy queue's numbers never stand in
-the way of its state. Source: spec/jobs.md 1.4, spec/scheduling.md 9 (``allocated`` counts for every
-queue above, too). Unlike the reference the counters are kept.
+They are written on change only, and have a reconcile key of their own, so that the counts of a busy
+queue never delay its state. As in Volcano, ``allocated`` counts for every queue above, too. Unlike
+in Volcano, the counters are kept up to date.
 """
 
 from collections import Counter
@@ -43,5 +43,5 @@ def _read(allocated: dict[str, Any]) -> units.Amounts | None:
     try:
         found = units.amounts(allocated)
     except ValueError:
-        return None  # somebody else's words: ours stand there next
+        return None  # another client wrote it: the next write replaces it
     return found if all(found.values()) else None

@@ -1,6 +1,6 @@
-"""The states of a queue: a table of (state, action). Source: spec/jobs.md 7.2.
+"""The states of a queue: a table of (state, action), as in Volcano.
 
-On purpose unlike it: a PodGroup whose pods have all ended keeps no queue from being closed.
+A deliberate difference: a PodGroup whose pods have all ended keeps no queue from being closed.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
 
 
 def read(text: str) -> State:
-    """A state as it stands in a status: nothing is Open, a word that is none is Unknown."""
+    """The state in a status: an empty one is Open, an unknown one Unknown."""
     if not text:
         return "Open"
     return next((state for state in STATES if state == text), "Unknown")

@@ -1,8 +1,7 @@
-"""The rules of admission once more, for queues: said on each queue that breaks some as it stands.
+"""Validates queues that were created past admission, by the rules of admission.
 
-A queue that is wrong works all the same, as far as it can: jobs that are in it are not to suffer
-for it. What is wrong stands in an annotation, so that it is seen for as long as it is so and said
-once, by whichever controller; a Warning says the same when it comes or changes.
+An invalid queue works as far as possible, for the jobs in it. The violations are in an annotation
+for as long as they last, so that a new leader does not repeat them; a Warning reports each change.
 """
 
 from datetime import datetime
@@ -23,7 +22,7 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     if queue is None or cache.is_going(queue):
         return ()
     if queue_tree.parent_of(queue) in cache.unreadable(kinds.QUEUES):
-        return ()  # nobody knows what it says
+        return ()  # its parent is unreadable
     found = "; ".join(
         it.message
         for it in queues.validate_existing(queue, queue_usage.tree, queue_usage.max_depth)

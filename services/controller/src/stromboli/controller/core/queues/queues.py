@@ -7,7 +7,7 @@ A queue below one that is shut is shut with it and marked, and opens with it aga
 shut by its own command is not marked and stays shut. So closing and opening go down the whole tree,
 one level a step.
 
-Source: spec/jobs.md 7.2, spec/scheduling.md 2 (``root`` and ``default`` are made if missing).
+As in Volcano (``root`` and ``default`` are made if missing).
 """
 
 from datetime import datetime
@@ -85,7 +85,7 @@ def _obey(
 def _ordered(
     cache: controller_cache.ControllerCache, queue: Queue, action: str
 ) -> commands.Patch | None:
-    """The next write that a command asks for, None once all is as it says."""
+    """The next write for a command; None once it is carried out."""
     if action == "CloseQueue":
         # Shut by its own command from now on: it does not open again with its parent.
         return _mark(queue, closed_by_parent=False) or _settle(cache, queue, "CloseQueue")

@@ -1,4 +1,4 @@
-"""Why PodGroups wait, as the scheduler says: the newest of each."""
+"""The scheduler's newest explanation of each pending PodGroup."""
 
 from typing import NamedTuple
 
@@ -10,34 +10,34 @@ from stromboli.shared.messages import scheduling as messages
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a PodGroup waits, and the id of the record that says so."""
+    """Why a PodGroup is pending, and the id of the record."""
 
     message: messages.PodGroupExplained
     id: str
 
 
 class ApplyResult(NamedTuple):
-    """What a record changed: whether anything, and why it could not be read (empty: it was)."""
+    """Whether a record changed anything, and why it could not be decoded (empty if it could)."""
 
     is_any: bool
     undecodable: str = ""
 
 
 class Explanations:
-    """Folded from their topic; a record costs O(1)."""
+    """Materialized from the topic; a record costs O(1)."""
 
     def __init__(self) -> None:
         self._found: dict[str, Explanation] = {}
 
     def of(self, pod_group: scheduling.PodGroup) -> Explanation | None:
-        """Why this very PodGroup waits, None if it does not."""
+        """The explanation of the PodGroup (of this uid), None if there is none."""
         found = self._found.get(pod_group.metadata.key)
         if found is None or found.message.pod_group_uid != pod_group.metadata.uid:
             return None
         return found
 
     def apply(self, record: envelope.Record) -> ApplyResult:
-        """Take in a record; its key is the PodGroup's."""
+        """Apply a record; its key is the PodGroup's."""
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:

@@ -1,4 +1,4 @@
-"""What nodes' agents say of their machines: an index of the cache."""
+"""An index of node reports: the hardware of nodes as their agents report it."""
 
 from collections.abc import Iterator
 
@@ -9,22 +9,22 @@ from stromboli.shared.messages import node_topology
 
 
 class HardwareIndex:
-    """Follows ``cluster.topology``, and the objects that hang on it."""
+    """Indexes ``cluster.topology`` and the objects derived from it."""
 
     def __init__(self) -> None:
         self._observed: dict[str, node_topology.TopologyObserved] = {}
 
     def of(self, node: str) -> node_topology.TopologyObserved | None:
-        """What was last said of a node."""
+        """The last report of a node."""
         return self._observed.get(node)
 
     def items(self) -> Iterator[job_relations.ReconcileKey]:
-        """Everything to look at after a start."""
+        """All keys to reconcile after a start."""
         return (job_relations.ReconcileKey("numatopology", node) for node in sorted(self._observed))
 
     def apply(self, record: envelope.Record) -> tuple[tuple[job_relations.ReconcileKey, ...], str]:
-        """Fold a record: what is to be looked at, and why it could not be read. Of what cannot be
-        read nothing is known, so that nothing is written for it."""
+        """Apply a record. Returns the keys to reconcile, and why it could not be decoded. For an
+        unreadable report nothing is written."""
         self._observed.pop(record.key, None)
         try:
             message = envelope.decode(record)
@@ -36,7 +36,7 @@ class HardwareIndex:
         return (job_relations.ReconcileKey("numatopology", record.key),), ""
 
     def follow(self, change: snapshot.Change) -> Iterator[job_relations.ReconcileKey]:
-        """Take in a change of the cache: what is to be looked at for it."""
+        """Apply a change of the cache. Returns the keys to reconcile."""
         if change.key not in self._observed:
             return
         if change.kind is kinds.NUMA_TOPOLOGIES or (

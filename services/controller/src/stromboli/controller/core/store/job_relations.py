@@ -1,4 +1,4 @@
-"""What is reconciled as one, and how a job points to its flow, its cron and its template."""
+"""Reconcile keys, and the references of jobs to flows, crons, templates and other jobs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
@@ -25,12 +25,12 @@ ItemKind = Literal[
     "numatopology",
 ]
 SOURCES = ("label", "file")
-"""Where HyperNodes are made from; each is reconciled as one."""
+"""The sources of HyperNodes; each has a reconcile key."""
 T = TypeVar("T")
 
 
 class ReconcileKey(msgspec.Struct, frozen=True):
-    """Something that is reconciled as one."""
+    """A unit of reconciliation."""
 
     kind: ItemKind
     key: str
@@ -42,11 +42,11 @@ MAKERS: Mapping[kinds.Kind[Any], Maker] = {
     kinds.JOB_FLOWS: "flow",
     kinds.CRON_JOBS: "cron",
 }
-"""Kinds whose objects make jobs -> what is reconciled for one."""
+"""Kinds whose objects create jobs -> the kind of their reconcile key."""
 
 
 def template_of(job: batch.Job) -> str | None:
-    """Key of the JobTemplate that the job was made from."""
+    """Key of the JobTemplate that the job was created from."""
     namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
     if not name or not name.startswith(f"{namespace}."):
         return None
@@ -54,14 +54,14 @@ def template_of(job: batch.Job) -> str | None:
 
 
 def before(state: snapshot.State) -> Iterator[str]:
-    """Keys of the jobs that a job waits for."""
+    """Keys of the jobs that a job depends on."""
     if isinstance(state, batch.Job):
         for name in job_dependencies.job_names(state):
             yield f"{state.metadata.namespace}/{name}"
 
 
 def makers(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
-    """The flow or cron that made a job, and its template."""
+    """The flow or cron that created a job, and its template."""
     if not isinstance(state, batch.Job):
         return
     owner, namespace = state.metadata.controller, state.metadata.namespace
@@ -77,18 +77,18 @@ Relation = Literal["maker", "template", "before"]
 
 
 class JobRelations:
-    """Keys of jobs by the uid of what made them, by their template's key, and by the key of a job
-    that comes before them. A change costs O(1)."""
+    """Keys of jobs by the uid of their owner, by the key of their template, and by the key of a job
+    that they depend on. A change costs O(1)."""
 
     def __init__(self) -> None:
         self._jobs: dict[tuple[Relation, str], set[str]] = {}
 
     def of(self, relation: Relation, to: str) -> Iterable[str]:
-        """Jobs that stand in this relation."""
+        """Keys of the jobs with this relation."""
         return self._jobs.get((relation, to), ())
 
     def follow(self, key: str, old: snapshot.State, new: snapshot.State) -> None:
-        """A job changed."""
+        """Update the index after a change of a job."""
         for at in _relations(old):
             jobs = self._jobs.get(at, set())
             jobs.discard(key)
@@ -126,7 +126,7 @@ def job_of(found: meta.Object) -> str | None:
 
 
 def target_of(user_command: batch.Command) -> ReconcileKey | None:
-    """The job or queue that a user's command is for."""
+    """The key of the job or queue that a user command targets."""
     target = user_command.target
     if target is None:
         return None

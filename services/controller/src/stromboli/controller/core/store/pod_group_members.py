@@ -1,7 +1,7 @@
-"""Pods by the PodGroup that they are members of, and by what a PodGroup's status asks of them.
+"""An index of pods by their PodGroup and by the state that the PodGroup's status depends on.
 
-Kept change by change: a pod costs O(1), a question O(different standings), of which a gang has a
-handful, however many pods it has.
+Updated incrementally: a pod costs O(1), a read O(distinct states), of which a gang has few, however
+many pods it has.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,8 +13,8 @@ from stromboli.shared.api import core
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):
-    """What a PodGroup's status asks of a member. ``told``: why it is not scheduled, as its
-    condition says."""
+    """The state of a member for the PodGroup's status. ``told``: its ``PodScheduled`` condition, as
+    status, reason and message."""
 
     version: int
     is_going: bool
@@ -37,7 +37,7 @@ class GroupMembers:
         return self._groups.keys()
 
     def member_states(self, group: str) -> Mapping[MemberState, Collection[str]]:
-        """What the members are -> keys of those that are so."""
+        """State -> keys of the members in that state."""
         return self._groups.get(group, {})
 
     def of(self, group: str) -> Iterator[str]:
@@ -46,13 +46,13 @@ class GroupMembers:
             yield from keys
 
     def put(self, key: str, group: str, member_state: MemberState) -> None:
-        """A pod as it is now."""
+        """Add a pod, or update its state."""
         self.remove(key)
         self._pods[key] = group, member_state
         self._groups.setdefault(group, {}).setdefault(member_state, set()).add(key)
 
     def remove(self, key: str) -> None:
-        """A pod that is gone, or cannot be read."""
+        """Remove a pod that is gone or unreadable."""
         group, member_state = self._pods.pop(key, ("", None))
         if member_state is None:
             return
@@ -65,7 +65,7 @@ class GroupMembers:
 
 
 def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
-    """What the pod is to its PodGroup."""
+    """The state of a pod."""
     found = next((it for it in pod.status.conditions if it.type == "PodScheduled"), None)
     return MemberState(
         version=manifests.version_of(pod),

@@ -1,8 +1,8 @@
-"""The tree of queues, and what is in each: its PodGroups by phase, and what their pods hold.
+"""The queue tree, with the PodGroups of each queue by phase and the resources of their pods.
 
-Pure, and kept change by change: a pod costs O(resources + depth). It holds its requests from the
-moment it has a node until it has ended or is gone, also while it is going and while it cannot be
-read: nobody else can have them before.
+Pure, and updated incrementally: a pod costs O(resources + depth). A pod uses its requests from its
+binding until it has ended or is gone, also while it is being deleted or unreadable: the node frees
+them no sooner.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,27 +17,27 @@ from stromboli.shared.jobspec import quota
 from stromboli.shared.jobspec.validation import queue_tree, queues
 
 ROOT = queue_tree.ROOT
-"""The queue above all others."""
+"""The root queue."""
 ENDED = ("Succeeded", "Failed")
 Touched = tuple[Literal["queue", "queue counts", "queue rules"], str]
-"""A queue that needs a look: for its state, for its numbers, or for what is wrong with it."""
+"""A queue to reconcile: its state, its counts, or its validation."""
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What one pod holds, as a member of which PodGroup."""
+    """The resources of one pod, and its PodGroup."""
 
     group: str
     amounts: units.Amounts
 
 
 class QueueAccounting:
-    """Queue -> its PodGroups, PodGroup -> what its pods hold."""
+    """Queue -> its PodGroups, PodGroup -> the resources of its pods."""
 
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
-        """Levels of queues that there may be below the root."""
+        """The maximum depth of the tree below the root."""
         self.tree = queue_tree.QueueTree()
-        """All queues that could ever be read, each as it was read last."""
+        """All queues, each in its last readable version."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}
@@ -48,11 +48,11 @@ class QueueAccounting:
         return self._groups.get(queue, {}).values()
 
     def queue_of(self, group: str) -> str:
-        """The PodGroup's queue, empty if there is no such PodGroup."""
+        """The PodGroup's queue; empty if the PodGroup is absent."""
         return self._queue_of.get(group, "")
 
     def held(self, within: Iterable[str]) -> units.Amounts:
-        """What the pods in these queues hold. O(PodGroups)."""
+        """The resources of the pods in these queues. O(PodGroups)."""
         total: units.Amounts = {}
         for queue in within:
             for group in self._groups.get(queue, ()):
@@ -61,11 +61,10 @@ class QueueAccounting:
         return {name: value for name, value in total.items() if value}
 
     def follow(self, change: snapshot.Change, group: str | None) -> Iterator[Touched]:
-        """Take in any change; queues of which something changed. ``group``: the PodGroup that a
-        pod is a member of now."""
+        """Apply a change. Returns the affected queues. ``group``: the current PodGroup of a pod."""
         key, after = change.key, change.after
         if change.kind is kinds.PODS:
-            # What cannot be read may hold what it held.
+            # An unreadable pod may still use its resources.
             if not isinstance(after, snapshot.Unknown):
                 pod = after if isinstance(after, core.Pod) else None
                 for changed in self.put_pod(key, pod, group):
@@ -102,7 +101,7 @@ class QueueAccounting:
             if name:
                 yield ("queue", name)
         if isinstance(before, snapshot.Unknown):
-            # It may have been the last one that nobody could read.
+            # It may have been the last unreadable one.
             yield from (("queue", name) for name in self.tree.names())
 
     def _counts(self, queue: str) -> Iterator[Touched]:
@@ -110,7 +109,7 @@ class QueueAccounting:
             yield from (("queue counts", name) for name in self.tree.above(queue))
 
     def put_group(self, key: str, group: scheduling.PodGroup | None) -> None:
-        """The PodGroup as it is now; None if it is gone."""
+        """Update a PodGroup; None if it is gone."""
         before = self._queue_of.pop(key, "")
         if before:
             found = self._groups[before]
@@ -123,8 +122,8 @@ class QueueAccounting:
             self._groups.setdefault(queue, {})[key] = group.status.phase or "Pending"
 
     def put_pod(self, key: str, pod: core.Pod | None, group: str | None) -> Iterator[str]:
-        """The pod as it is now, a member of ``group``; None if it is gone. Says of which PodGroups
-        the sum changed."""
+        """Update a pod of ``group``; None if it is gone. Returns the PodGroups whose sum
+        changed."""
         after = None
         if pod is not None and group and pod.spec.node_name and pod.status.phase not in ENDED:
             after = _Held(group, _amounts(pod.spec))
@@ -156,8 +155,8 @@ def _concerned(
     was: scheduling.Queue | None,
     now: scheduling.Queue | None,
 ) -> Iterator[str]:
-    """Queues that may be wrong or right since one of them ``was`` so and is ``now``, as the tree
-    has it; None: it was or is not there. O(those that are yielded)."""
+    """Queues whose validation may change when one changes from ``was`` to ``now``; None: absent.
+    O(yielded queues)."""
     if (
         was is not None
         and now is not None
@@ -177,12 +176,12 @@ def _concerned(
 
 
 def _bounds(queue: scheduling.Queue | None) -> tuple[object, ...]:
-    """What matters to those below."""
+    """The fields that child queues are validated against."""
     return () if queue is None else (queue_tree.parent_of(queue), queue.spec.capability)
 
 
 def _amounts(spec: core.PodSpec) -> units.Amounts:
-    """What a pod takes; nothing but its place, where a quantity is none."""
+    """The requests of a pod; only the count of pods, where a quantity is invalid."""
     try:
         return {**quota.requests(spec), "pods": 1}
     except ValueError:

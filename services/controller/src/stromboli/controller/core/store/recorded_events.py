@@ -1,11 +1,11 @@
-"""Which Kubernetes Events were recorded about an object, and when last."""
+"""The Kubernetes Events that were recorded about each object, with their last times."""
 
 from datetime import datetime
 
 from stromboli.controller.core import commands
 
 MAX_RECORDED = 32
-"""Events remembered per object, so that a lasting problem is written rarely and memory is flat."""
+"""Events kept per object: a lasting problem is written rarely, and memory is bounded."""
 
 
 class RecordedEvents:
@@ -23,7 +23,7 @@ class RecordedEvents:
         return not event.recurs and event.at < last + commands.REPEATED_AFTER
 
     def mark(self, event: commands.RecordEvent) -> None:
-        """The Event is recorded. The last ``MOST_SAID`` per object are remembered."""
+        """Note a recorded Event. The last ``MAX_RECORDED`` per object are kept."""
         said = self._recorded.setdefault(event.uid, {})
         said.pop(event.event_name, None)
         said[event.event_name] = event.at
@@ -31,5 +31,5 @@ class RecordedEvents:
             del said[next(iter(said))]
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Remove the Events of an object that is gone."""
         self._recorded.pop(uid, None)

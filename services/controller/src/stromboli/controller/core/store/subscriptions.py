@@ -1,4 +1,4 @@
-"""The topics that the controller reads, and the kinds it waits for before it acts."""
+"""The topics that the controller materializes, and the kinds that must be synced before it acts."""
 
 from typing import Any
 

@@ -1,7 +1,6 @@
-"""Where nodes lie on the network, as HyperNodes say: an index of the cache.
+"""The network topology: an index of nodes' labels and HyperNodes' specs.
 
-Only what places hang on is kept: a node's labels and a HyperNode's spec. Their statuses change all
-the time, and nothing is made anew for them.
+Statuses are ignored: they change all the time, and the topology does not depend on them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +10,11 @@ from stromboli.shared import network_topology, snapshot
 from stromboli.shared.api import core, kinds, topology
 
 STATUS = job_relations.ReconcileKey("hyper nodes", "")
-"""What stands in the status of all HyperNodes is looked at as one: one node can change many."""
+"""One reconcile key for the status of all HyperNodes: one node can change many."""
 
 
 class TopologyIndex:
-    """Follows nodes and HyperNodes."""
+    """Indexes nodes and HyperNodes."""
 
     def __init__(self) -> None:
         self._labels: dict[str, network_topology.Labels] = {}
@@ -29,13 +28,13 @@ class TopologyIndex:
 
     @property
     def layout(self) -> network_topology.Layout:
-        """The tree; made anew after a change in O(HyperNodes log HyperNodes + members)."""
+        """The tree; after a change it is rebuilt in O(HyperNodes log HyperNodes + members)."""
         if self._layout is None:
             self._layout = network_topology.layout(self._hyper_nodes.values(), self._labels)
         return self._layout
 
     def follow(self, change: snapshot.Change) -> Iterator[job_relations.ReconcileKey]:
-        """Take in a change of the cache: what is to be looked at for it."""
+        """Apply a change of the cache. Returns the keys to reconcile."""
         if change.kind is kinds.NODES:
             after = change.after
             labels = (after.metadata.labels or {}) if isinstance(after, core.Node) else None
@@ -60,7 +59,7 @@ class TopologyIndex:
 
 
 def _set(known: dict[str, job_relations.T], key: str, now: job_relations.T | None) -> bool:
-    """Whether it changed."""
+    """Set or delete an entry. Returns whether it changed."""
     before = known.pop(key, None)
     if now is not None:
         known[key] = now

@@ -1,7 +1,7 @@
-"""Where HyperNodes are made from, as the operator's file says (spec/topology 4).
+"""The sources of HyperNodes in the operator's configuration file.
 
-The file is the reference's: ``networkTopologyDiscovery`` with a list of sources, here ``label``
-and ``file``. A file of switches is Slurm's ``topology.conf``, which sites and their tools have:
+The format is Volcano's: ``networkTopologyDiscovery`` with a list of sources, here ``label`` and
+``file``. A file of switches is Slurm's ``topology.conf``, which sites and their tools have:
 ``SwitchName=leaf1 Nodes=n[1-16]`` and ``SwitchName=spine Switches=leaf[1-4]``. Everything here is
 a function of texts and labels.
 """
@@ -17,17 +17,17 @@ from stromboli.shared import network_topology
 from stromboli.shared.api import topology
 
 HOSTNAME = "kubernetes.io/hostname"
-"""At the end of a list of labels it stands for the nodes themselves."""
+"""At the end of a list of labels it means the nodes themselves."""
 LONGEST_TYPE = 20
 MOST_NAMES = 1_000_000
-"""Names that one pattern may stand for: more is a slip of a digit."""
+"""Maximum expansion of one pattern: more is a typo."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _PART = re.compile(r"([^\[\],]|\[[^\]]*\])+")
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
 class DesiredHyperNode(NamedTuple):
-    """A HyperNode as it is to be. ``kind``: of its members, Node or HyperNode."""
+    """A desired HyperNode. ``kind``: of its members, Node or HyperNode."""
 
     name: str
     tier: int
@@ -36,7 +36,7 @@ class DesiredHyperNode(NamedTuple):
     members: tuple[str, ...]
 
     def spec(self) -> topology.HyperNodeSpec:
-        """The same as an object has it."""
+        """The spec of the object."""
         return topology.HyperNodeSpec(
             tier=self.tier,
             tier_name=self.tier_name,
@@ -51,7 +51,7 @@ class DesiredHyperNode(NamedTuple):
 
 
 class Source(Protocol):
-    """One way of knowing the network."""
+    """A source of HyperNodes."""
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
         """All HyperNodes, each below those that name it."""
@@ -64,8 +64,8 @@ class LabelSource(msgspec.Struct, frozen=True):
     types: Mapping[str, tuple[str, ...]]
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
-        """The lowest label makes tier 1. A value counts within the value above it: rack 1 of one
-        hall is not rack 1 of another. What is missing on a node ends its way up."""
+        """The lowest label makes tier 1. A value is scoped by the value above it: rack 1 of one
+        hall is not rack 1 of another. A label that a node lacks ends its path upward."""
         found: list[DesiredHyperNode] = []
         for kind, labels in sorted(self.types.items()):
             below: dict[tuple[int, tuple[str, ...]], set[str]] = {}
@@ -104,12 +104,12 @@ def _label_name(kind: str, tier: int, way: tuple[str, ...]) -> str:
 
 
 def _legible(text: str) -> str:
-    """As much of a name as a Kubernetes object's may have."""
+    """A text shortened and cleaned to a valid part of an object's name."""
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip(".-")[:63].rstrip(".-") or "x"
 
 
 class SwitchSource(msgspec.Struct, frozen=True):
-    """HyperNodes for switches: name -> (of what kind its members are, the members)."""
+    """HyperNodes for switches: name -> (kind of its members, members)."""
 
     switches: Mapping[str, tuple[str, tuple[str, ...]]]
 
@@ -168,7 +168,7 @@ def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
         if not is_there or key.lower() in given:
             raise ValueError(f"{word!r} is not one of SwitchName=, Nodes= and Switches=, each once")
         given[key.lower()] = value
-    given.pop("linkspeed", None)  # says nothing about who is near to whom
+    given.pop("linkspeed", None)  # carries no topology
     name = given.pop("switchname", "") or given.pop("blockname", "")
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name that a HyperNode can have: a-z, 0-9, - and .")
@@ -217,7 +217,7 @@ def _numbers(text: str) -> list[str]:
 
 
 class SourceEntry(msgspec.Struct, frozen=True):
-    """A source in the file. ``config`` is the source's own business."""
+    """A source in the file. ``config`` is specific to the source."""
 
     source: str
     enabled: bool = False

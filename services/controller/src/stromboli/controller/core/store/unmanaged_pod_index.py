@@ -1,8 +1,8 @@
-"""Pods that name our scheduler and belong to no job of ours, by the PodGroup that they are to have.
+"""An index of unmanaged pods: those that name our scheduler and belong to no job of ours.
 
-Pure, and kept change by change in O(1). Pods of Deployments, StatefulSets, Kubernetes Jobs and
-operators share the PodGroup of their owner; a pod by itself has one of its own. A pod whose maker
-names a PodGroup for it is none of ours.
+The index is by the PodGroup that they get. Pure, and updated in O(1). Pods of Deployments,
+StatefulSets, Kubernetes Jobs and operators share the PodGroup of their owner; a pod without an
+owner has its own. A pod whose creator names a PodGroup is not included.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,16 +15,16 @@ from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.jobspec.validation import permissions
 
 PREFIX = "podgroup-"
-"""How the names of PodGroups begin that are made for such pods (spec/jobs.md 7.1)."""
+"""Prefix of the names of PodGroups that are created for unmanaged pods, as in Volcano."""
 INHERITED = "volcano.sh/"
-"""An owner's annotations that begin so hold for its PodGroup, too."""
+"""Prefix of annotations that a PodGroup inherits from its owner."""
 _READ = (keys.GROUP_MIN_MEMBER, keys.GROUP_MIN_RESOURCES, keys.NAMESPACE_QUEUE)
-"""Further annotations of owners that say something of the PodGroup."""
+"""Further annotations that a PodGroup inherits from its owner."""
 _OWNERS = {(kind.api_version, kind.kind): kind for kind in kinds.WORKLOADS}
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What an owner of pods says of their PodGroup."""
+    """The fields of an owner of pods that determine their PodGroup."""
 
     annotations: Mapping[str, str] = {}
     queue_label: str = ""
@@ -35,7 +35,7 @@ GONE = Owner(is_gone=True)
 
 
 def read_owner(owner: meta.ObjectMeta) -> Owner:
-    """What is read of an owner."""
+    """The relevant fields of an owner's metadata."""
     return Owner(
         annotations={
             name: value
@@ -47,13 +47,13 @@ def read_owner(owner: meta.ObjectMeta) -> Owner:
 
 
 def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
-    """The kind of the pod's owner, if it is one of Kubernetes' own."""
+    """The kind of the pod's owner, if it is a built-in kind."""
     owner = pod.metadata.controller
     return None if owner is None else _OWNERS.get((owner.api_version, owner.kind))
 
 
 class UnmanagedPodIndex:
-    """PodGroup key -> its pods; owner's uid -> what it says, as of which version."""
+    """PodGroup key -> its pods; owner's uid -> its fields and resourceVersion."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
         self._scheduler_names = frozenset(scheduler_names)
@@ -64,24 +64,24 @@ class UnmanagedPodIndex:
         self._of_kind: dict[kinds.Kind[Any], set[str]] = {}
 
     def pods(self, group: str) -> Collection[str]:
-        """Keys of the pods that are to be in a PodGroup."""
+        """Keys of the pods of a PodGroup."""
         return self._pods.get(group, ())
 
     def groups(self) -> Collection[str]:
-        """PodGroups that are to be made or were made."""
+        """PodGroups that are wanted or exist."""
         return {*self._pods, *self._made}
 
     def owner(self, uid: str) -> Owner | None:
-        """What was read of an owner; None if nobody has looked yet."""
+        """The fields of an owner; None if it was not read yet."""
         return self._owners.get(uid, (0, None))[1]
 
     def has_owners(self, kind: kinds.Kind[Any]) -> bool:
-        """Whether PodGroups are made for pods of owners of this kind."""
+        """Whether there are pods with owners of this kind."""
         return bool(self._of_kind.get(kind))
 
     def note_owner(self, namespace: str, uid: str, read: meta.ObjectMeta | None) -> Iterator[str]:
-        """An owner was read, or (None) is gone; PodGroups that need a look. Owners without such
-        pods are nobody's business, and an older version is old news."""
+        """Update an owner; None: it is gone. Returns the PodGroups to reconcile. Owners without
+        such pods, and older versions, are ignored."""
         group = f"{namespace}/{PREFIX}{uid}"
         version, owner = (0, GONE) if read is None else (read.version, read_owner(read))
         before, known = self._owners.get(uid, (-1, None))
@@ -92,7 +92,7 @@ class UnmanagedPodIndex:
             yield group
 
     def follow(self, change: snapshot.Change) -> Iterator[str]:
-        """Take in any change; PodGroups that need a look."""
+        """Apply a change. Returns the PodGroups to reconcile."""
         if change.kind is kinds.PODS:
             yield from self._follow_pod(change.key, change.after)
         elif change.kind is kinds.POD_GROUPS:
@@ -107,16 +107,16 @@ class UnmanagedPodIndex:
         elif change.kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES) and (
             _permissions_of(change.before) != _permissions_of(change.after)
         ):
-            yield from self._pods  # O(PodGroups): a list is seldom changed
+            yield from self._pods  # O(PodGroups): a list rarely changes
 
     def _follow_namespace(self, change: snapshot.Change) -> Iterator[str]:
-        """Another queue for those of its pods that name none. O(PodGroups)."""
+        """Update the default queue of a namespace. O(PodGroups)."""
         if _queue_of(change.before) != _queue_of(change.after):
             yield from (key for key in self._pods if key.startswith(f"{change.key}/"))
 
     def _follow_pod(self, key: str, after: snapshot.State) -> Iterator[str]:
         if isinstance(after, snapshot.Unknown):
-            return  # it may be what it was
+            return  # an unreadable pod may be unchanged
         group = self._wanted(after) if isinstance(after, core.Pod) else None
         before = self._group_of.pop(key, None)
         if before is not None and before != group:
@@ -154,8 +154,8 @@ def group_name(pod: core.Pod) -> str:
 
 
 def _permissions_of(state: snapshot.State) -> object:
-    """What says from where a queue or priority class may be used. An absent one takes all: what is
-    wrong with it is said elsewhere."""
+    """The permissions of a queue or priority class. An absent one permits all: its absence is
+    reported elsewhere."""
     if isinstance(state, snapshot.Unknown):
         return state
     if state is None or not permissions.is_restricted(state.metadata):
@@ -170,7 +170,7 @@ def _queue_of(namespace: snapshot.State) -> str | None:
 
 
 def is_of_job(found: meta.Object) -> bool:
-    """Whether a job of ours manages it."""
+    """Whether one of our jobs manages the object."""
     owner = found.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) == (
         kinds.JOBS.api_version,
@@ -179,7 +179,7 @@ def is_of_job(found: meta.Object) -> bool:
 
 
 def is_made(state: snapshot.State) -> bool:
-    """Whether we made this PodGroup for such pods."""
+    """Whether this controller created the PodGroup for unmanaged pods."""
     if not isinstance(state, scheduling.PodGroup):
         return False
     return state.metadata.annotation(keys.MADE_FOR_PODS) == "true"

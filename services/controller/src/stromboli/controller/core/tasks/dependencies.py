@@ -1,12 +1,12 @@
-"""Tasks that wait for others, together with the gang.
+"""Dependencies of tasks on tasks, and their effect on the gang.
 
-A task is *released* once what it depends on is ready, or once it has pods. Only released tasks
-have pods, and only they count for the gang: the PodGroup asks for what may run now and grows with
-each wave, so that no gang waits for pods that wait for it. A later wave is placed whole or not at
-all like the first one. Source of readiness: spec/jobs.md 4.2.
+A task is *released* once its dependencies are ready, or once it has pods. Only released tasks have
+pods and count for the gang: the PodGroup contains what may run now and grows with each wave, so
+that no gang waits for pods that wait for it. A later wave is placed as a whole, like the first one.
+Readiness is as in Volcano.
 
-Once all released tasks have ended, what still waits will never be released, since what it needs
-has ended short of its minimum: its job fails instead of waiting for ever.
+Once all released tasks have ended, the others will never be released, since their dependencies
+ended below their minimum: the job fails instead of waiting indefinitely.
 """
 
 from collections.abc import Container, Iterable

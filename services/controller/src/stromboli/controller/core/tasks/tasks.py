@@ -1,8 +1,8 @@
-"""A job's tasks: what its spec asks for by name, and what its pods amount to.
+"""The tasks of a job: the pods that its spec asks for, and counts of its pods.
 
-An object may have passed while admission was away, so the defaults of admission apply here too
-(spec/admission.md 2.1): a task without a name is ``default<position>``, ``minAvailable`` 0 means
-all that the tasks need, ``maxRetry`` 0 means 3.
+A job may have been created while admission was down, so the defaults of admission apply here, too:
+a task without a name is ``default<position>``, ``minAvailable`` 0 means the sum over the tasks,
+``maxRetry`` 0 means 3.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -32,7 +32,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def specs(job: Job) -> tuple[TaskSpec, ...]:
-    """The tasks, every one with a name; an array is no gang unless it says so."""
+    """The tasks with default names; an array has ``minAvailable`` 1 by default."""
     return tuple(_completed(job, task, position) for position, task in enumerate(job.spec.tasks))
 
 
@@ -43,7 +43,7 @@ def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
 
 
 def least(task: TaskSpec) -> int:
-    """How many pods of the task its job needs."""
+    """How many pods of the task the gang needs."""
     if task.min_available is not None:
         return task.min_available
     parts = task.partition_policy
@@ -59,17 +59,18 @@ def min_available(job: Job) -> int:
 
 
 def max_retry(job: Job) -> int:
-    """How often the job may start anew before it fails."""
+    """How many attempts of the job may fail, the first one included: ``maxRetry`` 3 allows two
+    restarts, as in Volcano."""
     return job.spec.max_retry or DEFAULT_MAX_RETRY
 
 
 def spent_tries(job: Job) -> int:
-    """How many tries went wrong. What people asked for is none."""
+    """How many attempts failed, without free restarts."""
     return job.status.retry_count - job.status.asked_retries
 
 
 def requires(job: Job, name: str, index: int) -> bool:
-    """Whether the task is to have a pod of this index; one with a result is to have none."""
+    """Whether the task wants a pod of this index; an index with a result wants none."""
     if job.spec.array is not None:
         return index in arrays.window(job)
     return any(task.name == name and index < task.replicas for task in specs(job))
@@ -98,7 +99,7 @@ class Members:
         return range(min(task.replicas, batch.MOST_PODS)) if self._window is None else self._window
 
     def of(self, name: str) -> Member | None:
-        """What the spec asks for under this name. O(1), of an array O(runs)."""
+        """The pod of this name, None if the spec has none. O(1), of an array O(runs)."""
         prefix, _, text = name.rpartition("-")
         task, index = self._tasks.get(prefix), manifests.count(text)
         if task is None or index is None or text != str(index):
@@ -124,8 +125,8 @@ class Members:
 def room(
     cache: controller_cache.ControllerCache, job: Job, pods: Callable[[], Iterable[core.Pod]]
 ) -> int:
-    """How many pods may be made beside these: of an array never more are alive than its window,
-    and a pod that is still going is alive."""
+    """How many more pods may be created: of an array, the live pods never exceed its window, and a
+    pod that is being deleted is live."""
     if job.spec.array is None:
         return batch.MOST_PODS
     alive = sum(not has_finished(pod) for pod in pods()) + unreadable(cache, job)
@@ -138,8 +139,8 @@ def task_of(pod: core.Pod) -> str:
 
 
 def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod has nothing to say any more: it is of an earlier version of its job and did
-    not finish, a restart of its part ends it, or its index has been counted."""
+    """Whether the pod is of an earlier attempt: of an earlier version of its job and not finished,
+    superseded by a partial restart, or of an index whose result is recorded."""
     if manifests.version_of(pod) < job.status.version and not has_finished(pod):
         return True
     return partial_restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
@@ -160,7 +161,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     terminating: int = 0
     unknown: int = 0
     by_task: dict[str, dict[str, int]] = {}
-    """Task -> pod phase -> count; pods that are going are not in it."""
+    """Task -> pod phase -> count, without pods that are being deleted."""
     array: batch.ArrayStatus | None = None
 
 
@@ -198,7 +199,7 @@ def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
 
 
 def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
-    """The same pods with these results of an array; None changes nothing."""
+    """The counts with these results of an array; None changes nothing."""
     if progress is None:
         return counts
     succeeded, failed = arrays.counts(progress)
@@ -219,7 +220,7 @@ def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -
 def unreadable(
     cache: controller_cache.ControllerCache, job: Job, members: Members | None = None
 ) -> int:
-    """How many of the job's names are taken by pods that we cannot read. O(those)."""
+    """How many of the job's pod names belong to unreadable pods. O(unreadable pods)."""
     unknown = cache.unknown_pods()
     if not unknown:
         return 0
@@ -229,7 +230,8 @@ def unreadable(
 
 
 def phase_of(job: Job) -> lifecycle.Phase:
-    """The job's phase. Raises IllegalMoveError for one that is none: a stranger wrote it."""
+    """The job's phase. Raises IllegalTransitionError for an unknown one that another client
+    wrote."""
     phase = job.status.state.phase
     for known in lifecycle.PHASES:
         if phase == known:
@@ -238,10 +240,10 @@ def phase_of(job: Job) -> lifecycle.Phase:
 
 
 def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
-    """Whether a pod that is not being deleted has to go.
+    """Whether a pod that is not being deleted has to be deleted.
 
-    While a job stops: all, or only those that have not finished. Otherwise those of an earlier
-    try, and those that the spec no longer asks for. ``retained``: names of pods with a result.
+    While a job stops: all pods, or only those that have not finished. Otherwise those of an earlier
+    attempt, and those that the spec no longer contains. ``retained``: names of pods with a result.
     """
     if partial_restarts.is_partial(job):
         return is_of_earlier_try(job, pod)
@@ -252,8 +254,8 @@ def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Containe
 
 
 def kills_all(job: Job) -> bool:
-    """A restart also removes finished pods, so that they run again; a resumed job goes on where
-    it was, and the last try leaves its pods to be looked at."""
+    """Whether finished pods are deleted, too: a restart runs them again. A resumed job keeps them,
+    and the last attempt leaves them for inspection."""
     state = job.status.state
     if state.phase != "Restarting" or state.reason == "ResumeJob":
         return False
@@ -290,7 +292,7 @@ def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobS
 
 
 def name_state(cache: controller_cache.ControllerCache, job: Job, name: str) -> snapshot.State:
-    """What stands under a pod's name: nothing, a pod, or something unreadable."""
+    """The state under a pod's name: absent, a pod, or unreadable."""
     return cache.state(kinds.PODS, f"{job.metadata.namespace}/{name}")
 
 

@@ -1,9 +1,8 @@
-"""HyperNodes from what is known of the network: made, changed and removed (spec/topology 4).
+"""Creates, updates and deletes HyperNodes from the sources of the network topology, as in Volcano.
 
-Those of a source carry its name as a label, and only those are touched. Names follow from what a
-HyperNode stands for, so that it stays the same object as long as that is there. Nothing is removed
-on half a cache: not before nodes and HyperNodes are synced, and none that holds a node that
-cannot be read.
+HyperNodes of a source have its name as a label, and only those are changed. Names are derived from
+the network element, so that it keeps its object. Nothing is deleted on an incomplete cache: not
+before nodes and HyperNodes are synced, and no HyperNode with an unreadable node.
 """
 
 from collections.abc import Collection
@@ -49,7 +48,7 @@ def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetim
 
 
 def due(cache: controller_cache.ControllerCache, source: str, now: datetime) -> datetime | None:
-    """A sync tells of itself in no other way."""
+    """Reconcile again until all kinds are synced: a sync adds no key."""
     if source not in cache.discovery or _is_whole(cache):
         return None
     return now + LOOK_AGAIN

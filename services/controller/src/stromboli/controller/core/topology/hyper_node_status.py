@@ -1,7 +1,7 @@
-"""What a HyperNode's status tells: how many nodes are in it, and what is wrong with its members.
+"""The status of HyperNodes: the number of nodes, and invalid members.
 
-Counted are nodes, at every tier, as the scheduler counts them: one that two HyperNodes claim of
-which neither holds the other is in neither (spec/topology, trap 17). Written on change only.
+Nodes are counted at every tier, as the scheduler counts them: a node of two HyperNodes of which
+neither contains the other is in neither. The status is written on change only.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""A node's Numatopology from what its agent says, for whoever reads these objects.
+"""Creates the Numatopology of a node from its agent's report, for other tools.
 
-Written on change only, and as the tools of the field expect it (spec/topology 1): CPUs that nobody
-holds alone count as allocatable, reserved ones included. A core is known by its lowest CPU, through
-all sockets. It belongs to its node, and goes with it. A report that is old stays, marked with when
-the agent was last heard.
+It is written on change only, in Volcano's format: CPUs without an exclusive owner count as
+allocatable, reserved ones included. The id of a core is its lowest CPU over all sockets. The node
+owns the object. An old report is kept, with the time of the agent's last report.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | None:
-    """What stands in it; None where the agent knows no CPU, or says what makes no sense."""
+    """The spec; None where the report has no CPU, or is inconsistent."""
     try:
         topology_index = _places(topology)
         held = {
@@ -71,7 +70,7 @@ def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | Non
 
 
 def _places(topology: node_topology.NodeTopology) -> Mapping[int, numa.CpuPlace]:
-    """CPU -> where it is; one whose NUMA node nobody knows is left out."""
+    """CPU -> its place; one without a known NUMA node is omitted."""
     found: dict[int, numa.CpuPlace] = {}
     for each in topology.cores:
         cpus = cpu_lists.parsed(each.cpus)
@@ -105,7 +104,7 @@ def _created(
     node: core.Node, spec: numa.NumatopologySpec, marks: Mapping[str, str]
 ) -> commands.Create:
     kind, name = kinds.NUMA_TOPOLOGIES, node.metadata.name
-    # No controller and nothing held up: nobody needs rights on nodes for it.
+    # No controller reference and no blockOwnerDeletion: these need no permission on nodes.
     owner = {
         "apiVersion": kinds.NODES.api_version,
         "kind": kinds.NODES.kind,

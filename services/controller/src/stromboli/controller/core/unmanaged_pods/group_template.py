@@ -1,7 +1,7 @@
 """What PodGroup pods of others are to have: what they, their owner and their namespace say of it.
 
 The newest pod speaks for all: an owner's pods are alike, but for a change of its template that is
-being rolled out. Source: spec/jobs.md 7.1. Pure.
+being rolled out. As in Volcano. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,8 +54,8 @@ def group_template(
     owner: unmanaged_pod_index.Owner,
     least: int = 1,
 ) -> GroupTemplate | None:
-    """The PodGroup for this pod and those like it; None while its queue cannot be known.
-    ``least``: of so many pods if what is said of it cannot be read."""
+    """The PodGroup for this pod and its siblings; None while its queue is unknown. ``least``: its
+    ``minMember`` where the annotation is unreadable."""
     queue = _queue(cache, pod, owner)
     if queue is None:
         return None
@@ -82,8 +82,8 @@ def not_permitted(
     before: Mapping[str, Any] = _EMPTY,
 ) -> str:
     """Why pods of a namespace may not use the queue or priority class of their PodGroup; empty if
-    they may. Their namespace alone counts: most pods are created by controllers, whose names say
-    nothing of who is behind them. ``before``: what the PodGroup uses already."""
+    they may. Only the namespace counts: most pods are created by controllers, whose names do not
+    identify the user. ``before``: the current spec of the PodGroup."""
     for kind, word, field in (
         (kinds.QUEUES, "queue", "queue"),
         (kinds.PRIORITY_CLASSES, "priority class", "priorityClassName"),
@@ -134,7 +134,8 @@ def _min_resources(
 def _queue(
     cache: controller_cache.ControllerCache, pod: core.Pod, owner: unmanaged_pod_index.Owner
 ) -> str | None:
-    """What the pod says, else its owner, else its namespace; None if that cannot be read."""
+    """The queue of the pod, else of its owner, else of its namespace; None if that is
+    unreadable."""
     said = (
         pod.metadata.annotation(keys.NAMESPACE_QUEUE)
         or pod.metadata.label(keys.QUEUE_NAME)

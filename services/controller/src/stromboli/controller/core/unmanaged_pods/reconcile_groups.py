@@ -8,7 +8,7 @@ last pod.
    stands on it, so that a field that a user changed stays as it is until they say something else.
 
 No webhook is needed: a Deployment's template names our scheduler, and says its queue by a label.
-Source: spec/jobs.md 7.1. On purpose unlike it: what belongs to pods goes with the last of them,
+As in Volcano. A deliberate difference: what belongs to pods goes with the last of them,
 a queue may be said by a label, and pods of operators may say what their owner cannot.
 """
 
@@ -39,7 +39,7 @@ class LastWritten(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """How many pods run together; it stands in an annotation, which is anybody's to edit."""
+        """The recorded ``minMember``, from an annotation that users may edit."""
         found = self.spec.get("minMember")
         return found if isinstance(found, int) else 1
 
@@ -68,7 +68,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     owner = _owner(cache, speaker)
     if group is not None:
         follow = () if owner is None else _follow(cache, group, speaker, owner, now)
-        return (*follow, *_event_history(waiting))
+        return (*follow, *_group_annotations(waiting))
     if owner is None:
         return ((_look(speaker),),)
     found = group_template.group_template(cache, speaker, owner)
@@ -76,14 +76,14 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
         return ()
     if refused := group_template.not_permitted(cache, speaker.metadata.namespace, found.spec):
         return (_refusal(speaker, refused, now),)
-    return (_create(speaker, found, now), *_event_history(waiting))
+    return (_create(speaker, found, now), *_group_annotations(waiting))
 
 
 def _owner(
     cache: controller_cache.ControllerCache, pod: core.Pod
 ) -> unmanaged_pod_index.Owner | None:
-    """What the pod's owner says, None if it has yet to be read. Of one that is none of
-    Kubernetes' own nothing is known."""
+    """The fields of the pod's owner, None if it was not read yet. Owners of other kinds than the
+    built-in ones have none."""
     if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
         return unmanaged_pod_index.Owner()
     return cache.strays.owner(pod.metadata.controller.uid)
@@ -137,7 +137,7 @@ def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
     return (commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now),)
 
 
-# What is said later
+# Later changes
 
 
 def _follow(
@@ -147,8 +147,8 @@ def _follow(
     owner: unmanaged_pod_index.Owner,
     now: datetime,
 ) -> commands.Plan:
-    """Write what is said otherwise than when the PodGroup was written last. An owner that is gone
-    has nothing more to say."""
+    """Write what changed since the PodGroup was written last. An owner that is gone changes
+    nothing."""
     if not unmanaged_pod_index.is_made(group) or owner.is_gone:
         return ()
     before = _made_from(group)
@@ -190,7 +190,7 @@ def _follow(
 
 
 def _made_from(group: PodGroup) -> LastWritten:
-    """Nothing if it cannot be read: then all is written anew."""
+    """Empty if it is unreadable: then everything is written again."""
     try:
         return decoding.decode(_MADE_FROM, group.metadata.annotation(keys.MADE_FROM) or "{}")
     except msgspec.DecodeError:
@@ -236,8 +236,8 @@ def _delete(group: PodGroup) -> commands.Delete:
 # Its pods
 
 
-def _event_history(pods: list[core.Pod]) -> commands.Plan:
-    """Tell pods their PodGroup."""
+def _group_annotations(pods: list[core.Pod]) -> commands.Plan:
+    """Annotate pods with their PodGroup."""
     stage = tuple(
         manifests.annotated(kinds.PODS, pod, keys.GROUP_NAME, unmanaged_pod_index.group_name(pod))
         for pod in pods

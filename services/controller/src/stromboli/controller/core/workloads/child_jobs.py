@@ -1,10 +1,10 @@
-"""Jobs that other objects make: flows and crons. Their specs go on as written.
+"""Child jobs: jobs that flows and crons create, with unchanged specs.
 
-**Nothing is made from old news.** Before a job is made, its maker's status is written under a test
-of the maker's version, also where nothing in it changes. On a cache that is behind, that write is
-refused and the cache read anew. **Nothing is forgotten**: a job that is finished is not removed
-for its age before its maker has written down how it ended (``is_awaited``). Both together make sure
-that what had its turn does not get another one.
+**No job is created from an outdated cache.** Before a job is created, its owner's status is written
+on the owner's resourceVersion, also where nothing in it changes. If the cache is behind, that write
+is rejected, and the owner is read again. **No end is lost**: a finished job is not deleted for its
+time to live before its owner has recorded its end (``is_awaited``). Together these rules create
+each job once.
 """
 
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool
 
 
 def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> bool:
-    """A flow with a template of another scheduler is somebody else's."""
+    """Whether no template of the flow names another scheduler."""
     for entry in found.spec.flows:
         template = cache.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
         spec = {} if template is None else msgspec.json.decode(template.spec) or {}
@@ -99,7 +99,7 @@ def cron_job_name(cron: CronJob, at: datetime) -> str:
 
 
 def scheduled_at(cron: CronJob, job: batch.Job) -> datetime | None:
-    """The time that a CronJob's job was made for, from its name, which nobody can edit."""
+    """The scheduled time of a CronJob's job, from its name, which users cannot edit."""
     number = job.metadata.name.removeprefix(f"{cron.metadata.name}-")
     if not number.isascii() or not number.isdigit() or len(number) > len(str(SECONDS_FROM)):
         return None
@@ -116,8 +116,9 @@ def create(
     labels: dict[str, str],
     annotations: dict[str, str],
 ) -> commands.Create:
-    """Make a job that belongs to ``owner``, for the submitter of that, whatever a template claims.
-    A webhook that is away must leave no job without a scheduler: nobody would ever look at it."""
+    """Create a job of ``owner``, with the owner's submitter, whatever a template says. The job
+    always names a scheduler, also while the webhook is down: without one no controller would manage
+    it."""
     annotations = {
         key: value for key, value in annotations.items() if key not in (keys.USER, keys.USER_GROUPS)
     } | permissions.identity_of(owner.metadata)

@@ -1,10 +1,10 @@
-"""CronJobs: a job at each time of a schedule. Source: spec/jobs.md 7.5.
+"""CronJobs: a job at each time of a schedule, as in Volcano.
 
-All is derived from objects: which time was served last stands in the status and in the jobs' names,
-so a controller that was away, or was killed between a job and its status, neither misses a time nor
+Everything is derived from objects: the last served time is in the status and in the names of jobs,
+so a controller that was down, or crashed between a job and its status, neither misses a time nor
 serves one twice. Of several missed times only the last is served, if it is not older than
-``startingDeadlineSeconds``. A clock that goes back starts nothing: no time is served before or at
-the last one that was.
+``startingDeadlineSeconds``. A clock that goes back starts no job: only times after the last served
+one are served.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from stromboli.shared.formats import durations
 from stromboli.shared.jobspec.validation import cron_jobs
 
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
-"""Between two looks at a time whose job's name is taken."""
+"""Interval of retries of a time whose job name is taken."""
 
 
 class CronState(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     following = schedule.next_after(max(cron_state.served, now))
     if waiting is None or not _taken(cache, cron_state.cron, waiting):
         return waiting or following
-    # Nothing says when the name is free: the pauses are as long as it has not been so far.
+    # No change shows when the name is free: each wait is as long as the name was taken so far.
     pause = min(max(now - waiting, SHORTEST_PAUSE), LONGEST_PAUSE)
     return min(at for at in (following, now + pause) if at is not None)
 

@@ -1,12 +1,12 @@
-"""JobFlows: jobs from templates, each after those it depends on. Source: spec/jobs.md 7.4.
+"""JobFlows: jobs from templates, each after those it depends on. As in Volcano.
 
 ::
 
     Pending ── a job runs or is completed ──▶ Running ── all are completed ──▶ Succeed
        └──────────── a job failed or was terminated ────┴──────────────────▶ Failed
 
-Succeed and Failed are final. What became of a job stands in the flow's status and stays there, so a
-job that was removed after its end is neither missed nor made again.
+Succeed and Failed are final. The flow's status records the end of each job, so a job that was
+deleted after its end is neither missed nor created again.
 """
 
 from collections.abc import Iterator
@@ -119,7 +119,7 @@ def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
 
 
 def _members(cache: controller_cache.ControllerCache, found: JobFlow) -> list[Member]:
-    """A name may stand twice: the last one counts."""
+    """The flow's entries with their jobs; of entries with the same name the last one counts."""
     jobs = {job.metadata.name: job for job in cache.children(found.metadata.uid)}
     recorded = {it.name: it for it in found.status.job_status_list}
     entries = {entry.name: entry for entry in found.spec.flows}
@@ -201,14 +201,15 @@ def _start(
 
 
 def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
-    """Tell of jobs that are there for the first time: one that was refused was not made."""
+    """Events for jobs that are observed for the first time; a rejected job was not created."""
     for member in members:
         if member.job is not None and member.recorded is None:
             yield _about(found, "Normal", "Created", f"created job {member.name}", now)
 
 
 def _is_to_be_cleared(found: JobFlow) -> bool:
-    """Only what stands in the status counts: the end is written before anything is removed."""
+    """Whether the recorded end allows deleting the jobs: the status is written before any
+    deletion."""
     return found.spec.job_retain_policy == "delete" and found.status.state.phase == "Succeed"
 
 

@@ -1,8 +1,7 @@
-"""What a running job has to show before the next one of its flow starts.
+"""Probes of a flow: what a running job has to pass before the next one starts.
 
-Each test looks at the pods of a task: as many as the task needs at least have to pass, and one.
-Asking a pod over the network is the shell's part; its answers stand in the cache. An answer of
-yes stays.
+Each probe tests the pods of a task: at least the task's minimum and one have to pass. The shell
+probes pods over the network; the results are in the cache. A passed probe stays passed.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""JobTemplates: their status names the jobs that flows made from them. Source: spec/jobs.md 7.4."""
+"""JobTemplates: their status names the jobs that flows made from them. As in Volcano."""
 
 from datetime import datetime
 
