@@ -137,7 +137,7 @@ def arrays(draw: st.DrawFn, name: str) -> batch.Job:
 
 
 def jobs(name: str) -> st.SearchStrategy[batch.Job]:
-    """Of every kind, and nearly all of them as the door lets them in."""
+    """Jobs of every kind, nearly all of them valid for admission."""
     return tasked(name) | arrays(name)
 
 
@@ -187,7 +187,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=NAMES, replicas=st.integers(0, 3))
     def scale(self, name: str, replicas: int) -> None:
-        """As the door lets it: a gang beyond its replicas is refused there."""
+        """Valid for admission, which rejects a gang beyond its replicas."""
         found = self.harness.objects.get(("jobs", f"default/{name}"))
         if found is not None:
             rest = sum(task.get("replicas", 0) for task in found["spec"]["tasks"][1:])
@@ -422,7 +422,7 @@ class AnyOrder(RuleBasedStateMachine):
         raise AssertionError(self.unended())
 
     def unended(self) -> list[batch.Job]:
-        """Jobs that have not ended and wait for nobody's word."""
+        """Jobs that have not ended and wait for no user."""
         found = [self.harness.job(key) for plural, key in self.harness.objects if plural == "jobs"]
         return [
             job

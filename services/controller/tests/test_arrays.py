@@ -99,7 +99,7 @@ def test_a_failed_index_is_tried_again_so_often_and_then_counts_as_failed() -> N
 
 
 def test_of_many_results_the_last_ones_keep_their_pods() -> None:
-    """And the first of those that failed; what has no result yet is nobody's to keep."""
+    """And the first failed ones; pods without a result are not retained."""
     progress = batch.ArrayStatus(succeeded="0-999", failed="1000-1999")
     status = batch.JobStatus(array=progress)
     job = msgspec.structs.replace(array("0-9999", 50), status=status)
@@ -179,7 +179,7 @@ def test_a_restart_of_its_task_restarts_every_index_of_an_array() -> None:
 
 
 def test_an_index_that_has_failed_for_good_is_not_restarted_by_a_policy_that_waited() -> None:
-    """A result stands; retries of an index are the array's own. All others run on."""
+    """A result is kept; retries of an index are the array's own. All other indexes keep running."""
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod", timeout="30s")
     harness = running(array("0-4", 2, policies=[policy]))
     fail(harness, "j1-t-1")
@@ -278,7 +278,7 @@ def test_every_index_has_one_result_however_its_tries_end(
 
 
 def test_pods_that_are_still_going_take_room_in_the_window() -> None:
-    """So many at once is what licences and disks bear, also while an array begins anew."""
+    """Licences and disks limit the concurrency, also while an array restarts."""
     harness = running(array("0-9", 3))
     end(harness, 0, 1, 2)
     go_on(harness)

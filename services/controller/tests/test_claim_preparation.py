@@ -1,4 +1,4 @@
-"""Before a pod is bound its claims are; a gang whose claims cannot be had is not begun in part."""
+"""Claims are bound before their pods; a gang with an unavailable claim is not started in part."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -101,7 +101,7 @@ def play(kill_at: dict[int, int]) -> CoreHarness:
 
 
 def result(harness: CoreHarness) -> dict[str, Any]:
-    """What must not depend on kills: objects, what was told, Events."""
+    """What must not depend on crashes: objects, published events, Kubernetes Events."""
     objects = {at: strip(body) for at, body in harness.objects.items()}
     told = [
         (type(it).__name__, getattr(it, "after", ""), getattr(it, "retry_count", 0))

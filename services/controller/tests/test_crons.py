@@ -1,4 +1,4 @@
-"""CronJobs: which times are served, which jobs are kept, what is said."""
+"""CronJobs: served times, retained jobs, and Events."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tools beside a job: where they stand, what they share with it, and when they go."""
+"""Debug tools of a job: their node, what they share with the job, and when they are deleted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the core says about decisions before and after the API server was asked."""
+"""Outcomes of decisions before and after requests to the API server."""
 
 from datetime import timedelta
 
@@ -180,7 +180,7 @@ def noticed(pod: core.Pod, at: str) -> core.Pod:
 def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
     told: str | None, seconds: int
 ) -> None:
-    """Users may write on their pods: nobody puts off his end by that."""
+    """Users may edit their pods, but cannot delay an eviction."""
     pod = make_pod() if told is None else noticed(make_pod(), told)
     eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
     assert decisions.due(pod, eviction, NOON) == NOON + timedelta(seconds=seconds)

@@ -1,5 +1,5 @@
-"""The log may be away for a while: the controller says so and goes on, and what waits for a time
-holds nobody up then."""
+"""The log may be unavailable for a while: the controller reports it and recovers, and decisions
+that wait for a time delay no others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 async def troubled(health: runtime.Health, fact: str = "decisions") -> None:
-    """The controller says what it does not read."""
+    """Wait until the controller reports what it cannot read."""
     while fact not in health.problems:  # noqa: ASYNC110 - a fact of its health
         await asyncio.sleep(0.001)
 

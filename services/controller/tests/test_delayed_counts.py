@@ -11,7 +11,7 @@ from stromboli.testkit.builders import make_command, make_job, make_task
 
 
 def held_back(job: batch.Job) -> CoreHarness:
-    """A job whose pods run while no count is ever written."""
+    """A job whose pods run while writes of counts are delayed."""
     harness = submitted(job)
     harness.counts_wait = True
     harness.enqueue(harness.group_key())

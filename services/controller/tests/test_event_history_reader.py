@@ -95,7 +95,7 @@ async def test_a_state_that_was_lost_under_a_running_leader_is_not_believed(
 
 
 async def test_a_state_of_lost_events_is_discarded(bus: EmbeddedBus) -> None:
-    """What nobody can read any more has to be published again."""
+    """Consumers cannot read the lost events, so they are published again."""
     clock = Clock()
     await old_events(bus, clock)
     await bus.recreate(topics.BATCH_EVENTS)

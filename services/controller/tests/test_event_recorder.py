@@ -1,4 +1,4 @@
-"""Kubernetes Events: one object each, whose count grows."""
+"""Kubernetes Events: a repeated one is one object whose count grows."""
 
 import asyncio
 import contextlib
@@ -91,7 +91,7 @@ async def test_an_event_that_has_expired_begins_again(cluster: EmbeddedCluster) 
 async def test_pods_that_were_scheduled_come_behind_everything_else(
     cluster: EmbeddedCluster,
 ) -> None:
-    """What is left of them at the end is dropped: nothing waits for news."""
+    """The remaining ones are dropped at shutdown: nothing depends on Events."""
     async with recording(cluster, scheduled_per_s=0.001) as recorder:
         for number in range(5):
             recorder.record_scheduled(event(name=f"pod-{number}", reason="Scheduled"))

@@ -1,4 +1,4 @@
-"""What a JobFlow says of the jobs that it makes, and of those that it cannot make."""
+"""Events of a JobFlow about jobs that it creates, and about those that it cannot create."""
 
 from services.controller.tests import test_flows
 from stromboli.controller.core import commands, failures

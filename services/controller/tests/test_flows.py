@@ -1,4 +1,4 @@
-"""JobFlows and JobTemplates: which job starts when, and what is said of it."""
+"""JobFlows and JobTemplates: when each job starts, and its status."""
 
 import copy
 
@@ -124,7 +124,7 @@ def test_a_flow_waits_for_a_template_and_says_so() -> None:
 def test_an_order_that_cannot_be_is_told_and_starts_nothing(
     entries: dict[str, list[str]], word: str
 ) -> None:
-    """It may have come in while no door stood there."""
+    """It may have been created while the webhook was down."""
     harness = started(entries)
     assert not harness.names(kinds.JOBS)
     (event,) = harness.events.values()

@@ -1,4 +1,4 @@
-"""What a PodGroup says to whom, when, and what it leaves to others."""
+"""Conditions and Events of a PodGroup: which, when, and which belong to other writers."""
 
 from datetime import timedelta
 

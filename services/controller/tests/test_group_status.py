@@ -1,4 +1,4 @@
-"""What users see on PodGroups and waiting pods."""
+"""The status of PodGroups and the conditions of pending pods."""
 
 import msgspec
 import pytest
@@ -177,7 +177,7 @@ def test_a_pod_group_of_pods_alone_is_ours_by_their_scheduler(scheduler: str) ->
 
 
 def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
-    """An operator makes both, in any order; nobody else would say why the pod waits."""
+    """An operator creates both, in any order; nothing else shows why the pod is pending."""
     harness = CoreHarness()
     harness.submit(make_pod("driver", "absent", created=harness.now))
     harness.submit(make_pod("theirs", "absent", scheduler="other", created=harness.now))

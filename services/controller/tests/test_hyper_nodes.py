@@ -1,4 +1,4 @@
-"""Rules of HyperNodes: what their status tells, and what is made from labels and files."""
+"""HyperNodes: their status, and their creation from labels and files."""
 
 import re
 from collections.abc import Mapping
@@ -339,7 +339,7 @@ networkTopologyDiscovery:
 
 
 def test_the_references_file_is_read(tmp_path: Path) -> None:
-    """The last label is left out if it stands for the nodes; what is switched off is not asked."""
+    """The last label is omitted if it means the nodes; a disabled source is ignored."""
     path = tmp_path / "volcano-controller.conf"
     path.write_text(LABELLED)
     file = topology_file.TopologyFile(str(path))

@@ -1,4 +1,4 @@
-"""People's commands: whom they mean, what is said of them, and why one is refused."""
+"""User commands: their targets, their Events, and why one is rejected."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Jobs that wait for others: when they begin, what is said meanwhile, and what stays for them."""
+"""Dependencies of jobs on jobs: when a job begins, its Events until then, and retained jobs."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def said(harness: CoreHarness) -> set[tuple[str, str]]:
 
 
 def noted(harness: CoreHarness, name: str) -> str:
-    """What stands on the job of what keeps it from beginning."""
+    """The recorded pending reason of the job."""
     return harness.job(f"default/{name}").metadata.annotation(keys.HELD) or ""
 
 

@@ -1,4 +1,4 @@
-"""What a job says of itself: why it is in its phase, and what made each of its pods go."""
+"""Events of a job: the reason of its phase, and why each of its pods ended."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -104,7 +104,7 @@ def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
 def test_the_history_says_what_made_a_pod_go(
     end: Callable[[CoreHarness], None], reason: str
 ) -> None:
-    """The reason stays when the kubelet tells later how the pod ended, and when it is gone."""
+    """The reason is kept when the kubelet reports the exit later, and when the pod is gone."""
     policy = batch.LifecyclePolicy(exit_code=3, action="RestartTask")
     harness = running(
         make_job(
@@ -178,7 +178,7 @@ def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_sca
 
 
 def test_every_phase_counts_the_tries_alike() -> None:
-    """A restart is told after the try that it ends: whether there is another one shows later."""
+    """A restart names the attempt that it ends: whether another follows is not known yet."""
     harness = restarted(retries=2)
     go_on(harness)
     fail(harness, "j1-worker-1")
@@ -198,7 +198,7 @@ def test_every_phase_counts_the_tries_alike() -> None:
 
 
 class Unanswered(CoreHarness):
-    """What is told comes to stand on the log, which nobody answers as long as ``is_cut``."""
+    """Events reach the log, without acknowledgement while ``is_cut``."""
 
     is_cut = False
 

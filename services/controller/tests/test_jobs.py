@@ -1,4 +1,4 @@
-"""A job's way from submission to its end, rule by rule."""
+"""The life of a job from submission to its end, rule by rule."""
 
 from collections.abc import Sequence
 
@@ -293,7 +293,7 @@ def test_events_tell_every_change_of_a_job_and_its_tasks_once() -> None:
 
 
 def test_events_tell_the_devices_that_a_task_was_bound_with() -> None:
-    """Also in its end, for whoever reads no more than that."""
+    """Also in the final status, for clients that read only that."""
     harness = enqueued(make_job(tasks=[make_task(replicas=1)]))
     body = harness.objects["pods", "default/j1-worker-0"]
     notes = {keys.DEVICES: '{"main":{"nvidia.com/gpu":["GPU-1"]}}'}
@@ -368,7 +368,7 @@ def test_a_resumed_job_keeps_what_has_succeeded_and_runs_the_rest_again() -> Non
 
 
 def test_a_command_for_what_nobody_obeys_is_refused_after_a_while() -> None:
-    """The definition lets it in, and it would lie there for ever."""
+    """The CRD accepts it, and the job would be pending indefinitely."""
     harness = running(make_job())
     harness.submit(make_command("c1", "AbortJob", make_pod_group("g1")))
     harness.settle()

@@ -1,4 +1,4 @@
-"""Rules of Numatopologies: what stands in them of an agent's report, and when they are written."""
+"""Numatopologies: their content from an agent's report, and when they are written."""
 
 from datetime import datetime, timedelta
 from typing import Any

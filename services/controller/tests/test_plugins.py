@@ -20,7 +20,7 @@ Body = dict[str, Any]
 
 
 def pod(job: batch.Job, name: str = "") -> Body:
-    """A pod of the job by name, else the first, without what every pod is told."""
+    """A pod of the job by name, else the first, without the variables of every pod."""
     members = list(tasks.Members(job))
     member = next((it for it in members if it.name == name), members[0])
     body: Body = msgspec.json.decode(pods.create(job, member).body)
@@ -188,7 +188,7 @@ def test_ssh_lists_every_host_and_leaves_the_keys_to_whoever_makes_the_secret() 
 
 
 def test_ssh_hosts_follow_the_scale_and_the_keys_stay() -> None:
-    """The update of a Secret that stands names the host list alone."""
+    """The patch of an existing Secret contains only the host list."""
     (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
     assert set(msgspec.json.decode(made.update)["data"]) == {"config"}
 
@@ -284,7 +284,7 @@ def test_pytorch_processes_find_their_master(name: str, rank: str | None) -> Non
 
 
 def test_every_pytorch_rank_is_given_once() -> None:
-    """Also with two masters: two processes of rank 0 would wait for each other for ever."""
+    """Also with two masters: two processes of rank 0 would wait for each other indefinitely."""
     job = make_job(tasks=[make_task("master", 2), make_task("worker", 3)], plugins={"pytorch": ()})
     ranks = [variables(main(pod(job, it.name)))["RANK"] for it in tasks.Members(job)]
     assert sorted(ranks) == ["0", "1", "2", "3", "4"]

@@ -49,7 +49,7 @@ def test_a_pod_that_vanishes_without_a_word_was_evicted_by_somebody() -> None:
 def test_a_pod_that_a_restart_ended_went_for_that_though_nobody_saw_it_going(
     action: str, is_killed: bool
 ) -> None:
-    """The job is no longer restarting once all have gone; what ended them is told before."""
+    """The job is no longer restarting once all are gone; their cause is published before."""
     policies = [api.LifecyclePolicy(event="PodFailed", action=action)]
     harness = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
     harness.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
@@ -79,7 +79,7 @@ def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -
 
 
 def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> None:
-    """Somebody ended it before we did, which the monitor tells after our new pod is there."""
+    """A user deleted it first, which the monitor shows after the new pod exists."""
     policies = [
         api.LifecyclePolicy(event="PodFailed", action="RestartPod"),
         api.LifecyclePolicy(event="PodEvicted", action="AbortJob"),

@@ -1,4 +1,4 @@
-"""Policies: which one counts, when it acts, how often, and what time does."""
+"""Policies: which one applies, when it acts, how often, and the effects of time."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -362,7 +362,7 @@ def test_a_restart_of_a_task_leaves_what_waits_for_another_task() -> None:
 
 
 def test_what_people_ask_for_calls_off_all_that_waits() -> None:
-    """Else a job that somebody resumes weeks later would be ended by its past."""
+    """Otherwise an old event would end a job that is resumed weeks later."""
     harness = two_pods(late("PodFailed", "TerminateJob"))
     fail(harness, "j1-worker-0")
     assert harness.job().status.delayed

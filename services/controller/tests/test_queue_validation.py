@@ -1,4 +1,4 @@
-"""Queues that came past admission are told what is wrong with them, by admission's own rules."""
+"""Queues that were created past admission get a Warning for each violation of admission's rules."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from stromboli.testkit.builders import make_queue, make_record, snapshot_of, und
 
 SUMS = ("more-than-its-parent-has-left", "guaranteed-what-its-parent-is-not")
 PASSING = ("a-bad-name", "below-one-that-runs-pods")
-"""No API server has a queue of such a name, and what pods of a parent's own are told says the
-scheduler."""
+"""No API server accepts such a name, and the scheduler reports pods in a parent queue."""
 CREATED = [
     case
     for case in admission_cases.CASES
@@ -27,7 +26,7 @@ CREATED = [
 
 
 def wrong(harness: CoreHarness) -> dict[str, str]:
-    """Queue -> what stands on it."""
+    """Queue -> its recorded violations."""
     marks = {
         name: harness.queue(name).metadata.annotation(keys.VIOLATIONS)
         for name in harness.names(kinds.QUEUES)

@@ -1,4 +1,4 @@
-"""Rules of queues: states, commands, the tree, and what their status tells."""
+"""Queues: states, commands, the tree, and counts in their status."""
 
 import contextlib
 
@@ -275,7 +275,7 @@ def test_what_pods_hold_counts_for_their_queue_and_all_above() -> None:
 
 
 def test_a_sum_beyond_what_one_quantity_may_be_is_written_once() -> None:
-    """Read again it is less than it was, and would be written for ever."""
+    """Parsed again it is smaller, and would be written indefinitely."""
     harness = running(make_job(tasks=[make_task(replicas=3, memory="3Ei")]))
     assert (harness.queue("default").status.allocated or {})["memory"] == f"{9 * 2**20}Ti"
     assert not queue_counts.reconcile(harness.cache, "default", harness.now)

@@ -1,4 +1,4 @@
-"""Slots: what is nearly done goes first, and nobody waits for a large job."""
+"""The request limiter: nearly complete groups first, and no group waits for a large job."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ async def settled() -> None:
 
 
 class Writers:
-    """Requests that end when they are told to."""
+    """Requests that end when the test says so."""
 
     def __init__(self, limit: int) -> None:
         self.limiter = RequestLimiter(limit)

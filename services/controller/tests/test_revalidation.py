@@ -1,4 +1,4 @@
-"""What came in while no door stood there is judged by the same rules."""
+"""Jobs that were created while the webhook was down are validated by the same rules."""
 
 import msgspec
 import pytest

@@ -173,8 +173,8 @@ async def test_a_pod_that_is_evicted_at_once_was_preempted_all_the_same(harness:
 
 @pytest.mark.parametrize("harness", [None, 1, 2, 1027], indirect=True)
 async def test_an_evicted_pod_is_told_first_and_ends_when_it_was_told(harness: Harness) -> None:
-    """Also if the controller is another one by then, or if somebody else writes the pod at the same
-    moment (1027); meanwhile it goes on with its work, however many wait."""
+    """Also after a restart of the controller, or if another client writes the pod concurrently
+    (1027); other decisions proceed meanwhile."""
     async with harness.controller(max_inflight_decisions=1):
         await enqueued(harness, 2)
         one, two = await harness.pods(2)
@@ -455,7 +455,7 @@ async def test_decisions_that_come_again_let_nobody_in_a_second_time(harness: Ha
 async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
     harness: Harness,
 ) -> None:
-    """Nobody else guards nodes against what it did not know when it was paused."""
+    """Nothing else protects nodes against decisions that the paused scheduler made on old data."""
     paused = await harness.bus.open_writer("scheduler", "paused")
     async with harness.controller():
         await enqueued(harness)
@@ -476,7 +476,7 @@ async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
 
 
 async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(harness: Harness) -> None:
-    """It wakes up while the controller cannot read, and says that a job is gone."""
+    """It resumes while the controller cannot read, and reports a job as gone."""
     assert harness.replaced_monitor is not None
     breaking_bus = interruptible_bus.InterruptibleBus(harness.bus)
     harness.bus = breaking_bus

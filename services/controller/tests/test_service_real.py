@@ -97,7 +97,7 @@ async def test_a_command_stops_a_job_whose_status_another_controller_wrote(
 
 
 async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(harness: Harness) -> None:
-    """A parent that comes mends it; both stand in Events of what has no namespace."""
+    """Creating the parent fixes it; Events show both, on a cluster scoped object."""
     org, team = objects.unique("org"), objects.unique("team")
     await harness.submit(make_queue(team, parent=org, state=""))
     told = await harness.until(kinds.QUEUES, team, lambda it: bool(violations(it)))

@@ -32,7 +32,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 async def written_after(
     harness: Harness, change: str, *, subresource: Literal["", "status"]
 ) -> batch.Job:
-    """A status that was made before somebody else's change, written after it."""
+    """Write a status that was derived before another client's change, after it."""
     await harness.submit(make_job())
     before = await harness.until(kinds.JOBS, J, lambda job: True)
     body = change.encode()

@@ -14,7 +14,8 @@ from stromboli.testkit.doubles import takeover_bus
 
 
 async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
-    """The PodGroup of a pod of nobody is known before the pod, without which it would go."""
+    """The PodGroup of an unmanaged pod is read before the pod, without which it would be
+    deleted."""
     async with service_harness.set_up(tmp_path, disorder=None) as harness:
         inner = harness.bus
 

@@ -188,7 +188,7 @@ TAKEN: Mapping[str, Mapping[str, str]] = {
     "Terminated": {},
     "Failed": {},
 }
-"""Phase -> what people may ask for then, and where it leads. All else is refused, and said."""
+"""Phase -> the user commands that it allows, and their phases. All others are rejected."""
 
 
 @pytest.mark.parametrize("phase", TAKEN)

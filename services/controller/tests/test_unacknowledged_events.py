@@ -1,4 +1,4 @@
-"""A log that takes what the controller tells, and does not say so."""
+"""A log that appends the controller's events without acknowledging them."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ J = "default/j1"
 
 
 class UnansweringWriter:
-    """Nobody answers to what is told of phases."""
+    """Does not acknowledge events of phases."""
 
     def __init__(self, writer: port.Writer) -> None:
         self._writer = writer

@@ -460,8 +460,8 @@ TestStrays.settings = settings(
 
 
 def test_a_restricted_queue_is_used_from_its_namespaces_alone() -> None:
-    """Whoever created the pods: that is a controller for most of them. Once the list grows, they
-    get their PodGroup."""
+    """Independent of the pods' creator, which is a controller for most of them. Once the list
+    grows, they get their PodGroup."""
     harness = CoreHarness()
 
     def restrict(namespaces: str) -> None:

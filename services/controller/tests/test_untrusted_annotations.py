@@ -1,5 +1,5 @@
-"""Labels and annotations are anybody's to write: nothing that stands there may stop the controller,
-since then it would stop for everybody."""
+"""Users may edit labels and annotations: no value may stop the controller, since that would stop it
+for all jobs."""
 
 import copy
 from datetime import timedelta
@@ -119,7 +119,7 @@ def test_no_number_of_a_spec_is_too_large() -> None:
 
 
 def test_a_job_of_more_pods_than_anybody_has_keeps_nobody_busy() -> None:
-    """It came in while no door stood there."""
+    """It was created while the webhook was down."""
     here = CoreHarness()
     huge = builders.make_task(replicas=2**31 - 1)
     here.submit(builders.make_job("huge", tasks=[huge], plugins={"svc": (), "ssh": ()}))

@@ -1,4 +1,4 @@
-"""Claims of a job: named or made for it."""
+"""Volume claims of a job: named, or created for it."""
 
 import msgspec
 

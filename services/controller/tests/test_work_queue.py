@@ -1,4 +1,4 @@
-"""Lanes: one step at a time per item."""
+"""The work queue: one step at a time for each key."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""What JobFlows and CronJobs make, keep and tell, and what stands in their status."""
+"""JobFlows and CronJobs: created and retained jobs, Events, and status."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Flows and crons in any order of news: each job is made once, and the end is the same.
+"""Flows and crons with changes in any order: each job is created once, and the end is the same.
 
-Records are seen late, twice or by the next controller, which may begin with an old cache of flows
-and crons; the clock jumps both ways; jobs live as long as they are needed or no time at all.
+Records are applied late, twice or by the next controller, which may start with an outdated cache;
+the clock jumps both ways; jobs have a long time to live, or none.
 """
 
 from datetime import datetime
@@ -73,7 +73,7 @@ class MakersInAnyOrder(RuleBasedStateMachine):
 
     @rule()
     def jobs_run_ahead_of_their_makers(self) -> None:
-        """Jobs come to their end, and to that of their time, while nobody looks at flows."""
+        """Jobs finish and expire while flows are not reconciled."""
         for _ in range(4):
             self.harness.see()
             self.finish_all()

@@ -68,10 +68,10 @@ class CoreHarness:
     def restart(
         self, without: str = "", old: Mapping[TopicKey, envelope.Record] | None = None
     ) -> None:
-        """A new controller process: it has what stands in the topics and nothing else.
+        """Start a new controller process, which has only the contents of the topics.
 
-        ``without``: a topic on which the monitor has fallen far behind. ``old``: records that it
-        has not got beyond; the newer ones are seen later.
+        ``without``: a topic on which the monitor lags far behind. ``old``: the records that the
+        topics end with; newer ones are applied later.
         """
         self.cache = controller_cache.ControllerCache(SCHEDULERS, event_history.EventHistory())
         for _, message in self.told:
@@ -94,7 +94,7 @@ class CoreHarness:
         self.dirty = dict.fromkeys(self.cache.items())
 
     def shown(self, topic: str) -> dict[TopicKey, envelope.Record]:
-        """What stands on a topic now."""
+        """The newest record of each key of a topic."""
         return {at: record for at, record in self._last.items() if at[0] == topic}
 
     def see(self, topic: str | None = None) -> None:

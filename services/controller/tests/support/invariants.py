@@ -49,8 +49,8 @@ def _result(status: batch.JobStatus) -> tuple[object, ...]:
 
 
 def check_told(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) -> None:
-    """Nothing is told to be gone that is there. A pod that was taken from its job, or made a tool,
-    is gone for its job."""
+    """No object that exists is published as gone. A pod that lost its owner, or became a debug
+    tool, is gone for its job."""
     alive = {body["metadata"]["uid"]: body["metadata"] for body in objects.values()}
     if isinstance(message, messages.TaskChanged) and message.after == "Gone":
         there = alive.get(message.pod_uid, {})
@@ -61,8 +61,9 @@ def check_told(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) 
 
 
 class JobTimeline:
-    """What really was, whoever has seen it: how pods ended, and for which tasks what they wait
-    for has held. A controller that sees late may act on what was, never on what never was."""
+    """The actual history, observed or not: how pods ended, and which task dependencies were ready.
+    A controller with an outdated cache may act on past states, never on states that never
+    existed."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, batch.Job] = {}
@@ -132,8 +133,8 @@ class JobTimeline:
         return any(found) if task.depends_on.iteration == "any" else all(found)
 
     def _check_progress(self, before: batch.Job | None, job: batch.Job) -> None:
-        """An index has one result, which a pod of it really had, and keeps it until the array
-        begins anew; a pod is counted once."""
+        """An index has one result, which a pod of it had, and keeps it until the array restarts; a
+        pod is counted once."""
         array, now = job.spec.array, job.status.array
         if array is None or now is None or indexes.problem(array.indexes):
             return
@@ -197,8 +198,8 @@ def _check_window(past: JobTimeline, job: batch.Job, index: int) -> None:
 def check_gang(
     cache: controller_cache.ControllerCache, past: JobTimeline, group: scheduling.PodGroup
 ) -> None:
-    """A gang asks for no more than the pods that may be made: those of tasks that it knows, whose
-    wait has been over in its job's version."""
+    """A gang contains only pods that may be created: those of its tasks whose dependencies were
+    ready in its job's version."""
     owner = group.metadata.controller
     job = cache.job(f"default/{owner.name}") if owner is not None else None
     if job is None or manifests.version_of(group) != job.status.version:

@@ -1,4 +1,4 @@
-"""Gangs that wait, and what the scheduler says of them."""
+"""Pending gangs, and the scheduler's explanations."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def explained(
 
 
 def explain(harness: CoreHarness, group: scheduling.PodGroup, text: str = MESSAGE) -> None:
-    """The scheduler says why the gang waits, and the controller hears it."""
+    """The scheduler explains why the gang is pending, and the controller reads it."""
     show(harness, group, explained(group, text))
 
 
@@ -32,7 +32,7 @@ def show(
     *,
     is_settled: bool = True,
 ) -> None:
-    """What the scheduler says of a gang now, None for nothing."""
+    """The scheduler's explanation of a gang; None removes it."""
     harness.show(
         envelope.Draft(
             topic=topics.EXPLANATIONS, key=group.metadata.key, message=message, time=harness.now

@@ -1,4 +1,4 @@
-"""How far a job has come when a rule is looked at."""
+"""Scenarios: states of a job from which a test begins."""
 
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.shared import envelope, topics
@@ -47,7 +47,7 @@ def fail(harness: CoreHarness, name: str, exit_code: int = 1, end: str = "Error"
 
 
 def evict(harness: CoreHarness, name: str) -> None:
-    """Somebody deletes a pod, and it goes."""
+    """A user deletes a pod, and it is gone."""
     harness.delete(kinds.PODS, f"default/{name}")
     harness.settle()
     harness.reap(f"default/{name}")
@@ -84,7 +84,7 @@ def restarted(action: str = "RestartJob", retries: int = 3) -> CoreHarness:
 
 
 def competitors_observed(harness: CoreHarness, *found: messages.Competitor) -> envelope.Draft:
-    """The monitor says who else acts."""
+    """The monitor reports competing systems."""
     seen = messages.CompetitorsObserved(competitors=found)
     return envelope.Draft(
         topic=topics.SYNC, key=messages.COMPETITORS_KEY, message=seen, time=harness.now

@@ -197,7 +197,7 @@ class Harness:
         return [it for it in told if it.decision == decision]
 
     async def more(self) -> None:
-        """Wait until the controller has told more."""
+        """Wait until the controller has published more."""
         await self._grown.wait()
 
     # Users and kubelets
@@ -226,7 +226,7 @@ class Harness:
     # What became of it
 
     async def follow(self) -> None:
-        """Read what the controller tells."""
+        """Read the controller's topics."""
         wanted = (topics.OUTCOMES, topics.BATCH_EVENTS, topics.DEAD_LETTERS)
         async with contextlib.aclosing(self.bus.materialize(wanted)) as batches:
             async for batch_ in batches:
@@ -236,13 +236,13 @@ class Harness:
                 self._grown = asyncio.Event()
 
     def all_told(self, topic: topics.Topic, struct: type[T]) -> list[T]:
-        """Messages of a type that stand on a topic."""
+        """All messages of a type on a topic."""
         decoded = [envelope.decode(record) for record in self.read.get(topic.name, [])]
         return [it for it in decoded if isinstance(it, struct)]
 
     def phases(self) -> list[str]:
-        """What jobs have been told to be. In disorder an append whose answer was lost is repeated
-        before anything else is told."""
+        """The published phases of jobs. With fault injection an unacknowledged append is repeated
+        before the next one."""
         told = self.all_told(topics.BATCH_EVENTS, batch_messages.JobPhaseChanged)
         return [
             each.after
@@ -292,7 +292,7 @@ class Harness:
             await self.change(kinds.PODS, listing.resource_version)
 
     async def change(self, kind: kinds.Kind[Any], behind: str) -> None:
-        """Wait for the next news of a kind behind a version."""
+        """Wait for the next change of a kind after a version."""
         async with contextlib.aclosing(self.cluster.watch(kind, behind)) as changes:
             await anext(changes, None)
 

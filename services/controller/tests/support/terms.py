@@ -19,7 +19,7 @@ Event = messages.TaskChanged | messages.JobPhaseChanged | messages.JobDeleted
 
 
 class Clock:
-    """Goes on only when a test says so."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = builders.NOON
