@@ -16,7 +16,7 @@ import json
 import resource
 import statistics
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -25,8 +25,8 @@ import numpy as np
 from bench import session_clusters, session_long_running
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.cluster import cluster_objects
-from stromboli.scheduler.core.config import config_reader, configuration
-from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.config import config_reader
+from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.testkit.oracle import session as reference_session
 
 CHART: dict[str, Any] = {
@@ -67,9 +67,7 @@ def run_timed(given: cluster_objects.Cluster) -> Timed:
     configured = config_reader.read_configuration(CHART, actions.NAMES, plugins.NAMES)
     started: list[tuple[float, float]] = []
 
-    def find(
-        name: str, already_open: Collection[str]
-    ) -> Callable[[configuration.PluginOptions], session.Plugin]:
+    def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
         # The first plugin is asked for once the model is there: that is where a session begins.
         if not started:
             started.append((time.perf_counter(), time.process_time()))

@@ -1,6 +1,6 @@
 """Tasks that nobody can tell apart are placed together, and as if they came one after another."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.scheduler.core.model import node_views
 from stromboli.scheduler.core.placement import batch
 from stromboli.shared.api import meta
@@ -29,14 +29,12 @@ class Single:
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
     def open(self, ssn: session.Session) -> None:
-        ssn.add_allocatable(lambda queue, task: True)
+        ssn.add_allocatable(lambda queue, task, most: min(most, 1))
 
     def close(self, ssn: session.Session) -> None: ...
 
 
-def find(
-    name: str, already_open: Collection[str]
-) -> Callable[[configuration.PluginOptions], session.Plugin]:
+def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
     return Single if name == SINGLE else plugins.find(name, already_open)
 
 

@@ -2,7 +2,7 @@
 
 from services.scheduler.tests import test_deviceshare
 from services.scheduler.tests.support import default_sessions
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, node_views
 
 
@@ -31,7 +31,7 @@ def fits(ssn: session.Session, task: entities.Task) -> bool:
     view = node_views.NodeView(ssn.nodes, task)
     return all(
         bool(check.passed.all())
-        for tests in ssn.functions("predicate", "enablePredicate")
+        for tests in ssn.functions(interfaces.PREDICATE)
         for test in tests
         for check in test(task, view)
     )

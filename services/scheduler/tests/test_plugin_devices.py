@@ -20,7 +20,7 @@ from services.scheduler.tests.support.numa_machines import (
 )
 from stromboli.scheduler.core import policy
 from stromboli.scheduler.core import schedule as session_core
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.plugins.numa_aware import numa_aware
 from stromboli.shared import envelope, keys, topics
@@ -311,7 +311,7 @@ def fits(ssn: session.Session, task: entities.Task) -> bool:
     view = node_views.NodeView(ssn.nodes, task)
     found = [
         check
-        for tests in ssn.functions("predicate", "enablePredicate")
+        for tests in ssn.functions(interfaces.PREDICATE)
         for test in tests
         for check in test(task, view)
         if check.reason == numa_aware.TOO_FEW

@@ -102,7 +102,7 @@ async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
 
     def register(ssn: session.Session) -> None:
         ssn.add_job_order(lambda left, right: 0)
-        ssn.add_job_ready(lambda job: failing() if job.name == "g1" else True)
+        ssn.add_job_ready(lambda job, task: failing() if job.name == "g1" else 0)
 
     await other_services.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
     await other_services.sync()

@@ -1,11 +1,11 @@
 """A run of equal tasks costs a few questions, however many tasks it has: counted, not timed."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from services.scheduler.tests.support import sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.testkit import builders
@@ -33,9 +33,7 @@ def questions(pods: int) -> int:
 
         def close(self, ssn: session.Session) -> None: ...
 
-    def find(
-        name: str, already_open: Collection[str]
-    ) -> Callable[[configuration.PluginOptions], session.Plugin]:
+    def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
         return Counter if name == COUNTER else plugins.find(name, already_open)
 
     names = ("gang", "predicates", "proportion", "nodeorder", "binpack")

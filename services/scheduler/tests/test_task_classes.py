@@ -196,7 +196,7 @@ READ = (
     "spec.volumes.*.persistentVolumeClaim.claimName",
 )
 """What predicates and scores read of a class; what lies below it counts, too. What plugins tell
-pods apart by themselves, such as ResourceClaims, is not in it (``Session.add_distinction``)."""
+pods apart by themselves, such as ResourceClaims, is not in it (``Session.add_class_key``)."""
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import session
 
 ENTRY_POINTS = "stromboli.scheduler.plugins"
-"""Name in a configuration -> class with the protocol ``session.Plugin``."""
+"""Name in a configuration -> class with the protocol ``interfaces.Plugin``."""
 
 
 class DiscoveryError(Exception):

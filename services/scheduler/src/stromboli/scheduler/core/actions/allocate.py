@@ -135,7 +135,7 @@ def _place_in_order(
     while tasks:
         task = tasks[-1]
         run = _identical_tasks(ssn, tasks, _missing_count(ssn, attempt, task))
-        room = ssn.room(queue, task, len(run))
+        room = ssn.count_allocatable(queue, task, len(run))
         if not room:
             job.is_refused_by_queue = True
             _record_failure(attempt, run, _no_quota_reason(ssn, queue, task))
@@ -182,7 +182,7 @@ def _identical_tasks(
     """Return the next tasks that filters and scores cannot tell apart, the next one first."""
     first = tasks[-1]
     run = [first]
-    if not ssn.can_count_room() or first.pod.status.nominated_node_name:
+    if first.pod.status.nominated_node_name:
         return run
     for task in tasks[-2 : -most - 1 : -1]:
         if (

@@ -15,7 +15,7 @@ import numpy as np
 
 from stromboli.scheduler.core.actions import eviction_rules, victim_search
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.placement import extension_points
 
@@ -147,9 +147,9 @@ class _Attempt:
         moved = {
             test
             for flag in ("enablePreemptable", "enabledAllocatable")
-            for test in ssn.flat("predicate", flag)
+            for test in ssn.flat(interfaces.PREDICATE, flag)
         }
-        for test in ssn.flat("predicate", "enablePredicate"):
+        for test in ssn.flat(interfaces.PREDICATE):
             if test not in moved and ssn.scopes[test] is extension_points.Scope.GLOBAL:
                 for check in test(task, node_views.NodeView(ssn.nodes, task)):
                     mask &= check.passed
@@ -194,7 +194,7 @@ class _Attempt:
         It would take the room back and be evicted again, without end.
         """
         ssn = self._session
-        if not any(ssn.flat("job_order", "enableJobOrder")):
+        if not any(ssn.flat(interfaces.JOB_ORDER)):
             return False
         trial = ssn.statement()
         for victim in room.victims:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from stromboli.scheduler.core.framework import interfaces
 from stromboli.scheduler.core.model import entities, node_views, resource_vectors
 from stromboli.scheduler.core.placement import batch, extension_points
 
@@ -97,7 +98,7 @@ class NodeFinder:
 
     def pre_predicate(self, task: entities.Task) -> str | None:
         """Why the task fits nowhere, if a plugin knows it already."""
-        for test in self._session.flat("pre_predicate", "enablePredicate"):
+        for test in self._session.flat(interfaces.PRE_PREDICATE):
             reason: str | None = test(task)
             if reason:
                 return reason
@@ -105,12 +106,12 @@ class NodeFinder:
 
     def kind(self, task: entities.Task) -> Hashable:
         """What predicates and scores know the task by."""
-        return (task.task_class, *(tell(task) for tell in self._session.distinctions))
+        return (task.task_class, *(tell(task) for tell in self._session.flat(interfaces.CLASS_KEY)))
 
     def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
         """Whether predicates and scores cannot tell the tasks apart."""
         return task.task_class is other.task_class and all(
-            tell(task) == tell(other) for tell in self._session.distinctions
+            tell(task) == tell(other) for tell in self._session.flat(interfaces.CLASS_KEY)
         )
 
     def filter_result(self, task: entities.Task) -> FilterResult:
@@ -251,7 +252,7 @@ class NodeFinder:
         return np.minimum(room, count)
 
     def _predicates(self, scope: extension_points.Scope) -> Iterator[extension_points.Predicate]:
-        for test in self._session.flat("predicate", "enablePredicate"):
+        for test in self._session.flat(interfaces.PREDICATE):
             if self._session.scopes[test] is scope:
                 yield test
 
@@ -261,7 +262,7 @@ class NodeFinder:
         """What scores say that compare candidates with each other; None for nothing."""
         total: extension_points.Scores | None = None
         view = node_views.NodeView(self._nodes, task, rows)
-        for score in self._session.flat("node_order", "enableNodeOrder"):
+        for score in self._session.flat(interfaces.NODE_ORDER):
             if self._session.scopes[score] is extension_points.Scope.GLOBAL:
                 answer = score(task, view)
                 if answer is not None:
@@ -276,7 +277,7 @@ class NodeFinder:
         self, task: entities.Task, view: node_views.NodeView, scope: extension_points.Scope
     ) -> extension_points.Scores:
         total: extension_points.Scores = np.zeros(view.size, np.int64)
-        for score in self._session.flat("node_order", "enableNodeOrder"):
+        for score in self._session.flat(interfaces.NODE_ORDER):
             if self._session.scopes[score] is scope:
                 answer = score(task, view)
                 if answer is not None:
@@ -319,7 +320,7 @@ class NodeFinder:
 
     def _ask(self, task: entities.Task, kept: _ClassCache) -> None:
         view = node_views.NodeView(self._nodes, task)
-        for test in self._session.flat("predicate", "enablePredicate"):
+        for test in self._session.flat(interfaces.PREDICATE):
             is_kept = self._session.scopes[test] is not extension_points.Scope.GLOBAL
             kept.checks.append(_own(test(task, view)) if is_kept else [])
         self._judge(kept, node_views.ALL)
@@ -327,7 +328,7 @@ class NodeFinder:
 
     def _refresh(self, task: entities.Task, kept: _ClassCache, rows: node_views.Rows) -> None:
         view = node_views.NodeView(self._nodes, task, rows)
-        tests = self._session.flat("predicate", "enablePredicate")
+        tests = self._session.flat(interfaces.PREDICATE)
         for test, checks in zip(tests, kept.checks, strict=True):
             if self._session.scopes[test] is extension_points.Scope.LOCAL:
                 for check, answer in zip(checks, test(task, view), strict=True):

@@ -5,12 +5,10 @@ from typing import TypeVar
 
 from stromboli.scheduler.core.cluster import auxiliary_objects, cluster_model, cluster_objects
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import external_calls, session, timing
+from stromboli.scheduler.core.framework import external_calls, interfaces, session, timing
 from stromboli.shared.api import meta
 
-FindPlugin = Callable[
-    [str, Collection[str]], Callable[[configuration.PluginOptions], session.Plugin]
-]
+FindPlugin = Callable[[str, Collection[str]], interfaces.PluginFactory]
 """(name, plugins already open) -> what makes the plugin; LookupError if it cannot be had."""
 Found = TypeVar("Found", bound=meta.Object)
 

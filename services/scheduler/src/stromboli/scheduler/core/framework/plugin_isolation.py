@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.framework import interfaces, opening, session
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 
@@ -43,7 +43,7 @@ RETRY_AFTER = timedelta(minutes=1)
 RETRY_HUNG_AFTER = timedelta(minutes=10)
 """How long nobody tries again: a try that fails costs a session, one that hangs seconds."""
 _JOB_EXCLUDED = "held back"
-_PLACING = ("predicate", "pre_predicate", "openness", "preparation")
+_PLACING = ("predicate", "pre_predicate", "availability", "preparation")
 _EVICTING = (
     "evictable",
     "eviction_notice",
@@ -312,9 +312,7 @@ def _with_exclusions(
 
 
 def _find(find: opening.FindPlugin, plugin_failures: FailureHistory) -> opening.FindPlugin:
-    def careful(
-        name: str, already_open: Any
-    ) -> Callable[[configuration.PluginOptions], session.Plugin]:
+    def careful(name: str, already_open: Any) -> interfaces.PluginFactory:
         if name == _JOB_EXCLUDED:
             return lambda options: JobExclusion(plugin_failures.held)
         failure = plugin_failures.out.get(name)
@@ -372,10 +370,10 @@ class PluginSubstitute:
         answers: dict[str, Callable[[], None]] = {
             **dict.fromkeys(_PLACING, lambda: ssn.add_pre_predicate(lambda task: self._text)),
             **dict.fromkeys(_EVICTING, lambda: ssn.add_evictable(lambda job, task: False)),
-            "allocatable": lambda: ssn.add_allocatable(lambda queue, task: False),
+            "allocatable": lambda: ssn.add_allocatable(lambda queue, task, most: 0),
             "overused": lambda: ssn.add_overused(lambda queue: True),
             "preemptive": lambda: ssn.add_preemptive(lambda queue, tasks: False),
-            "job_ready": lambda: ssn.add_job_ready(lambda job: False),
+            "job_ready": lambda: ssn.add_job_ready(lambda job, task: 1),
             "subjob_ready": lambda: ssn.add_subjob_ready(lambda job, subjob: False),
             "job_pipelined": lambda: ssn.add_job_pipelined(lambda job: extension_points.REJECT),
             "subjob_pipelined": lambda: ssn.add_subjob_pipelined(

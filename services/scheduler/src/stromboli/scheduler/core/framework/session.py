@@ -18,27 +18,13 @@ from stromboli.scheduler.core.framework import (
     extensions,
     external_calls,
     filter_score,
+    interfaces,
     statement,
     timing,
     topology_constraint,
 )
 from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.scheduler.core.placement import extension_points
-
-
-class Plugin(Protocol):
-    """What a plugin module calls ``Plugin``: made anew for each session from its options."""
-
-    def __init__(self, options: configuration.PluginOptions) -> None: ...
-
-    def open(self, session: "Session") -> None:
-        """Register functions."""
-
-    def close(self, session: "Session") -> None:
-        """Write what is to stay: conditions, memory, metrics."""
-
-
-PluginFactory = Callable[[configuration.PluginOptions], Plugin]
 
 
 class PluginFailedError(Exception):
@@ -107,7 +93,7 @@ class Session(extensions.Extensions):
     ) -> None:
         super().__init__(configured.tiers)
         # First: who watches over plugins may ask for them while the rest is still being made.
-        self.opened: dict[str, Plugin] = {}
+        self.opened: dict[str, interfaces.Plugin] = {}
         self.configuration = configured
         self.world = kept
         self.waiting = kept.take_pending_jobs()
@@ -140,7 +126,7 @@ class Session(extensions.Extensions):
 
     def open_plugins(
         self,
-        find: Callable[[str, Collection[str]], Callable[[configuration.PluginOptions], Plugin]],
+        find: Callable[[str, Collection[str]], interfaces.PluginFactory],
     ) -> None:
         """Make and open every configured plugin.
 
@@ -160,9 +146,9 @@ class Session(extensions.Extensions):
 
     def open_plugin(
         self,
-        make: Callable[[configuration.PluginOptions], Plugin],
+        make: interfaces.PluginFactory,
         options: configuration.PluginOptions,
-    ) -> Plugin:
+    ) -> interfaces.Plugin:
         """A plugin that is made and open. Raises PluginFailedError."""
         try:
             plugin = make(options)
@@ -203,19 +189,15 @@ class Session(extensions.Extensions):
 
     def compare_jobs(self, left: entities.Job, right: entities.Job) -> int:
         """Negative if left goes first: plugins, then age, then uid."""
-        return self._first_opinion("job_order", "enableJobOrder", left, right) or _by_age(
-            left, right
-        )
+        return self._first_opinion(interfaces.JOB_ORDER, left, right) or _by_age(left, right)
 
     def compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
         """Negative if left goes first: plugins, then age, then name."""
-        return self._first_opinion("queue_order", "enableQueueOrder", left, right) or _by_age(
-            left, right
-        )
+        return self._first_opinion(interfaces.QUEUE_ORDER, left, right) or _by_age(left, right)
 
     def compare_tasks(self, left: entities.Task, right: entities.Task) -> int:
         """Negative if left goes first: plugins, then index, age, uid."""
-        return self._first_opinion("task_order", "enableTaskOrder", left, right) or (
+        return self._first_opinion(interfaces.TASK_ORDER, left, right) or (
             _by_index(left, right) or _by_age(left, right)
         )
 
@@ -223,7 +205,7 @@ class Session(extensions.Extensions):
         self, left: entities.Queue, right: entities.Queue, preemptor: entities.Queue
     ) -> int:
         """Negative if left's tasks are evicted first: plugins, else the queue that comes last."""
-        for compare in self.flat("victim_queue_order", ""):
+        for compare in self.flat(interfaces.VICTIM_QUEUE_ORDER):
             answer: int = compare(left, right, preemptor)
             if answer:
                 return answer
@@ -231,7 +213,7 @@ class Session(extensions.Extensions):
 
     def job_key(self) -> Callable[[entities.Job], Any]:
         """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
-        keys = self.sort_keys("job_order", "enableJobOrder")
+        keys = self.sort_keys(interfaces.JOB_ORDER)
         if keys is None:
             return cmp_to_key(self.compare_jobs)
         return lambda job: (*[key(job) for key in keys], job.created, job.uid)
@@ -239,7 +221,7 @@ class Session(extensions.Extensions):
     def ordered_tasks(self, tasks: Iterable[entities.Task]) -> list[entities.Task]:
         """Tasks as they are to be placed."""
         found = list(tasks)
-        keys = self.sort_keys("task_order", "enableTaskOrder")
+        keys = self.sort_keys(interfaces.TASK_ORDER)
         numbered = sum(task.index is not None for task in found)
         # Where only some names end with a number, the order is none that a key could give.
         if keys is None or 0 < numbered < len(found):
@@ -254,7 +236,7 @@ class Session(extensions.Extensions):
 
         def compare(left: entities.SubJob, right: entities.SubJob) -> int:
             first, second = (left.match_index, left.key), (right.match_index, right.key)
-            return self._first_opinion("subjob_order", "enabledSubJobOrder", left, right) or (
+            return self._first_opinion(interfaces.SUBJOB_ORDER, left, right) or (
                 (first > second) - (first < second)
             )
 
@@ -295,11 +277,11 @@ class Session(extensions.Extensions):
             if answer:
                 return answer
         return -self._first_opinion(
-            "job_order", "enableJobOrder", left_job, right_job
+            interfaces.JOB_ORDER, left_job, right_job
         ) or -self.compare_tasks(left, right)
 
-    def _first_opinion(self, point: str, flag: str, left: Any, right: Any) -> int:
-        for compare in self.flat(point, flag):
+    def _first_opinion(self, point: interfaces.Point, left: Any, right: Any) -> int:
+        for compare in self.flat(point):
             answer: int = compare(left, right)
             if answer:
                 return answer
@@ -308,7 +290,7 @@ class Session(extensions.Extensions):
     def job_order_changed(self, job: entities.Job) -> bool:
         """Whether the job goes later than when it was last asked about, through what others got."""
         # Every plugin looks: each keeps its own place for the job.
-        moved = [look(job) for look in self.flat("job_moved", "enableJobOrder")]
+        moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
 
     # Heads of queues ------------------------------------------------------------------------
@@ -316,7 +298,7 @@ class Session(extensions.Extensions):
     def job_blocked(self, job: entities.Job) -> None:
         """The job was tried and cannot start now. Plugins hear of it, and may keep its queue for
         it: ``held_back`` then says so of all jobs behind it."""
-        for note in self.flat("job_blocked", ""):
+        for note in self.flat(interfaces.JOB_BLOCKED):
             why = note(job)
             first = self._blocked.get(job.queue)
             if why and (first is None or self.compare_jobs(job, first[0]) < 0):
@@ -398,12 +380,12 @@ class Session(extensions.Extensions):
         """The tasks, of one class and job, are to be bound where they were placed."""
         self.change_run(tasks, entities.Status.BINDING, [task.node for task in tasks])
         self.decisions.binds.update((task.key, task.node) for task in tasks)
-        for tell in self.annotations:
+        for tell in self.flat(interfaces.ANNOTATION):
             for task in tasks:
                 told = tell(task)
                 if told:
                     self.decisions.annotations.setdefault(task.key, {}).update(told)
-        for prepare in self.preparations:
+        for prepare in self.flat(interfaces.PREPARATION):
             for task in tasks:
                 before = prepare(task)
                 if before:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stromboli.scheduler.core.framework import interfaces
 from stromboli.scheduler.core.model import entities, topology_domains
 from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import network_topology
@@ -153,7 +154,7 @@ class TopologyConstraint:
         requested = self.request_of(job, subjob)
         if requested is None or (subjob is not None and not job.sub_group_minimums):
             return [[inside]]
-        if not requested.is_hard and not any(self._session.flat(*extension_points.SOFT_TOPOLOGY)):
+        if not requested.is_hard and not any(self._session.flat(interfaces.SOFT_TOPOLOGY)):
             return [[inside]]
         tree, home = self.tree, self.home(job, subjob)
         if home != _NO_DOMAIN:

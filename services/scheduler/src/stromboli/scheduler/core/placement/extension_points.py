@@ -17,9 +17,6 @@ PERMIT, ABSTAIN, REJECT = 1, 0, -1
 SCORE_UNIT = 10**6
 """One point of a score: scores are sums of integers, so that any order of adding decides alike."""
 
-SOFT_TOPOLOGY = ("closeness", "enabledHyperNodeGradient")
-"""The point, with its flag, at which plugins ask for gangs to be placed as near as will do."""
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.int64]
 
@@ -116,12 +113,10 @@ SubJobVote: TypeAlias = Callable[[entities.Job, entities.SubJob], int]
 JobValidity: TypeAlias = Callable[[entities.Job], JobInvalid | None]
 QueueTest: TypeAlias = Callable[[entities.Queue], bool]
 QueueShares: TypeAlias = Callable[[entities.Queue], QueueShare | None]
-Allocatable: TypeAlias = Callable[[entities.Queue, entities.Task], bool]
-Room: TypeAlias = Callable[[entities.Queue, entities.Task, int], int]
-"""(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold as well:
-as many as ``Allocatable`` would let in, one after another."""
-Lacking: TypeAlias = Callable[[entities.Job, entities.Task], int]
-"""How many tasks like this one must at least be placed before the job can be ready."""
+Allocatable: TypeAlias = Callable[[entities.Queue, entities.Task, int], int]
+"""(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold."""
+JobReady: TypeAlias = Callable[[entities.Job, entities.Task | None], int]
+"""(job, task or None) -> how many more tasks, or tasks like this one, the job needs to be bound."""
 Preemptive: TypeAlias = Callable[[entities.Queue, Sequence[entities.Task]], bool]
 VictimChoice: TypeAlias = Callable[[entities.Task, Sequence[entities.Task]], Victims]
 """(preemptor or reclaimer, candidates) -> victims."""

@@ -1,11 +1,9 @@
-"""The plugins by name. Each is a module with a class ``Plugin`` (see
-``framework.session.Plugin``)."""
+"""The plugins by name. Each is a module with a class ``Plugin`` (``interfaces.Plugin``)."""
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
 
-from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import interfaces
 
 NAMES = frozenset(
     {
@@ -70,7 +68,7 @@ one configured is used."""
 
 def find(
     name: str, already_open: Collection[str]
-) -> Callable[[configuration.PluginOptions], session.Plugin]:
+) -> interfaces.PluginFactory:
     """Return the factory of a plugin.
 
     Raises LookupError if there is no such plugin, or if one that excludes it is open.
@@ -81,7 +79,7 @@ def find(
         if name in MUTUALLY_EXCLUSIVE and rival in already_open:
             raise LookupError(f"{rival} comes first and shares out queues already")
     module = importlib.import_module(f"{__name__}.{_module_of(name)}")
-    make: Callable[[configuration.PluginOptions], session.Plugin] = module.Plugin
+    make: interfaces.PluginFactory = module.Plugin
     return make
 
 
@@ -96,13 +94,13 @@ def _module_of(name: str) -> str:
 class Registry:
     """Built-in plugins, and plugins from entry points, by name."""
 
-    def __init__(self, others: Mapping[str, Callable[[], session.PluginFactory]] = {}) -> None:
+    def __init__(self, others: Mapping[str, Callable[[], interfaces.PluginFactory]] = {}) -> None:
         """``others``: name -> function that returns the plugin's class. No built-in name is among
         them."""
         self._others = others
         self.names = NAMES | others.keys()
 
-    def find(self, name: str, already_open: Collection[str]) -> session.PluginFactory:
+    def find(self, name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
         """Return the factory of a plugin. Raises LookupError like ``find``."""
         give = self._others.get(name)
         return find(name, already_open) if give is None else give()

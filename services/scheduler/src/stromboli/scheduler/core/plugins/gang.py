@@ -38,8 +38,8 @@ class Plugin:
         )
         # A gang below its minimum holds nodes for nothing until it is complete: it comes first.
         # Plugins before this one, such as priority, decide earlier.
-        ssn.add_job_order(_compare_jobs, _job_key)
-        ssn.add_job_ready(_ready, _lacking)
+        ssn.add_job_order(key=_job_key)
+        ssn.add_job_ready(_missing)
         ssn.add_job_pipelined(_pipelined)
         ssn.add_job_starving(lambda job: job.is_starving)
         ssn.add_subjob_ready(
@@ -76,11 +76,6 @@ def _gauges(ssn: session.Session) -> Iterator[extension_points.Gauge]:
         yield extension_points.Gauge(
             "unschedule_task_count", job.min_available - job.ready, (("job_id", job.name),)
         )
-
-
-def _compare_jobs(left: entities.Job, right: entities.Job) -> int:
-    first, second = _job_key(left), _job_key(right)
-    return (first > second) - (first < second)
 
 
 def _job_key(job: entities.Job) -> tuple[bool, bool]:
@@ -126,8 +121,10 @@ def _surplus(ssn: session.Session, candidates: Sequence[entities.Task]) -> exten
     return extension_points.Victims(victims)
 
 
-def _lacking(job: entities.Job, task: entities.Task) -> int:
+def _missing(job: entities.Job, task: entities.Task | None) -> int:
     """Return how many tasks the job lacks, or the task's role if the minimum of the role binds."""
+    if task is None:
+        return int(not _ready(job))
     lacking = job.min_available - job.ready - job.pending_best_effort
     if job.role_minimums:
         lacking = max(lacking, job.role_deficit(task.role))

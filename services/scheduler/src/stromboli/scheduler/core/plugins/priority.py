@@ -17,12 +17,8 @@ class Plugin:
     def open(self, ssn: session.Session) -> None:
         """Order jobs, subjobs and tasks, and choose victims of lower priority."""
         self._jobs = ssn.jobs
-        ssn.add_task_order(
-            lambda left, right: right.priority - left.priority, lambda task: -task.priority
-        )
-        ssn.add_job_order(
-            lambda left, right: right.priority - left.priority, lambda job: -job.priority
-        )
+        ssn.add_task_order(key=lambda task: -task.priority)
+        ssn.add_job_order(key=lambda job: -job.priority)
         ssn.add_subjob_order(lambda left, right: right.priority - left.priority)
         ssn.add_preemptable(self._preemptable)
         ssn.add_unified_evictable(_evictable(ssn))

@@ -43,7 +43,7 @@ class Plugin:
         ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
         ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
         ssn.add_overused(self._is_overused)
-        ssn.add_allocatable(self._is_allocatable, self._room)
+        ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
         ssn.add_reclaimable(self._choose_reclaimable)
         ssn.add_reclaim_limit(
@@ -70,10 +70,7 @@ class Plugin:
         quota = self._accounts.get(queue.name)
         return quota is not None and shares.is_within(quota.deserved, quota.allocated)
 
-    def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
-        return self._deserves(queue, self._demands.of(task))
-
-    def _room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
+    def _count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
         quota = self._accounts.get(queue.name)
         if quota is None or not queue.is_open:
             return 0

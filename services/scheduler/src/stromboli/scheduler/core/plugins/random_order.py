@@ -21,12 +21,8 @@ class Plugin:
     def open(self, ssn: session.Session) -> None:
         """Order tasks by a random key, and jobs by the lowest key of their pending tasks."""
         self._seed = str(ssn.seed).encode()
-        ssn.add_task_order(
-            lambda left, right: _compare(self._random_key(left), self._random_key(right))
-        )
-        ssn.add_job_order(
-            lambda left, right: _compare(self._first_key(left), self._first_key(right))
-        )
+        ssn.add_task_order(key=self._random_key)
+        ssn.add_job_order(key=self._first_key)
 
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""

@@ -51,7 +51,7 @@ class Plugin:
         ssn.add_queue_order(self._compare_queues)
         ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
         ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
-        ssn.add_allocatable(self._is_allocatable, self._room)
+        ssn.add_allocatable(self._count_allocatable)
         ssn.add_preemptive(self._is_preemptive)
         ssn.add_reclaimable(self._victims.for_task)
         ssn.add_unified_evictable(self._victims.for_job)
@@ -147,16 +147,7 @@ class Plugin:
         """Return the names of the queue and its ancestors."""
         return [queue, *(quota.queue.name for quota in self._above.get(queue, ()))]
 
-    def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
-        demand = self._demands.of(task)
-        chain = self._chain(queue)
-        return (
-            bool(chain)
-            and all(shares.fits(quota.allocated, demand, quota.real_capability) for quota in chain)
-            and (self._devices is None or self._devices.fits(task, queue.name))
-        )
-
-    def _room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
+    def _count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
         demand = self._demands.of(task)
         chain = self._chain(queue)
         for quota in chain:

@@ -34,7 +34,7 @@ class Plugin:
         """Register. What a job holds is read on demand."""
         self._session = ssn
         self._total: shares.Row = ssn.total.tolist()
-        ssn.add_job_order(self._compare_jobs, self._share)
+        ssn.add_job_order(key=self._share)
         ssn.add_preemptable(self._choose_preemptable)
         ssn.add_gauges(self._gauges)
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
@@ -53,10 +53,6 @@ class Plugin:
                 continue
             labels = (("job_id", job.name), ("job_ns", job.namespace))
             yield extension_points.Gauge("job_share", self._share(job), labels)
-
-    def _compare_jobs(self, left: entities.Job, right: entities.Job) -> int:
-        first, second = self._share(left), self._share(right)
-        return (first > second) - (first < second)
 
     def _share(self, job: entities.Job) -> float:
         found = self._shares.get(job.key)

@@ -107,7 +107,7 @@ class Plugin:
         if has("jobEnqueued"):
             ssn.add_job_enqueued(self._on_enqueued)
         if has("jobReady") or has("allocateFunc"):
-            ssn.add_job_ready(self._is_ready)
+            ssn.add_job_ready(self._missing)
         if has("allocateFunc"):
             ssn.add_job_pipelined(
                 lambda job: (
@@ -280,16 +280,19 @@ class Plugin:
     def _on_enqueued(self, job: entities.Job) -> None:
         self._call("jobEnqueued", {"job": wire.job(self._within, job)}, wire.EmptyReply)
 
-    def _is_ready(self, job: entities.Job) -> bool:
+    def _missing(self, job: entities.Job, task: entities.Task | None) -> int:
+        """1 while the extender does not let the job be bound: it cannot say how many it misses."""
+        if task is not None:
+            return 1
         if job.key in self._refused:
-            return False
+            return 1
         if not self._has("jobReady"):
-            return True
+            return 0
         answer = self._call("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
         is_ready = self._is_ignorable if answer is None else answer.status
         if not is_ready:
             self._request_retry()
-        return is_ready
+        return int(not is_ready)
 
     # Placements -------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Plugin:
             self._deadlines = deadlines.Deadlines.configured(ssn)
             ssn.add_job_order(self._compare)
         if self._owner_shares:
-            ssn.add_job_moved(self._share_has_changed)
+            ssn.add_job_order_changed(self._share_has_changed)
             ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         if any(rules.is_strict for rules in self._rules.values()):
             ssn.add_job_blocked(self._hold_back_others)

@@ -36,7 +36,7 @@ class Plugin:
         if not self._jobs:
             return
         ssn.add_class_key(self._bucket_of)
-        ssn.add_task_order(self._compare, self._key)
+        ssn.add_task_order(key=self._key)
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         if self._weight != 0:
             ssn.add_node_order(self._score, extension_points.Scope.GLOBAL)
@@ -68,12 +68,6 @@ class Plugin:
     def _key(self, task: entities.Task) -> tuple[int, int, int, int, int]:
         arranged = self._jobs.get(task.job)
         return (0, 0, 0, 0, 0) if arranged is None else arranged.rank(task)
-
-    def _compare(self, left: entities.Task, right: entities.Task) -> int:
-        if left.job != right.job:
-            return 0
-        first, second = self._key(left), self._key(right)
-        return (first > second) - (first < second)
 
     # Nodes ----------------------------------------------------------------------------------
 

@@ -1,0 +1,540 @@
+"""What plugins and actions may see and do: the extension points and their contracts.
+
+A **plugin** registers functions at extension points when it is opened (``Registry``). An **action**
+asks the session, which combines the answers of all plugins (``extensions``), and changes it through
+statements. ``SessionForPlugins`` and ``SessionForActions`` list what each may use of a session.
+
+Contracts that hold for every function that a plugin registers:
+
+1. It is a function of its arguments and of the session. It uses no clock, no random numbers and no
+   I/O; ``ssn.now``, ``ssn.seed`` and ``ssn.outside`` stand for these, so that a recorded session
+   can be repeated.
+2. It changes nothing but the plugin's own state.
+3. An exception, or a call that exceeds the deadline, removes the plugin from the session, which is
+   repeated without it; what the plugin restricts is refused meanwhile (``plugin_isolation``).
+4. A flag of the configuration can disable each point of a plugin (``Point.flag``); an empty flag
+   means that the point cannot be disabled.
+
+How the answers of several plugins become one (``Combine``) is part of each point. Plugins are asked
+tier by tier, in the order of the configuration.
+"""
+
+import contextlib
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.model import entities, nodes, resource_columns
+from stromboli.scheduler.core.placement import extension_points
+
+if TYPE_CHECKING:
+    from stromboli.scheduler.core.framework import (
+        external_calls,
+        filter_score,
+        session,
+        statement,
+        topology_constraint,
+    )
+
+T = TypeVar("T")
+Tiers: TypeAlias = list[list[Callable[..., Any]]]
+
+
+class Combine(enum.Enum):
+    """How the answers of several plugins become one."""
+
+    FIRST_OPINION = "first opinion"
+    """The first answer that is not zero (orders), None (objections) or empty decides."""
+    ALL = "all agree"
+    """One refusal decides. Without plugins the answer is yes."""
+    ANY = "any"
+    """One yes decides. Without plugins the answer is no."""
+    ALL_OF_FIRST_TIER = "all of the first tier"
+    """All plugins of the first tier that has one at this point agree."""
+    VOTE = "vote"
+    """A REJECT decides. Else the first tier with a PERMIT decides. All ABSTAIN: yes."""
+    LEAST = "least"
+    """The smallest number decides."""
+    MOST = "most"
+    """The largest number or the longest time decides."""
+    SUM = "sum"
+    """Scores are added."""
+    UNION = "union"
+    """All answers count."""
+    TIERED_UNION = "union of a tier"
+    """The union of the answers of the first tier that has any."""
+    TIERED_INTERSECTION = "intersection of a tier"
+    """The first tier decides whose plugins agree on at least one victim; ABSTAIN has no say."""
+    SUCCESSION = "in succession"
+    """Each plugin narrows what the one before left."""
+    NOTIFICATION = "notification"
+    """All plugins are called; there is no answer."""
+
+
+class Point(NamedTuple):
+    """An extension point. ``flag``: of the configuration; empty if it cannot be disabled."""
+
+    name: str
+    flag: str
+    combine: Combine
+
+
+JOB_ORDER = Point("job_order", "enableJobOrder", Combine.FIRST_OPINION)
+QUEUE_ORDER = Point("queue_order", "enableQueueOrder", Combine.FIRST_OPINION)
+TASK_ORDER = Point("task_order", "enableTaskOrder", Combine.FIRST_OPINION)
+SUBJOB_ORDER = Point("subjob_order", "enabledSubJobOrder", Combine.FIRST_OPINION)
+VICTIM_QUEUE_ORDER = Point("victim_queue_order", "", Combine.FIRST_OPINION)
+JOB_ORDER_CHANGED = Point("job_order_changed", "enableJobOrder", Combine.ANY)
+PRE_PREDICATE = Point("pre_predicate", "enablePredicate", Combine.FIRST_OPINION)
+PREDICATE = Point("predicate", "enablePredicate", Combine.ALL)
+NODE_ORDER = Point("node_order", "enableNodeOrder", Combine.SUM)
+DOMAIN_ORDER = Point("domain_order", "enabledHyperNodeOrder", Combine.SUM)
+SOFT_TOPOLOGY = Point("soft_topology", "enabledHyperNodeGradient", Combine.ANY)
+CLASS_KEY = Point("class_key", "", Combine.UNION)
+AVAILABILITY = Point("availability", "", Combine.ALL)
+PREEMPTABLE = Point("preemptable", "enablePreemptable", Combine.TIERED_INTERSECTION)
+RECLAIMABLE = Point("reclaimable", "enableReclaimable", Combine.TIERED_INTERSECTION)
+UNIFIED_EVICTABLE = Point("unified_evictable", "", Combine.TIERED_INTERSECTION)
+RECLAIM_LIMIT = Point("reclaim_limit", "enableReclaimable", Combine.SUCCESSION)
+EVICTABLE = Point("evictable", "", Combine.ALL)
+EVICTION_NOTICE = Point("eviction_notice", "", Combine.MOST)
+VICTIM_TASKS = Point("victim_tasks", "enabledVictim", Combine.TIERED_UNION)
+OVERUSED = Point("overused", "enabledOverused", Combine.ANY)
+PREEMPTIVE = Point("preemptive", "enablePreemptive", Combine.ALL)
+ALLOCATABLE = Point("allocatable", "enabledAllocatable", Combine.LEAST)
+JOB_READY = Point("job_ready", "enableJobReady", Combine.MOST)
+SUBJOB_READY = Point("subjob_ready", "enabledSubJobReady", Combine.ALL)
+JOB_PIPELINED = Point("job_pipelined", "enableJobPipelined", Combine.VOTE)
+SUBJOB_PIPELINED = Point("subjob_pipelined", "enabledSubJobPipelined", Combine.VOTE)
+JOB_STARVING = Point("job_starving", "enableJobStarving", Combine.ALL_OF_FIRST_TIER)
+JOB_VALID = Point("job_valid", "", Combine.FIRST_OPINION)
+JOB_ENQUEUEABLE = Point("job_enqueueable", "enableJobEnqueued", Combine.VOTE)
+JOB_ENQUEUED = Point("job_enqueued", "enableJobEnqueued", Combine.NOTIFICATION)
+JOB_BLOCKED = Point("job_blocked", "", Combine.FIRST_OPINION)
+QUEUE_SHARE = Point("queue_share", "", Combine.FIRST_OPINION)
+GAUGES = Point("gauges", "", Combine.UNION)
+EVENT = Point("event", "", Combine.NOTIFICATION)
+PREPARATION = Point("preparation", "", Combine.UNION)
+ANNOTATION = Point("annotation", "", Combine.UNION)
+
+POINTS: Mapping[str, Point] = {
+    each.name: each for each in list(globals().values()) if isinstance(each, Point)
+}
+"""Name -> point."""
+
+
+# What a plugin is -----------------------------------------------------------------------------
+
+
+class Plugin(Protocol):
+    """What a plugin module calls ``Plugin``. The scheduler makes one for each session."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, ssn: "session.Session") -> None:
+        """Read the session and register functions."""
+
+    def close(self, ssn: "session.Session") -> None:
+        """After all actions: write conditions and ``ssn.remember``."""
+
+
+PluginFactory: TypeAlias = Callable[[configuration.PluginOptions], Plugin]
+Action: TypeAlias = "Callable[[session.Session], None]"
+"""An action is a module with ``run(ssn)``: it places, nominates and evicts through statements."""
+
+
+class SessionForPlugins(Protocol):
+    """What a plugin may use of a session, besides the methods of ``Registry``.
+
+    A plugin reads the model and never changes it.
+    """
+
+    configuration: configuration.Configuration
+    now: datetime
+    """The session's time; compare with it through ``reached``."""
+    seed: int
+    total: Any
+    """Allocatable of all nodes, by column."""
+    resources: resource_columns.Resources
+    nodes: nodes.Nodes
+    jobs: dict[str, entities.Job]
+    queues: dict[str, entities.Queue]
+    cluster: cluster_objects.Cluster
+    """Other objects, measured usage, and ``memory``: what the session before remembered."""
+    outside: "external_calls.ExternalCalls"
+    """The only way to ask another process; answers are recorded."""
+    complaints: list[str]
+    """Problems for the log, which stop nothing."""
+    remember: dict[str, str]
+    """Plugin -> what the next session finds in ``cluster.memory``."""
+
+    def waiting_jobs(self) -> Iterable[entities.Job]:
+        """Jobs that can act or are explained, in the order of keys. Use it instead of ``jobs``."""
+
+    def job_of(self, task: entities.Task) -> entities.Job | None:
+        """The task's job; None for a pod without a PodGroup in the session."""
+
+    def queue_of(self, job: entities.Job) -> entities.Queue:
+        """The job's queue."""
+
+    def reached(self, at: datetime) -> bool:
+        """Whether the session's time has reached ``at``; if not, a session is started then."""
+
+    def request_session_at(self, at: datetime) -> None:
+        """Start another session at this time."""
+
+    def emit_event(self, job: entities.Job, text: str) -> None:
+        """An Event on the PodGroup."""
+
+
+class SessionForActions(SessionForPlugins, Protocol):
+    """What an action may use of a session, besides the combined answers of ``Extensions``."""
+
+    finder: "filter_score.NodeFinder"
+    """Filter and score: the nodes for a task."""
+    topology: "topology_constraint.TopologyConstraint"
+    untried: set[str]
+    """Jobs that are left for another session because this one ``is_full``."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit of decisions is reached."""
+
+    def statement(self) -> "statement.Statement":
+        """A transaction: place, nominate, evict; then commit or discard all of it."""
+
+    def ordered_jobs(self, jobs: Iterable[entities.Job]) -> list[entities.Job]:
+        """Jobs in the order in which they are served."""
+
+    def ordered_tasks(self, tasks: Iterable[entities.Task]) -> list[entities.Task]:
+        """Tasks in the order in which they are placed."""
+
+    def ordered_victims(
+        self, victims: Iterable[entities.Task], preemptor: entities.Task
+    ) -> list[entities.Task]:
+        """Victims, the first one to be evicted at the beginning."""
+
+    def admit(self, job: entities.Job) -> None:
+        """The job becomes Inqueue."""
+
+    def job_blocked(self, job: entities.Job) -> None:
+        """The job was tried and cannot start now."""
+
+    def held_back(self, job: entities.Job) -> str:
+        """Why the job must wait for another one of its queue; empty if it need not."""
+
+
+# Where plugins register -----------------------------------------------------------------------
+
+
+class Registry:
+    """Where plugins register functions. Each method states the function's contract.
+
+    A function belongs to the plugin that is being opened. ``scopes``: of predicates and node
+    orders.
+    """
+
+    def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
+        self._tiers = tiers
+        self._functions: dict[tuple[str, int, int], list[Callable[..., Any]]] = {}
+        self._enabled: dict[tuple[str, str], Tiers] = {}
+        self._opening: tuple[int, int] = (0, 0)
+        self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
+        self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
+        self.scopes: dict[Callable[..., Any], extension_points.Scope] = {}
+        self.allocate_events: list[extension_points.TaskEvent] = []
+        self.deallocate_events: list[extension_points.TaskEvent] = []
+
+    @contextlib.contextmanager
+    def opening(self, tier: int, place: int) -> Iterator[None]:
+        """Functions that are registered meanwhile belong to the plugin at this place."""
+        self._opening = (tier, place)
+        yield
+
+    # Order --------------------------------------------------------------------------------------
+
+    def add_job_order(
+        self,
+        compare: extension_points.Order[entities.Job] | None = None,
+        *,
+        key: extension_points.Key[entities.Job] | None = None,
+    ) -> None:
+        """Which job is served first; exactly one of the two forms.
+
+        ``key``: ascending by its values, which compare with each other. It may change within a
+        session only with what the job itself holds. Prefer it: lists are sorted with one call for
+        each job. ``compare``: for an order that no key expresses.
+        """
+        self._add_order(JOB_ORDER, compare, key)
+
+    def add_queue_order(self, compare: extension_points.Order[entities.Queue]) -> None:
+        """Which queue is served first. The order may change with every placement."""
+        self._add(QUEUE_ORDER, compare)
+
+    def add_task_order(
+        self,
+        compare: extension_points.Order[entities.Task] | None = None,
+        *,
+        key: extension_points.Key[entities.Task] | None = None,
+    ) -> None:
+        """Which task of a job is placed first; exactly one of the two forms, as for jobs."""
+        self._add_order(TASK_ORDER, compare, key)
+
+    def add_subjob_order(self, compare: extension_points.Order[entities.SubJob]) -> None:
+        """Which subgroup of a job is placed first."""
+        self._add(SUBJOB_ORDER, compare)
+
+    def add_victim_queue_order(self, compare: extension_points.VictimOrder) -> None:
+        """(left, right, preemptor's queue) -> negative if left's tasks are evicted first."""
+        self._add(VICTIM_QUEUE_ORDER, compare)
+
+    def add_job_order_changed(self, look: extension_points.JobMoved) -> None:
+        """Whether the job now comes later than at the last call, because others were served."""
+        self._add(JOB_ORDER_CHANGED, look)
+
+    # Filter and score ---------------------------------------------------------------------------
+
+    def add_pre_predicate(self, test: extension_points.PrePredicate) -> None:
+        """Why tasks of this class fit on no node, or None. Asked before any predicate."""
+        self._add(PRE_PREDICATE, test)
+
+    def add_predicate(
+        self,
+        test: extension_points.Predicate,
+        scope: extension_points.Scope = extension_points.Scope.LOCAL,
+    ) -> None:
+        """Which nodes are feasible for a task's class: checks with a reason each, in one order.
+
+        The answer is cached by class, as long as ``scope`` says. A LOCAL function answers for
+        ``view.added`` further equal tasks.
+        """
+        self.scopes[test] = scope
+        self._add(PREDICATE, test)
+
+    def add_node_order(
+        self,
+        score: extension_points.NodeOrder,
+        scope: extension_points.Scope = extension_points.Scope.LOCAL,
+    ) -> None:
+        """Scores of nodes for a task's class, in ``SCORE_UNIT``; None for zeros.
+
+        Cached like predicates. A GLOBAL function is asked about candidates only, so that it may
+        compare them with each other.
+        """
+        self.scopes[score] = scope
+        self._add(NODE_ORDER, score)
+
+    def add_domain_order(self, score: extension_points.DomainOrder) -> None:
+        """Scores of topology domains for tasks of one job that are placed together."""
+        self._add(DOMAIN_ORDER, score)
+
+    def add_soft_topology(self) -> None:
+        """Gangs with a soft topology request are tried in the lowest tier first."""
+        self._add(SOFT_TOPOLOGY, _always)
+
+    def add_class_key(self, tell: extension_points.ClassKey) -> None:
+        """What the plugin's predicates and scores read of a task besides its class."""
+        self._add(CLASS_KEY, tell)
+
+    def add_availability(self, test: extension_points.NodeAvailability) -> None:
+        """(start, run time, rows) -> nodes where nothing disturbs a task from start to end."""
+        self._add(AVAILABILITY, test)
+
+    # Victims ------------------------------------------------------------------------------------
+
+    def add_preemptable(self, choose: extension_points.VictimChoice) -> None:
+        """(preemptor, candidates) -> victims in the preemptor's queue."""
+        self._add(PREEMPTABLE, choose)
+
+    def add_reclaimable(self, choose: extension_points.VictimChoice) -> None:
+        """(reclaimer, candidates) -> victims in other queues."""
+        self._add(RECLAIMABLE, choose)
+
+    def add_unified_evictable(self, choose: extension_points.UnifiedChoice) -> None:
+        """(action, preemptor's job, candidates) -> victims for a whole gang."""
+        self._add(UNIFIED_EVICTABLE, choose)
+
+    def add_reclaim_limit(self, leave: extension_points.VictimSource) -> None:
+        """Of these victims those that their queues can lose together, whatever tier chose them."""
+        self._add(RECLAIM_LIMIT, leave)
+
+    def add_evictable(self, test: extension_points.Evictable) -> None:
+        """(job that needs room or None, candidate) -> whether it may be evicted at all: a veto."""
+        self._add(EVICTABLE, test)
+
+    def add_eviction_notice(self, tell: extension_points.EvictionNotice) -> None:
+        """How long before its end an evicted task is notified."""
+        self._add(EVICTION_NOTICE, tell)
+
+    def add_victim_tasks(self, choose: extension_points.VictimSource) -> None:
+        """Of all running tasks those that ``shuffle`` moves elsewhere."""
+        self._add(VICTIM_TASKS, choose)
+
+    # Queues and jobs ----------------------------------------------------------------------------
+
+    def add_overused(self, test: extension_points.QueueTest) -> None:
+        """Whether the queue has its share, so that none of its jobs is served."""
+        self._add(OVERUSED, test)
+
+    def add_preemptive(self, test: extension_points.Preemptive) -> None:
+        """(queue, tasks) -> whether the queue may reclaim for these tasks."""
+        self._add(PREEMPTIVE, test)
+
+    def add_allocatable(self, count: extension_points.Allocatable) -> None:
+        """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold
+        as well: as many as if it were asked after each placement.
+
+        A plugin that only knows yes or no answers 1 or 0; runs of equal tasks are then placed one
+        by one.
+        """
+        self._add(ALLOCATABLE, count)
+
+    def add_job_ready(self, missing: extension_points.JobReady) -> None:
+        """(job, task or None) -> how many more tasks must be placed before the job can be bound;
+        0 if it can be bound now.
+
+        With a task, which is placed next: at least so many tasks like this one; the session asks
+        again after them. A plugin that cannot count answers 1.
+        """
+        self._add(JOB_READY, missing)
+
+    def add_subjob_ready(self, test: extension_points.SubJobTest) -> None:
+        """Whether the subgroup can be bound."""
+        self._add(SUBJOB_READY, test)
+
+    def add_job_pipelined(self, vote: extension_points.JobVote) -> None:
+        """Whether the job's nominations are kept at the end of its statement."""
+        self._add(JOB_PIPELINED, vote)
+
+    def add_subjob_pipelined(self, vote: extension_points.SubJobVote) -> None:
+        """Whether the subgroup's nominations are kept."""
+        self._add(SUBJOB_PIPELINED, vote)
+
+    def add_job_starving(self, test: extension_points.JobTest) -> None:
+        """Whether the job may evict others."""
+        self._add(JOB_STARVING, test)
+
+    def add_job_valid(self, test: extension_points.JobValidity) -> None:
+        """Why the job is not tried at all, or None."""
+        self._add(JOB_VALID, test)
+
+    def add_job_enqueueable(self, vote: extension_points.JobVote) -> None:
+        """Whether the job may become Inqueue."""
+        self._add(JOB_ENQUEUEABLE, vote)
+
+    def add_job_enqueued(self, note: Callable[[entities.Job], None]) -> None:
+        """Called when a job becomes Inqueue."""
+        self._add(JOB_ENQUEUED, note)
+
+    def add_job_blocked(self, note: extension_points.JobBlocked) -> None:
+        """Called for a job that was tried and cannot start now: why jobs behind it in its queue
+        must wait, or empty if they need not."""
+        self._add(JOB_BLOCKED, note)
+
+    # Reports and side effects -------------------------------------------------------------------
+
+    def add_queue_share(self, tell: extension_points.QueueShares) -> None:
+        """What a queue holds and may hold, for explanations; None if the plugin does not know."""
+        self._add(QUEUE_SHARE, tell)
+
+    def add_gauges(self, tell: Callable[[], Iterable[extension_points.Gauge]]) -> None:
+        """Numbers for dashboards, asked for at the end of some sessions."""
+        self._add(GAUGES, tell)
+
+    def add_event_handler(
+        self,
+        allocate: extension_points.TaskEvent | None = None,
+        deallocate: extension_points.TaskEvent | None = None,
+    ) -> None:
+        """Called with tasks of one class and job that were placed or nominated (``allocate``), or
+        evicted or rolled back (``deallocate``), after the change."""
+        if allocate:
+            self._note(EVENT, allocate)
+            self.allocate_events.append(allocate)
+        if deallocate:
+            self._note(EVENT, deallocate)
+            self.deallocate_events.append(deallocate)
+
+    def add_preparation(self, prepare: extension_points.Preparation) -> None:
+        """What must be done before a task's bind, such as binding a volume's claim."""
+        self._add(PREPARATION, prepare)
+
+    def add_annotation(self, tell: extension_points.Annotation) -> None:
+        """Annotations that a task's pod gets with its bind."""
+        self._add(ANNOTATION, tell)
+
+    # Registered functions -----------------------------------------------------------------------
+
+    def functions(self, point: Point, flag: str | None = None) -> Tiers:
+        """The enabled functions of a point, by tier; fixed once all plugins are open.
+
+        ``flag``: those of plugins with another flag than the point's own.
+        """
+        flag = point.flag if flag is None else flag
+        kept = self._enabled.get((point.name, flag))
+        if kept is None:
+            kept = self._enabled[point.name, flag] = [
+                [
+                    function
+                    for place, options in enumerate(plugins)
+                    if options.is_enabled(flag)
+                    for function in self._functions.get((point.name, tier, place), ())
+                ]
+                for tier, plugins in enumerate(self._tiers)
+            ]
+        return kept
+
+    def flat(self, point: Point, flag: str | None = None) -> Iterator[Callable[..., Any]]:
+        """The enabled functions of a point, without regard to tiers."""
+        return (function for tier in self.functions(point, flag) for function in tier)
+
+    def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
+        """Every function that plugins registered, with the plugin's name."""
+        for _, (tier, place), function in self._registered:
+            yield function, self._tiers[tier][place].name
+
+    def points_of(self, plugin: str) -> frozenset[str]:
+        """Names of the points at which a plugin registered."""
+        return frozenset(
+            point
+            for point, (tier, place), _ in self._registered
+            if self._tiers[tier][place].name == plugin
+        )
+
+    def _add_order(
+        self,
+        point: Point,
+        compare: extension_points.Order[Any] | None,
+        key: extension_points.Key[Any] | None,
+    ) -> None:
+        if (compare is None) == (key is None):
+            raise TypeError(f"{point.name}: exactly one of compare and key")
+        if compare is not None:
+            self._add(point, compare)
+        elif key is not None:
+            derived = _comparing(key)
+            self._keys[derived] = key
+            self._note(point, key)  # a failure is attributed to the plugin by its own function
+            self._functions.setdefault((point.name, *self._opening), []).append(derived)
+
+    def _note(self, point: Point, function: Callable[..., Any]) -> None:
+        self._registered.append((point.name, self._opening, function))
+
+    def _add(self, point: Point, function: Callable[..., Any]) -> None:
+        self._note(point, function)
+        self._functions.setdefault((point.name, *self._opening), []).append(function)
+
+
+def _comparing(key: extension_points.Key[T]) -> extension_points.Order[T]:
+    def compare(left: T, right: T) -> int:
+        first, second = key(left), key(right)
+        return int(first > second) - int(first < second)
+
+    return compare
+
+
+def _always() -> None:
+    """Marks a point at which a plugin only states that it is there."""
