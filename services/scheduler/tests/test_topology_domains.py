@@ -132,11 +132,11 @@ def test_a_cycle_is_cut_where_tiers_do_not_fall(tiers: tuple[int, int]) -> None:
         (spine("s", "r9"), "HyperNode s: its member HyperNode r9 is not there"),
         (
             hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="("))]),
-            "HyperNode s: '(' is no pattern: missing ), unterminated subpattern at position 0",
+            "HyperNode s: regexMatch '(' is not a regular expression: missing ): (",
         ),
         (
             hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="n" * 5000))]),
-            "HyperNode s: a pattern has more than 4096 characters",
+            "HyperNode s: regexMatch has 5000 characters, at most 4096 are allowed",
         ),
         (
             hyper_node(

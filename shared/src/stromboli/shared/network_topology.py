@@ -6,11 +6,11 @@ below the other belongs to what holds both; a HyperNode that names one of its ow
 one (a cycle always does) does not get it. Each is complained of.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stromboli.shared.api import batch, core, topology
+from stromboli.shared.formats import patterns
 
 ROOT = "<cluster-top-hypernode>"
 """Name of the root, which owns every node, as the field's scheduler calls it."""
@@ -18,8 +18,6 @@ ROOT_INDEX = 0
 NODES_BY_NAME = 3
 """Nodes that a complaint names; it counts the others."""
 
-LONGEST_PATTERN = 4096
-"""Characters: a pattern of megabytes takes seconds to compile, wherever it is read."""
 NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
 
 Labels = Mapping[str, str]
@@ -107,12 +105,10 @@ def selected(member: topology.Member, nodes: Mapping[str, Labels]) -> Collection
         name = selector.exact_match.name
         return (name,) if name in nodes else ()
     if selector.regex_match is not None:
-        if len(selector.regex_match.pattern) > LONGEST_PATTERN:
-            raise ValueError(f"a pattern has more than {LONGEST_PATTERN} characters")
         try:
-            pattern = re.compile(selector.regex_match.pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"{selector.regex_match.pattern!r} is no pattern: {error}") from error
+            pattern = patterns.compile_pattern(selector.regex_match.pattern)
+        except ValueError as error:
+            raise ValueError(f"regexMatch {error}") from error
         return [name for name in nodes if pattern.search(name)]
     wanted = selector.label_match
     if wanted is None or not (wanted.match_labels or wanted.match_expressions):
