@@ -92,4 +92,4 @@ def _is_feasible(
     """The queue's quota and all predicates allow the task on the node as it is now."""
     finder = ssn.finder
     fits = finder.fits_idle(task)[row] and finder.fits_future(task)[row]
-    return bool(fits and finder.filter_result(task).passed[row]) and ssn.room(queue, task, 1) > 0
+    return bool(fits and finder.filter_result(task).passed[row]) and ssn.allocatable(queue, task)
