@@ -1,1 +1,1 @@
-"""The objects of one cluster, folded into the model and indexed, with their sums."""
+"""The objects of one cluster, materialized as the model of sessions, with indexes and sums."""

@@ -1,4 +1,4 @@
-"""What sessions look at besides nodes, pods, jobs and queues: quotas, volumes, the network."""
+"""Objects besides nodes, pods, jobs and queues: quotas, budgets, volumes, claims, the network."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -34,14 +34,14 @@ FIELDS: Mapping[type[meta.Object], str] = {
     topology.HyperNode: "hyper_nodes",
     numa.Numatopology: "numa_topologies",
 }
-"""Struct -> field of ``cluster.Cluster``."""
+"""Type -> field of ``cluster_objects.Cluster``."""
 
 
 class AuxiliaryObjects:
-    """Objects by kind and key, as they are now. ``unread``: field -> key -> why it cannot be read.
+    """Current objects by kind and key. ``unreadable``: field -> key -> why it cannot be decoded.
 
-    Plugins with many objects to look at look them up here; others take them from the session's
-    ``cluster``, whose tuples are made anew only for kinds that changed.
+    Plugins look up single objects here. They may also read the session's ``cluster``, whose tuples
+    are rebuilt only for kinds that changed.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class AuxiliaryObjects:
         self.hyper_nodes: dict[str, topology.HyperNode] = {}
         self.numa_topologies: dict[str, numa.Numatopology] = {}
         self.hardware: dict[str, node_topology.TopologyObserved] = {}
-        """Node -> what its agent tells of it."""
+        """Node -> what its agent reports."""
         self.machines = numa_nodes.HardwareCache()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.unreadable: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
@@ -74,34 +74,35 @@ class AuxiliaryObjects:
         ) = None
 
     def put(self, found: meta.Object) -> None:
-        """An object as it is now; of a kind in ``FIELDS``."""
+        """Add or update an object of a kind in ``FIELDS``."""
         field = FIELDS[type(found)]
         getattr(self, field)[found.metadata.key] = found
         self.unreadable[field].pop(found.metadata.key, None)
         self._tuples.pop(field, None)
 
     def put_unreadable(self, kind: type[meta.Object], key: str, reason: str) -> None:
-        """It is there and cannot be read."""
+        """Add an object that cannot be decoded."""
         self.remove(kind, key)
         self.unreadable[FIELDS[kind]][key] = reason
 
     def remove(self, kind: type[meta.Object], key: str) -> None:
-        """It is gone."""
+        """Remove an object, if it is there."""
         field = FIELDS[kind]
         getattr(self, field).pop(key, None)
         self.unreadable[field].pop(key, None)
         self._tuples.pop(field, None)
 
     def listed(self, field: str) -> tuple[Any, ...]:
-        """The objects of a field in the order of keys; the same tuple until one of them changes."""
+        """The objects of a field ordered by key; the same tuple until one of them changes."""
         if field not in self._tuples:
             objects = getattr(self, field)
             self._tuples[field] = tuple(objects[key] for key in sorted(objects))
         return self._tuples[field]
 
     def reach(self, volume: str, table: nodes.Nodes) -> node_attributes.Mask:
-        """Nodes that reach a volume, none where there is no such volume. Made anew when the volume
-        or labels of nodes changed; not to be changed by the caller."""
+        """Nodes that can access a volume; none for an unknown volume. Read-only; cached until the
+        volume or an attribute of a node changes.
+        """
         found, version = self.volumes.get(volume), table.labelled.placement_version
         kept = self._reach.get(volume)
         # Rows move without a change of version: their names are another list then.
@@ -113,8 +114,9 @@ class AuxiliaryObjects:
         return kept[3]
 
     def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
-        """What a plugin made of these parts in an earlier session; made anew when one of them is
-        another object (numbers: another number)."""
+        """A plugin's result from an earlier session, computed again if one of its ``parts`` is
+        another object or another number.
+        """
         known = self._remembered.get(name)
         if known is None or not all(
             left is right or (isinstance(left, int) and left == right)
@@ -125,7 +127,7 @@ class AuxiliaryObjects:
         return found
 
     def network(self, table: nodes.Nodes) -> topology_domains.TopologyTree:
-        """The nodes' places on the network. Made anew when HyperNodes, nodes or labels changed."""
+        """The topology tree of the nodes; cached until HyperNodes, nodes or labels change."""
         found, version = self.listed("hyper_nodes"), table.labelled.placement_version
         if self._network is None or self._network[0] is not found or self._network[1] != version:
             labels = [each.metadata.labels or {} for each in table.objects]
@@ -133,13 +135,13 @@ class AuxiliaryObjects:
         return self._network[2]
 
     def network_problems(self, table: nodes.Nodes) -> list[str]:
-        """What of the HyperNodes makes no sense or cannot be read."""
+        """Problems of HyperNodes: invalid ones and ones that cannot be decoded."""
         unreadable = sorted(self.unreadable["hyper_nodes"].items())
         found = [f"HyperNode {name} cannot be read: {why}" for name, why in unreadable]
         return found + list(self.network(table).complaints) if self.hyper_nodes else found
 
     def merged_with(self, given: cluster_objects.Cluster) -> cluster_objects.Cluster:
-        """What a session is given, with the objects here instead of its own."""
+        """A session's cluster with the objects here instead of its own."""
         fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
         return cluster_objects.Cluster(
             now=given.now,

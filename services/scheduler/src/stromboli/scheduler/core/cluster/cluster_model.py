@@ -1,10 +1,10 @@
 """The model that sessions work on, updated object by object.
 
-An update costs O(what it changes). A session rolls its changes of the model back at its end; its
-decisions return as objects. Invariant: the model equals one built anew from the present objects.
+An update costs O(what it changes). A session rolls its changes back at its end; its decisions
+return as objects. Invariant: the model equals one built from scratch from the present objects.
 
 An unreadable object never stops the others. It is left out and reported; a node that may be fuller
-than it seems takes no tasks, and a job that is not completely known is frozen.
+than known takes no tasks, and a job that is not completely known is frozen.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,11 +32,12 @@ from stromboli.shared.api import core, scheduling
 
 
 class ClusterModel:
-    """Jobs, queues and nodes, and what else decisions depend on.
+    """Jobs, queues and nodes, and everything else that decisions depend on.
 
-    ``scheduler_names``: whose pods are tasks of jobs, None for everybody's; others only take room.
-    ``jobs``: those whose PodGroup can be read and whose queue is there. ``outside``: those whose
-    queue is not. ``changed``: jobs that changed since ``settle`` was called last.
+    ``scheduler_names``: pods of these schedulers are tasks of jobs, None for all pods; other pods
+    only take resources. ``jobs``: jobs whose PodGroup is readable and whose queue exists.
+    ``outside``: jobs whose queue does not exist. ``changed``: jobs that changed since the last
+    ``take_pending_jobs``.
     """
 
     def __init__(
@@ -52,15 +53,17 @@ class ClusterModel:
         self.books = queue_usage.QueueUsage(len(self.resources.names))
         self.changed: set[str] = set()
         self.aside: frozenset[str] = frozenset()
-        """Jobs that wait in vain, which sessions need not look at."""
+        """Unschedulable jobs, which sessions skip."""
         self.renewed: set[str] = set()
-        """Nodes that were written anew; who follows them empties it."""
+        """Nodes that were updated. The reader clears it."""
         self.epoch = 0
-        """Counts changes that may concern any job: of queues, priorities, namespaces, classes."""
+        """Incremented by changes that may affect any job: queues, priorities, namespaces,
+        classes.
+        """
         self.problems: dict[tuple[str, str], str] = {}
-        """(kind, key) -> what is wrong with the object."""
+        """(kind, key) -> what is invalid about the object."""
         self.tasks: dict[str, entities.Task] = {}
-        """Pod -> its task, foreign pods on nodes included."""
+        """Pod -> its task, for pods of our jobs and all pods on nodes."""
         self.unreadable = unreadable_pods.UnreadablePods()
         self._scheduler_names = scheduler_names
         self.default_queue = default_queue
@@ -74,13 +77,13 @@ class ClusterModel:
         self._by_queue: dict[str, set[str]] = {}
         self._priorities = priority_classes.PriorityClasses()
         self.frozen: dict[str, str] = {}
-        """PodGroup -> why nothing is decided about it, as ``freeze`` was told."""
+        """PodGroup -> why nothing is decided about it, set by ``freeze``."""
         self._waiting: set[str] = set()
 
     # Reading --------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
+        """Update rows of nodes, columns, classes, queue sums and pending jobs. O(what changed)."""
         self._remove_unused_columns()
         self._classify_again(self._classes.take_unused_labels())
         moved = self.nodes.settle()
@@ -102,23 +105,24 @@ class ClusterModel:
         self.nodes.touched.clear()
 
     def take_pending_jobs(self) -> list[str]:
-        """Settle; the jobs that a session looks at: those with something to do, and those that
-        changed since the last time, but not those ``aside``. In the order of keys."""
+        """Settle, and return the keys of jobs that the next session must look at, in order: those
+        that may act or are explained and those that changed, without those ``aside``.
+        """
         self.settle()
         found = sorted((self._waiting | self.changed) & self.jobs.keys() - self.aside)
         self.changed.clear()
         return found
 
     def job(self, key: str) -> entities.Job | None:
-        """The job, whether its queue is there or not."""
+        """The job, whether its queue exists or not."""
         return self.jobs.get(key) or self.outside.get(key)
 
     def members(self, key: str) -> Mapping[str, entities.Task]:
-        """Pod -> task, of all pods that name this PodGroup, be it there or not."""
+        """Pod -> task, of all pods that name this PodGroup, whether it exists or not."""
         return self._members.get(key, {})
 
     def complaints(self) -> list[str]:
-        """What is wrong with objects, in the order of kinds and keys."""
+        """Problems of objects, ordered by kind and key."""
         found = [text for _, text in sorted(self.problems.items())]
         excluded = sorted(self.nodes.excluded.items())
         return found + [f"node {name}: {why}" for name, why in excluded]
@@ -126,7 +130,7 @@ class ClusterModel:
     # Nodes ----------------------------------------------------------------------------------
 
     def put_node(self, node: core.Node) -> None:
-        """A node as it is now."""
+        """Add or update a node."""
         try:
             self.resources.offer(("node", node.metadata.name), requirements.node_allocatable(node))
         except ValueError:  # the table says what is wrong with it
@@ -136,12 +140,12 @@ class ClusterModel:
         self.nodes.put(node)
 
     def put_unreadable_node(self, name: str, reason: str) -> None:
-        """The node is there and cannot be read: nothing is placed on it."""
+        """Add a node that cannot be decoded; it takes no tasks."""
         self.resources.offer(("node", name), ())
         self.nodes.unknown(name, reason)
 
     def remove_node(self, name: str) -> None:
-        """The node is gone. Pods that still name it are parked."""
+        """Remove a node. Tasks of pods that still name it are parked until it returns."""
         row = self.nodes.rows.get(name)
         if row is not None:
             for task in self.nodes.tasks[row].values():
@@ -160,11 +164,13 @@ class ClusterModel:
     # Pods -----------------------------------------------------------------------------------
 
     def select(self, pod: core.Pod) -> None:
-        """Take in by which labels a pod selects others; those that have one are told apart."""
+        """Record the labels by which a pod selects others; pods with such labels get other
+        classes.
+        """
         self._classify_again(self._classes.select(pod))
 
     def _classify_again(self, labels: frozenset[str]) -> None:
-        """Bring the classes of pods with one of the labels up to date. O(tasks)."""
+        """Compute the classes of pods with one of these labels again. O(tasks)."""
         if not labels:
             return
         self.epoch += 1
@@ -178,8 +184,9 @@ class ClusterModel:
                     self.pod_index.put(task, row)
 
     def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
-        """A pod as it is now. ``assumed_node``: where a decision puts it that nobody refused;
-        ``is_evicted``: a decision takes it away."""
+        """Add or update a pod. ``assumed_node``: where an open decision binds it. ``is_evicted``:
+        an open decision evicts it.
+        """
         key = pod.metadata.key
         self.remove_pod(key)
         self.select(pod)
@@ -212,9 +219,9 @@ class ClusterModel:
             self.changed.add(job)
 
     def put_unreadable_pod(self, key: str, reason: str, node: str, job: str) -> None:
-        """A pod that is there and cannot be read. ``node`` and ``job``: as last known.
+        """Add a pod that cannot be decoded. ``node`` and ``job``: as last known.
 
-        What it takes of the node is unknown, and whether the job is whole.
+        What it takes of the node is unknown, and so is whether the job is complete.
         """
         self.remove_pod(key)
         self.unreadable.put_lost(key, unreadable_pods.UnreadablePod(reason, node, job))
@@ -222,7 +229,7 @@ class ClusterModel:
         self._review(job)
 
     def remove_pod(self, key: str) -> None:
-        """The pod is gone."""
+        """Remove a pod, if it is there."""
         self.resources.drop(("pod", key))
         self._classes.deselect(key)
         task = self.tasks.pop(key, None)
@@ -292,7 +299,7 @@ class ClusterModel:
     # Jobs -----------------------------------------------------------------------------------
 
     def put_pod_group(self, group: scheduling.PodGroup, *, is_enqueued: bool = False) -> None:
-        """A PodGroup as it is now. ``is_enqueued``: a decision lets it pass its queue's door."""
+        """Add or update a PodGroup. ``is_enqueued``: an open decision makes it Inqueue."""
         key = group.metadata.key
         before = self.job(key)
         phase = group.status.phase
@@ -326,12 +333,12 @@ class ClusterModel:
         self._review(key)
 
     def put_unreadable_pod_group(self, key: str, reason: str) -> None:
-        """A PodGroup that is there and cannot be read: there is no job that could be decided on."""
+        """Add a PodGroup that cannot be decoded. It has no job."""
         self.remove_pod_group(key)
         self.problems["podgroup", key] = f"PodGroup {key}: {reason}"
 
     def remove_pod_group(self, key: str) -> None:
-        """The PodGroup is gone."""
+        """Remove a PodGroup, if it is there."""
         self.problems.pop(("podgroup", key), None)
         self.resources.drop(("podgroup", key))
         found = self.jobs.pop(key, None) or self.outside.pop(key, None)
@@ -343,7 +350,7 @@ class ClusterModel:
             self.changed.add(key)
 
     def freeze(self, key: str, reason: str) -> None:
-        """Nothing is decided about this PodGroup, because of ``reason``; empty: it is again."""
+        """Decide nothing about this PodGroup, for a reason; an empty reason ends it."""
         if reason:
             self.frozen[key] = reason
         else:
@@ -351,7 +358,7 @@ class ClusterModel:
         self._review(key)
 
     def _review(self, key: str) -> None:
-        """Whether the job may be decided about."""
+        """Update whether the job may be decided about."""
         found = self.job(key)
         if found is None:
             return
@@ -365,7 +372,7 @@ class ClusterModel:
     # What surrounds them --------------------------------------------------------------------
 
     def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """A namespace with its labels, None if it is gone; whether that is news."""
+        """Set the labels of a namespace, None if it is deleted. Returns whether they changed."""
         known = self.auxiliary.namespace_labels
         if known.get(name) == labels:
             return False
@@ -380,11 +387,11 @@ class ClusterModel:
     # Queues and priorities ------------------------------------------------------------------
 
     def jobs_of(self, queue: str) -> Collection[str]:
-        """Keys of the jobs that are in a queue, whether it is there or not."""
+        """Keys of the jobs in a queue, whether it exists or not."""
         return self._by_queue.get(queue, ())
 
     def put_queue(self, queue: scheduling.Queue) -> None:
-        """A queue as it is now. O(its jobs)."""
+        """Add or update a queue. O(its jobs)."""
         name = queue.metadata.name
         self.epoch += 1
         self.problems.pop(("queue", name), None)
@@ -403,12 +410,12 @@ class ClusterModel:
             self._move(name, self.outside, self.jobs)
 
     def put_unreadable_queue(self, name: str, reason: str) -> None:
-        """A queue that is there and cannot be read: its jobs wait."""
+        """Add a queue that cannot be decoded; its jobs wait."""
         self.remove_queue(name)
         self.problems["queue", name] = f"queue {name} cannot be read: {reason}"
 
     def remove_queue(self, name: str) -> None:
-        """The queue is gone. O(its jobs)."""
+        """Remove a queue, if it is there. O(its jobs)."""
         self.epoch += 1
         self.problems.pop(("queue", name), None)
         self.resources.offer(("queue", name), ())
@@ -416,19 +423,21 @@ class ClusterModel:
             self._move(name, self.jobs, self.outside)
 
     def put_priority_class(self, found: core.PriorityClass) -> list[str]:
-        """A priority class as it is now; the jobs that it concerns."""
+        """Add or update a priority class. Returns the affected jobs."""
         return self._update_priorities(self._priorities.put(found))
 
     def put_unreadable_priority_class(self, name: str, reason: str) -> list[str]:
-        """A class that is there and cannot be read: the jobs that name it are frozen."""
+        """Add a class that cannot be decoded. Jobs that name it are frozen; returns the affected
+        jobs.
+        """
         return self._update_priorities(self._priorities.put_unreadable(name, reason))
 
     def remove_priority_class(self, name: str) -> list[str]:
-        """The class is gone; the jobs that it concerned."""
+        """Remove a class. Returns the affected jobs."""
         return self._update_priorities(self._priorities.remove(name))
 
     def set_default_queue(self, queue: str) -> None:
-        """Jobs that name no queue are in this one from now on."""
+        """Set the queue of jobs that name none."""
         if queue == self.default_queue:
             return
         self.default_queue = queue
@@ -459,7 +468,7 @@ class ClusterModel:
     # Inside ---------------------------------------------------------------------------------
 
     def _add_columns(self) -> None:
-        """Make room in every vector for resources that are new. O(tasks), once for each."""
+        """Extend every vector by the columns of new resources. O(tasks) for each change."""
         more = len(self.resources.names) - self._width
         if more:
             self._move_columns(np.append(np.arange(self._width), np.full(more, -1)))

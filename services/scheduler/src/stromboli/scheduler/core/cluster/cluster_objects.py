@@ -1,4 +1,4 @@
-"""What a session is given: the objects of a cluster, decoded, and what others measured."""
+"""The input of a session: the decoded objects of a cluster, and measurements."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,21 +10,23 @@ from stromboli.shared.messages import node_topology
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured use of a node in percent, averaged over a period such as ``10m``."""
+    """Measured usage of a node in percent, averaged over a period such as ``10m``."""
 
     cpu: Mapping[str, float] = {}
     memory: Mapping[str, float] = {}
 
 
 class MeasuredUsage(msgspec.Struct, frozen=True):
-    """Measured use of nodes by name, as it was ``at`` that time."""
+    """Measured usage of nodes by name, with the time of the measurement."""
 
     at: datetime
     nodes: Mapping[str, NodeUsage]
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects in any order, and answers from outside. ``now`` is the session's time, with zone."""
+    """Objects in any order, and data from outside the cluster. ``now``: the session's time, with a
+    zone.
+    """
 
     now: datetime
     nodes: tuple[core.Node, ...] = ()
@@ -47,9 +49,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     hyper_nodes: tuple[topology.HyperNode, ...] = ()
     numa_topologies: tuple[numa.Numatopology, ...] = ()
     hardware: tuple[node_topology.TopologyObserved, ...] = ()
-    """What nodes' agents tell of them."""
+    """Reports of the nodes' agents."""
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
-    """Node -> measured use; a node that is absent has no measurement."""
+    """Node -> measured usage; nodes without a measurement are absent."""
     memory: Mapping[str, str] = {}
-    """What plugins remembered at the close of earlier sessions, by plugin."""
+    """Plugin -> what it remembered in earlier sessions."""

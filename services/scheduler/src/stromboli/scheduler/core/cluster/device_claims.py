@@ -1,7 +1,7 @@
-"""What pods claim of devices: their ResourceClaims, found and read (spec/scheduling 1.2).
+"""Devices that pods claim: finds and reads their ResourceClaims.
 
-A pod names a claim, or a template from which one is made for it; the made one's name is in the
-pod's status. Several pods may share a claim: its devices are had once for all.
+A pod names a claim, or a template from which a claim is made for it; the name of that claim is in
+the pod's status. Pods that share a claim share its devices.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from stromboli.shared.api import core, resource
 from stromboli.shared.formats import units
 
 DEVICE_CLASS = "deviceclass/"
-"""Begins the names by which queues limit devices."""
+"""Prefix of the names by which queues limit devices."""
 
 
 class PodClaims(msgspec.Struct, frozen=True):
-    """Claims of a pod, by key. ``problem``: why the pod cannot be placed yet, empty if it can."""
+    """Claims of a pod by key. ``problem``: why the pod cannot be placed yet; empty if it can."""
 
     claims: tuple[resource.ResourceClaim, ...] = ()
     problem: str = ""
@@ -50,7 +50,7 @@ class ClaimIndex:
         return PodClaims(tuple(found))
 
     def _keys(self, task: entities.Task) -> Iterator[tuple[str, str]]:
-        """(name in the pod, the claim's key or nothing)."""
+        """(name in the pod, key of the claim or None)."""
         made = {each.name: each for each in task.pod.status.resource_claim_statuses}
         for wanted in task.pod.spec.resource_claims:
             name = wanted.resource_claim_name
@@ -74,7 +74,7 @@ def volume_keys(pod: core.Pod) -> list[str]:
 
 
 def has_claims(pod: core.Pod) -> bool:
-    """The pod claims volumes or devices."""
+    """Whether the pod claims volumes or devices."""
     return bool(pod.spec.resource_claims) or any(
         each.persistent_volume_claim is not None or each.ephemeral is not None
         for each in pod.spec.volumes
@@ -82,11 +82,11 @@ def has_claims(pod: core.Pod) -> bool:
 
 
 def device_request(claim: resource.ResourceClaim) -> units.Amounts:
-    """How many devices of each class, as ``deviceclass/<class>``, and how much of their capacity,
-    as ``<dimension>.deviceclass/<class>``, in the unit of such a resource.
+    """The number of devices by class, as ``deviceclass/<class>``, and their capacity, as
+    ``<dimension>.deviceclass/<class>`` in the unit of that resource.
 
-    Requests for all devices of a node, or for the first of several that can be had, have no size
-    before there is a node: they are left out. Raises ValueError for a quantity that is none.
+    Requests for all devices of a node, or for the first available alternative, have no size before
+    a node is chosen; they are left out. Raises ValueError for an invalid quantity.
     """
     total: units.Amounts = {}
     for request in claim.spec.devices.requests:

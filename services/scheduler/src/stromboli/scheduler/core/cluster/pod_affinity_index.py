@@ -1,7 +1,7 @@
-"""The pods on nodes as one session has them: what affinity and spread count.
+"""The pods on nodes in one session: the counts that affinity and spread use.
 
-It starts from the model's ``pod_index`` and follows every placement and eviction of the session.
-Answers are arrays over nodes; where no term is asked about, nothing is counted.
+The index starts from the model's ``pod_index`` and follows every placement and eviction of the
+session. Answers are arrays over nodes. A term is counted when it is first asked for.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Counts = pod_index.Counts
 
 
 class PodAffinityIndex:
-    """The pods on the nodes of a session, foreign ones and promises included.
+    """The pods on the nodes of a session, with pods of other schedulers and nominated ones.
 
     ``put`` and ``take`` follow placements and evictions. Rows are those of ``nodes.Nodes``.
     """
@@ -35,24 +35,24 @@ class PodAffinityIndex:
         self.anti_affinity_carriers = row_counts.SessionCountsBy(
             known.anti_affinity_carriers, len(table)
         )
-        """Pods by the terms of anti-affinity that they carry."""
+        """Pods by the anti-affinity terms that they carry."""
         self.preference_carriers = row_counts.SessionCountsBy(known.preference_carriers, len(table))
-        """Pods by the weighted terms of preference that they carry."""
+        """Pods by the weighted preference terms that they carry."""
         self._moves: list[tuple[pod_index.PodKind, list[int], int]] = []
-        """(pods of one kind, the row of each, 1 or -1)."""
+        """(kind of pods, row of each, 1 or -1)."""
         self._followed: dict[pod_index.PodKind, list[Counts]] = {}
-        """Every cached answer in which pods of that kind are counted."""
+        """Kind of pods -> cached answers that count them."""
 
     def put(self, tasks: Sequence[entities.Task]) -> None:
-        """The tasks lie on their nodes."""
+        """Count tasks that were placed on their nodes."""
         self._move_all(tasks, 1)
 
     def take(self, tasks: Sequence[entities.Task]) -> None:
-        """They do not any more, or are on their way out."""
+        """Count out tasks that were removed from their nodes or are being evicted."""
         self._move_all(tasks, -1)
 
     def affinity_terms(self, task_class: entities.TaskClass) -> pod_terms.AffinityTerms:
-        """The affinity terms of pods of the class."""
+        """The affinity terms of a task class."""
         if task_class.affinity is None:
             return pod_terms.AffinityTerms()
         found = self._terms.get(task_class.number)
@@ -61,8 +61,9 @@ class PodAffinityIndex:
         return found
 
     def counts(self, *matchers: pod_terms.Matcher) -> Counts:
-        """Pods per node that all matchers mean; true until the next placement. The first question
-        costs O(nodes)."""
+        """Pods per node that all matchers select, valid until the next placement. The first call
+        costs O(nodes).
+        """
         tally = self._tallies.get(matchers)
         if tally is None:
             if len(self._tallies) >= self._max_tallies:
@@ -75,11 +76,11 @@ class PodAffinityIndex:
         return tally
 
     def matches_pod(self, matcher: pod_terms.Matcher, task_class: entities.TaskClass) -> bool:
-        """Whether pods of the class, alive, are meant."""
+        """Whether pods of the class that are not being deleted are selected."""
         return self._known.matches_pod((matcher,), pod_index.PodKind(task_class, alive=True))
 
     def places(self, key: str) -> tuple[npt.NDArray[np.int32], int]:
-        """Each node's place under a topology key (-1 for none), and how many places there are."""
+        """Each node's domain under a topology key (-1 for none), and the number of domains."""
         codes, values = self.table.labelled.label_codes(key)
         return codes, len(values)
 

@@ -1,8 +1,8 @@
-"""The pods on nodes by kind, kept as pods come and go: sources of affinity, spread and host ports.
+"""The pods on nodes by kind: the base of affinity, spread and host ports.
 
 A session never changes the index; it counts its own placements and evictions in an overlay
-(``pod_affinity_index``, ``ports``). Memory is bounded: carriers of terms and ports cost a constant
-per pod, and cached answers are limited in bytes.
+(``pod_affinity_index``, ``ports``). Memory is bounded: terms and ports cost a constant per pod that
+carries them, and cached answers are limited in bytes.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,15 @@ from stromboli.scheduler.core.model import entities, node_attributes, pod_terms
 
 Counts: TypeAlias = row_counts.Counts
 MAX_CACHED_BYTES = 2**26
-"""Memory of cached answers. Beyond it all are dropped, and those still needed counted again."""
+"""Memory limit of cached answers. When it is reached, all are dropped and counted again on
+demand.
+"""
 MIN_CACHED_COUNTS = 16
 MAX_CACHED_COUNTS = 1024
 MAX_FOLLOWED = 2**18
-"""References from kinds of pods to cached answers; beyond, all are dropped and found again."""
+"""Limit of references from kinds of pods to cached answers. When it is reached, all are dropped and
+found again on demand.
+"""
 
 
 class PodKind(NamedTuple):
@@ -30,7 +34,7 @@ class PodKind(NamedTuple):
 
 
 def max_cached_counts(nodes: int, bytes_kept: int = MAX_CACHED_BYTES) -> int:
-    """How many arrays over all nodes may be cached."""
+    """Number of arrays over all nodes that may be cached."""
     return min(MAX_CACHED_COUNTS, max(MIN_CACHED_COUNTS, bytes_kept // (8 * (nodes + 1))))
 
 
@@ -39,41 +43,41 @@ class PodIndex:
 
     def __init__(self) -> None:
         self.anti_affinity_carriers: row_counts.CountsBy[pod_terms.Term] = row_counts.CountsBy()
-        """Pods by the terms of anti-affinity that they carry."""
+        """Pods by the anti-affinity terms that they carry."""
         self.preference_carriers: row_counts.CountsBy[tuple[int, pod_terms.Term]] = (
             row_counts.CountsBy()
         )
-        """Pods by the weighted terms of preference that they carry."""
+        """Pods by the weighted preference terms that they carry."""
         self.ports: row_counts.CountsBy[entities.Port] = row_counts.CountsBy()
         self.claimants: dict[str, entities.Task] = {}
-        """Pod -> its task, of those that claim volumes or devices."""
+        """Pod -> its task, of pods that claim volumes or devices."""
         self._size = 0
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {}
         self._placed: dict[PodKind, dict[int, int]] = {}
         self._terms: dict[PodKind, pod_terms.AffinityTerms] = {}
-        """Of kinds in ``_placed`` with terms."""
+        """Affinity terms of the kinds in ``_placed`` that have an affinity."""
         self._tallies: dict[tuple[pod_terms.Matcher, ...], Counts] = {}
         self._followed: dict[PodKind, list[Counts]] = {}
         self._follows = 0
 
     def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        """Labels of namespaces as they are now."""
+        """Set the labels of all namespaces."""
         self._namespace_labels = labels
         self._drop_cached_counts()
 
     def put(self, task: entities.Task, row: int) -> None:
-        """A task lies on the node."""
+        """Count a task on a node."""
         if device_claims.has_claims(task.pod):
             self.claimants[task.key] = task
         self._count(task, row, 1)
 
     def take(self, task: entities.Task, row: int) -> None:
-        """It does not any more."""
+        """Count out a task that was removed from its node."""
         self.claimants.pop(task.key, None)
         self._count(task, row, -1)
 
     def reorder_rows(self, sources: node_attributes.Sources) -> None:
-        """Rows in a new order; new nodes are empty until their tasks are put."""
+        """Move rows to a new order; new rows are empty until ``put``."""
         self._size = len(sources)
         after = {int(old): row for row, old in enumerate(sources.tolist()) if old >= 0}
         for placed, rows in list(self._placed.items()):
@@ -84,9 +88,9 @@ class PodIndex:
         self._drop_cached_counts()
 
     def counts(self, matchers: tuple[pod_terms.Matcher, ...]) -> Counts:
-        """Pods per node that all matchers mean; not to be changed by the caller.
+        """Pods per node that all matchers select; read-only.
 
-        The first question costs O(classes + pods that are meant).
+        The first call costs O(classes + selected pods).
         """
         tally = self._tallies.get(matchers)
         if tally is None:
@@ -103,7 +107,7 @@ class PodIndex:
         return tally
 
     def matches_pod(self, matchers: tuple[pod_terms.Matcher, ...], placed: PodKind) -> bool:
-        """Whether such pods are meant by all matchers."""
+        """Whether all matchers select pods of this kind."""
         return all(
             matcher.matches_pod(
                 placed.task_class.namespace,
@@ -131,7 +135,7 @@ class PodIndex:
             self._follows -= len(self._followed.pop(placed, ()))
 
     def _followed_by(self, placed: PodKind) -> list[Counts]:
-        """The cached answers that count such pods."""
+        """The cached answers that count pods of this kind."""
         followed = self._followed.get(placed)
         if followed is None:
             if self._follows >= MAX_FOLLOWED:
@@ -146,7 +150,7 @@ class PodIndex:
         return followed
 
     def _count_carried(self, placed: PodKind, row: int, change: int) -> None:
-        """Count the terms and ports that such a pod carries."""
+        """Count the terms and ports that a pod of this kind carries."""
         for port in placed.task_class.ports:
             self.ports.add(port, row, change)
         if placed.task_class.affinity is None:
@@ -166,5 +170,5 @@ class PodIndex:
 
 
 def pod_kind(task: entities.Task) -> PodKind:
-    """What the census takes a task for."""
+    """The kind of a task's pod."""
     return PodKind(task.task_class, task.pod.metadata.deletion_timestamp is None)

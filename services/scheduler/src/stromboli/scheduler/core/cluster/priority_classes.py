@@ -1,14 +1,14 @@
 """Priority classes, and the jobs whose priority depends on each.
 
-A change of a class costs O(jobs that name it). One that changes what holds for everybody else (the
-default of all, or 0) besides costs O(jobs that name no class, or one that is not there).
+A change of a class costs O(jobs that name it). A change of the default priority also costs O(jobs
+that name no class or an unknown one).
 """
 
 from stromboli.shared.api import core
 
 
 class PriorityClasses:
-    """Classes by name; those that cannot be read; and jobs by the name of their class."""
+    """Priority classes by name, unreadable ones, and jobs by the name of their class."""
 
     def __init__(self) -> None:
         self._known: dict[str, core.PriorityClass] = {}
@@ -17,37 +17,37 @@ class PriorityClasses:
         self._default = 0
 
     def put(self, found: core.PriorityClass) -> list[str]:
-        """A class as it is now. The jobs that it concerns."""
+        """Add or update a class. Returns the affected jobs."""
         name = found.metadata.name
         self._unread.pop(name, None)
         self._known[name] = found
         return self._concerned(name)
 
     def put_unreadable(self, name: str, reason: str) -> list[str]:
-        """A class that is there and cannot be read. The jobs that it concerns."""
+        """Add a class that cannot be decoded. Returns the affected jobs."""
         self._known.pop(name, None)
         self._unread[name] = reason
         return self._concerned(name)
 
     def remove(self, name: str) -> list[str]:
-        """A class is gone. The jobs that it concerned."""
+        """Remove a class. Returns the affected jobs."""
         self._known.pop(name, None)
         self._unread.pop(name, None)
         return self._concerned(name)
 
     def enter(self, job: str, name: str) -> None:
-        """A job names this class; empty for none."""
+        """Record that a job names this class; empty for none."""
         self._jobs.setdefault(name, {})[job] = None
 
     def leave(self, job: str, name: str) -> None:
-        """The job is gone, or names another."""
+        """Record that the job is gone or names another class."""
         named = self._jobs.get(name, {})
         named.pop(job, None)
         if not named:
             self._jobs.pop(name, None)
 
     def value(self, name: str) -> int:
-        """The value of the class, else of the one that is the default for all, else 0."""
+        """The value of the class, else that of the global default, else 0."""
         found = self._known.get(name)
         return self._default if found is None else found.value
 

@@ -1,7 +1,7 @@
-"""What a session works on: queues, jobs and their tasks, as spec/scheduling 1 has them.
+"""The data types of a session: queues, jobs, tasks and their classes.
 
-A job is a PodGroup with its pods, a task is a pod. A session owns its model: only statements
-change statuses and places, and they keep the sums here right.
+A job is a PodGroup with its pods; a task is a pod. Only statements change the status and node of a
+task in a session, and they keep the sums of its job up to date.
 """
 
 import enum
@@ -17,7 +17,7 @@ from stromboli.shared.formats import units
 
 
 class Status(enum.StrEnum):
-    """A task's state, in the words that users read in conditions."""
+    """The state of a task. The values appear in conditions."""
 
     PENDING = "Pending"
     ALLOCATED = "Allocated"
@@ -41,17 +41,17 @@ ON_NODE = ALLOCATED | {Status.PIPELINED, Status.RELEASING, Status.UNKNOWN}
 
 
 Port = tuple[str, int, str]
-"""Protocol, number, address of a node's port."""
+"""(protocol, number, address) of a host port."""
 
 
 class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """What equal tasks have in common; interned, compared by identity.
+    """What equal tasks have in common; interned and compared by identity.
 
-    Predicates and scores answer once per class, and read pods through these fields only: what is
-    not here splits no class. ``labels`` are those that some pod's affinity or spread selects by, so
-    that an index label does not make every task its own class. ``ports``: of the node, that a pod
-    takes. ``images``: as nodes list them, one for each container. ``claims``: names of
-    PersistentVolumeClaims; ``has_own_claims``: others are made for each pod.
+    Predicates and scores answer once per class and read pods only through these fields; a field
+    that is missing here never splits a class. ``labels``: those by which the affinity or spread of
+    some pod selects. ``ports``: host ports. ``images``: by the names that nodes list, one per
+    container. ``claims``: names of PersistentVolumeClaims. ``has_own_claims``: the pod has
+    ephemeral volumes, whose claims are made for it.
     """
 
     number: int
@@ -69,10 +69,10 @@ class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
 class Task(msgspec.Struct, eq=False):
     """A pod in a session.
 
-    ``job``: the PodGroup's key, empty for pods of no group. ``node``: where it is or was put, empty
-    for none. ``is_gated``: it has scheduling gates. ``is_best_effort``: asks for nothing but a
-    place. ``request``: amounts of the session's resources; ``summand``: the same, to be summed up.
-    Neither is ever to be changed in place.
+    ``job``: key of the PodGroup, empty for a pod without one. ``node``: where the task is or is
+    placed, empty for none. ``is_gated``: it has scheduling gates. ``is_best_effort``: it requests
+    nothing. ``request``: amounts by column as 64-bit integers; ``request_sum``: the same as
+    unbounded integers, for sums. Neither may be changed in place.
     """
 
     uid: str
@@ -93,11 +93,11 @@ class Task(msgspec.Struct, eq=False):
     pod: core.Pod
     task_class: TaskClass
     index: int | None = None
-    """The number that ends its name, if that has three parts or more."""
+    """The number at the end of a name with three or more parts."""
     subjob: str = ""
     eviction_occurred: bool = False
     last_status: Status | None = None
-    """The status that a discarded statement had given it."""
+    """The status that a discarded statement gave it."""
     last_node: str = ""
 
     @property
@@ -107,12 +107,14 @@ class Task(msgspec.Struct, eq=False):
 
 
 class FitError(msgspec.Struct, frozen=True):
-    """Why a task found no node: what nodes said (reason -> nodes), or why none was asked."""
+    """Why a task fits on no node: ``refusals`` (reason -> number of nodes), or ``message`` if no
+    node was checked.
+    """
 
     refusals: Mapping[str, int] = {}
     message: str = ""
     is_share: bool = False
-    """Its queue may not hold the task now, though a node would."""
+    """The queue's quota refuses the task although a node has room."""
 
     def __str__(self) -> str:
         if self.message:
@@ -124,7 +126,7 @@ class FitError(msgspec.Struct, frozen=True):
 
 
 class SubJob(msgspec.Struct, eq=False):
-    """A group of tasks inside a job with a minimum of its own; every job has at least one."""
+    """A subgroup of a job's tasks with its own minimum. Every job has at least one."""
 
     key: str
     min_available: int
@@ -132,17 +134,19 @@ class SubJob(msgspec.Struct, eq=False):
     priority: int = 0
     tasks: dict[str, Task] = {}
     policy: str = ""
-    """The policy that made it; empty for the job as a whole, and for what no policy means."""
+    """The subgroup policy that made it; empty for the whole job and for tasks that match no
+    policy.
+    """
     hyper_node: str = ""
-    """Where it was placed or nominated, for topology plugins."""
+    """The HyperNode where it is placed or nominated, for topology plugins."""
 
 
 class Job(msgspec.Struct, eq=False):
     """A PodGroup with its tasks.
 
-    ``phase``: as it is now in the session. ``min_resources``: None if unset, and
-    ``min_request`` the same as a vector. ``allocated``: the sum
-    of what its tasks hold (Allocated, Binding, Bound, Running).
+    ``phase``: the current phase in the session. ``min_resources``: by name, None if unset;
+    ``min_request``: the same as a vector. ``allocated``: the sum of its tasks that are Allocated,
+    Binding, Bound or Running.
     """
 
     key: str
@@ -162,123 +166,126 @@ class Job(msgspec.Struct, eq=False):
     preemptable_is_set: bool
     revocable_zone: str
     waiting_time: str
-    """Text of the annotation ``sla-waiting-time``, empty for none."""
+    """The annotation ``sla-waiting-time``, empty if absent."""
     budget_min_available: str
     budget_max_unavailable: str
     allocated: resource_vectors.Sum
     total_request: resource_vectors.Sum
     tasks: dict[str, Task] = {}
-    """By uid, in any order."""
+    """By uid, unordered."""
     by_status: dict[Status, dict[str, Task]] = {}
     role_counts: dict[str, dict[Status, int]] = {}
-    """Role -> tasks by status, and below ``best_effort`` how many of the pending ask for nothing.
-    Kept by ``tally``."""
+    """Role -> number of tasks by status; the key ``best_effort`` counts pending tasks that request
+    nothing. ``tally`` maintains it.
+    """
     best_effort: dict[str, int] = {}
     fit_errors: dict[str, FitError] = {}
-    """Task uid -> why it found no node."""
+    """Task uid -> why it fits on no node."""
     fit_error: str = ""
     """Why none of its tasks was tried."""
     topology_error: str = ""
-    """Why no part of the network takes it, if that is what keeps it."""
+    """Why no topology domain takes the job, if that keeps it pending."""
     is_refused_by_queue: bool = False
-    """Some task could not be tried since its queue's limits have no room for it."""
+    """A task could not be tried because the queue's quota is exhausted."""
     start_estimate_text: str = ""
-    """When it is to start, as far as that is known."""
+    """The estimated start, for explanations; empty if unknown."""
     subjobs: dict[str, SubJob] = {}
     sub_group_minimums: Mapping[str, int] = {}
-    """Policy that divides the job -> how many of its groups must be whole; empty if none does."""
+    """Subgroup policy -> number of its subgroups that must be complete; empty without policies."""
     conditions: list[scheduling.PodGroupCondition] = []
     gated: dict[str, Task] = {}
-    """Its tasks with scheduling gates."""
+    """Tasks with scheduling gates, by uid."""
     problems: dict[str, str] = {}
-    """Pod -> what of it makes no sense: such a pod is no task."""
+    """Pod -> what is invalid about it. Such a pod is no task."""
     frozen: str = ""
-    """What of it cannot be read: nothing is decided about it, and none of its tasks is evicted."""
+    """Why nothing is decided about the job and none of its tasks is evicted; empty if it is not
+    frozen.
+    """
     is_going: bool = False
-    """The PodGroup is being deleted: nothing more is decided for it."""
+    """The PodGroup is being deleted; nothing more is decided about it."""
     is_unschedulable: bool = False
-    """Found out in this session; decides the phase that is written at its close."""
+    """Set during the session; decides the phase that is written when it closes."""
 
     def __contains__(self, task: Task) -> bool:
         return task.uid in self.tasks
 
     def count(self, *statuses: Status) -> int:
-        """How many tasks have one of the statuses."""
+        """Number of tasks in any of the statuses."""
         return sum(len(self.by_status.get(status, ())) for status in statuses)
 
     def with_status(self, *statuses: Status) -> Iterator[Task]:
-        """Its tasks of these statuses, in the order of namespace and name."""
+        """Tasks in any of the statuses, ordered by namespace and name."""
         found = [task for status in statuses for task in self.by_status.get(status, {}).values()]
         return iter(sorted(found, key=lambda task: task.key))
 
     @property
     def pending(self) -> list[Task]:
-        """Tasks that wait for a place."""
+        """Pending tasks, ordered by namespace and name."""
         return list(self.with_status(Status.PENDING))
 
     @property
     def unplaced(self) -> Collection[Task]:
-        """The same in any order, at once."""
+        """Pending tasks, unordered; O(1)."""
         return self.by_status.get(Status.PENDING, {}).values()
 
     @property
     def ready(self) -> int:
-        """Tasks that have their place, or had it and succeeded."""
+        """Number of tasks that are placed or have succeeded."""
         return self.count(*READY)
 
     @property
     def waiting(self) -> int:
-        """Tasks with a promise of a place."""
+        """Number of nominated tasks."""
         return self.count(Status.PIPELINED)
 
     @property
     def pending_best_effort(self) -> int:
-        """Pending tasks that ask for nothing: they count as ready."""
+        """Number of pending tasks that request nothing; they count as ready."""
         return sum(self.best_effort.values())
 
     @property
     def valid(self) -> int:
-        """Tasks that run, wait or succeeded."""
+        """Number of tasks that are pending, placed, nominated or succeeded."""
         return self.count(*VALID)
 
     @property
     def is_ready(self) -> bool:
-        """Its minimum has places."""
+        """Whether the minimum of tasks is placed."""
         return self.ready + self.pending_best_effort >= self.min_available
 
     @property
     def is_pipelined(self) -> bool:
-        """Its minimum has places or promises."""
+        """Whether the minimum of tasks is placed or nominated."""
         return self.waiting + self.ready + self.pending_best_effort >= self.min_available
 
     @property
     def is_starving(self) -> bool:
-        """It lacks places for its minimum."""
+        """Whether fewer tasks than the minimum are placed or nominated."""
         return self.waiting + self.ready < self.min_available
 
     @property
     def is_decidable(self) -> bool:
-        """All of it can be read, and it is there to stay."""
+        """Whether all of the job is readable and it is not being deleted."""
         return not (self.frozen or self.is_going)
 
     @property
     def is_pending(self) -> bool:
-        """It has not passed its queue's door."""
+        """Whether the job is still in phase Pending, so not yet Inqueue."""
         return self.phase in ("", "Pending")
 
     @property
     def roles_valid(self) -> bool:
-        """Every role has enough valid tasks."""
+        """Whether every role has enough valid tasks."""
         return all(self.role_count(role, VALID) >= least for role, least in self.role_minimums)
 
     @property
     def roles_ready(self) -> bool:
-        """Every role has enough tasks with a place."""
+        """Whether every role has enough placed tasks."""
         return all(self.role_deficit(role) <= 0 for role, _ in self.role_minimums)
 
     @property
     def roles_pipelined(self) -> bool:
-        """Every role has enough tasks with a place or a promise."""
+        """Whether every role has enough placed or nominated tasks."""
         return all(
             self.role_count(role, {Status.PIPELINED}) >= self.role_deficit(role)
             for role, _ in self.role_minimums
@@ -286,15 +293,17 @@ class Job(msgspec.Struct, eq=False):
 
     @property
     def role_minimums(self) -> Collection[tuple[str, int]]:
-        """Roles with their minimums: they bind only where they do not sum to more than the job's
-        own minimum."""
+        """Minimum tasks by role; empty if they sum to more than the job's minimum, because then
+        they do not bind.
+        """
         wanted = self.task_min_available
         return wanted.items() if self.min_available >= sum(wanted.values()) else ()
 
     def most_needed_first(self, tasks: Iterable[Task]) -> list[Task]:
-        """Tasks of roles that lack their minimum before all others, else in the order given.
+        """The tasks, those of roles below their minimum first, otherwise in the given order.
 
-        Without them the job does not start, however many others have room."""
+        Without these roles the job does not start, however many other tasks are placed.
+        """
         lacking = {
             role: self.role_deficit(role) - self.role_count(role, (Status.PIPELINED,))
             for role, _ in self.role_minimums
@@ -309,24 +318,28 @@ class Job(msgspec.Struct, eq=False):
         return [*needed, *others]
 
     def role_deficit(self, role: str) -> int:
-        """How many tasks the role lacks to be ready."""
+        """How many placed tasks the role misses to reach its minimum."""
         has = self.role_count(role, READY) + self.best_effort.get(role, 0)
         return self.task_min_available.get(role, 0) - has
 
     def role_count(self, role: str, statuses: Collection[Status]) -> int:
-        """How many tasks of the role have one of the statuses."""
+        """Number of the role's tasks in any of the statuses."""
         found = self.role_counts.get(role, {})
         return sum(found.get(status, 0) for status in statuses)
 
     @property
     def elastic(self) -> resource_vectors.Sum:
-        """What it holds beyond its minimum resources; all of it if it names none."""
+        """What the job holds beyond its minimum resources; everything if it has no minimum
+        resources.
+        """
         if self.min_request is None:
             return self.allocated
         return resource_vectors.excess(self.allocated, self.min_request)
 
     def explain(self) -> str:
-        """How far the job is and what keeps it, in the words of its PodGroup's condition."""
+        """How many tasks are in each state and what keeps the job pending, in the wording of the
+        PodGroup's condition.
+        """
         counts = [f"{len(tasks)} {status}" for status, tasks in self.by_status.items() if tasks]
         head = "pod group is ready" if self.is_ready else "pod group is not ready"
         text = f"{head}, {', '.join(sorted([*counts, f'{self.min_available} minAvailable']))}"
@@ -351,7 +364,7 @@ class Job(msgspec.Struct, eq=False):
         return text
 
     def move(self, tasks: Sequence[Task], status: Status) -> None:
-        """Tasks of one class, role and status are about to take on another; the sums follow."""
+        """Update the sums before tasks of one class, role and status change to another status."""
         before = tasks[0].status
         if before is status:
             return
@@ -367,7 +380,9 @@ class Job(msgspec.Struct, eq=False):
             self.allocated = self.allocated + tasks[0].request_sum * len(tasks)
 
     def tally(self, like: Task, status: Status, number: int) -> None:
-        """Count so many tasks like this one in, or out if negative, as of this status."""
+        """Add ``number`` tasks like this one with its current status to the counts; negative
+        numbers subtract.
+        """
         counts = self.role_counts.setdefault(like.role, {})
         counts[status] = counts.get(status, 0) + number
         if status is Status.PENDING and like.is_best_effort:
@@ -375,7 +390,7 @@ class Job(msgspec.Struct, eq=False):
 
 
 class Queue(msgspec.Struct, eq=False):
-    """A queue. Amounts by name, so that an absent name is told from zero."""
+    """A queue. Amounts are by name, so that an absent name differs from zero."""
 
     name: str
     weight: int
@@ -393,10 +408,10 @@ class Queue(msgspec.Struct, eq=False):
 
     @property
     def uid(self) -> str:
-        """Queues are known by name."""
+        """The queue's name, which identifies it."""
         return self.name
 
     @property
     def is_open(self) -> bool:
-        """It takes new jobs; a state that is not written yet reads as Open."""
+        """Whether it accepts jobs; a queue without a state counts as Open."""
         return self.state in ("", "Open")

@@ -1,4 +1,4 @@
-"""Jobs, tasks and queues of a session, read from their objects (spec/scheduling 1.2 to 1.6)."""
+"""Builds queues, jobs and tasks of a session from Kubernetes objects."""
 
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -17,12 +17,14 @@ from stromboli.shared.formats import units
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 Request: TypeAlias = tuple[resource_vectors.Vector, resource_vectors.Sum]
-"""What pods of a shape ask for, to be compared and to be summed up."""
+"""The request of pods with equal requirements: as 64-bit integers, and as unbounded integers for
+sums.
+"""
 SLA_WAITING_TIME = "sla-waiting-time"
 
 
 def build_queue(found: scheduling.Queue) -> entities.Queue:
-    """A queue. Raises ValueError for an amount that cannot be read."""
+    """Build a queue. Raises ValueError for an amount that cannot be parsed."""
     spec, metadata = found.spec, found.metadata
     return entities.Queue(
         name=metadata.name,
@@ -46,7 +48,9 @@ def build_queue(found: scheduling.Queue) -> entities.Queue:
 
 
 def minimum_request(group: scheduling.PodGroup) -> units.Amounts | None:
-    """What the job needs to begin, if it says. Raises ValueError for what cannot be read."""
+    """The PodGroup's ``minResources`` by name, None if unset. Raises ValueError if it cannot be
+    parsed.
+    """
     if group.spec.min_resources is None:
         return None
     return requirements.parse_sums(
@@ -60,7 +64,7 @@ def build_job(
     priority: int,
     default_queue: str,
 ) -> entities.Job:
-    """A job without its tasks. Every resource that it names has a column by now."""
+    """Build a job without tasks. Every resource that it names has a column already."""
     spec, metadata = group.spec, group.metadata
     least = minimum_request(group)
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
@@ -95,7 +99,7 @@ def build_job(
 
 
 def needs_session(job: entities.Job) -> bool:
-    """A session may have something to do for the job, or to say about it."""
+    """Whether a session may act on the job or explain it."""
     if job.is_going:
         return False
     if job.frozen or job.problems or job.is_pending:
@@ -106,7 +110,7 @@ def needs_session(job: entities.Job) -> bool:
 
 
 def job_key_of(pod: core.Pod) -> str:
-    """Key of the pod's PodGroup; empty if it names none."""
+    """Key of the PodGroup that the pod names; empty if it names none."""
     group = pod.metadata.annotation(keys.GROUP_NAME)
     return f"{pod.metadata.namespace}/{group}" if group else ""
 
@@ -114,7 +118,7 @@ def job_key_of(pod: core.Pod) -> str:
 def request_vectors(
     resources: resource_columns.Resources, shape: requirements.PodRequirements
 ) -> Request:
-    """What pods of the shape ask for, to be compared and to be summed up."""
+    """The request of pods with these requirements, in both forms."""
     found = resource_vectors.vector(resources, shape.request)
     return found, resource_vectors.multiplied(found, 1)
 
@@ -125,7 +129,7 @@ def build_task(
     request: resource_vectors.Vector,
     summand: resource_vectors.Sum,
 ) -> entities.Task:
-    """A task. ``request`` and ``summand``: its shape's amounts."""
+    """Build a task. ``request`` and ``summand``: as ``request_vectors`` returns them."""
     metadata, spec = pod.metadata, pod.spec
     preemptable = _annotation_or_label(metadata, keys.PREEMPTABLE)
     return entities.Task(
@@ -151,7 +155,7 @@ def build_task(
 
 
 def task_status(pod: core.Pod) -> entities.Status:
-    """The state that the pod's phase, node and deletion say."""
+    """The task's status by the pod's phase, node and deletion timestamp."""
     match pod.status.phase:
         case "Running" | "Pending" | "" if pod.metadata.deletion_timestamp is not None:
             return entities.Status.RELEASING
@@ -168,7 +172,7 @@ def task_status(pod: core.Pod) -> entities.Status:
 
 
 def add_task(found: entities.Job, member: entities.Task) -> None:
-    """The task belongs to the job."""
+    """Add a task to the job and update the job's sums."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
     found.tally(member, member.status, 1)
@@ -181,7 +185,7 @@ def add_task(found: entities.Job, member: entities.Task) -> None:
 
 
 def remove_task(found: entities.Job, member: entities.Task) -> None:
-    """The task belongs to the job no more."""
+    """Remove a task from the job and update the job's sums."""
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
     found.tally(member, member.status, -1)
@@ -198,7 +202,7 @@ def _index(name: str) -> int | None:
 
 
 def _annotation_or_label(metadata: meta.ObjectMeta, key: str) -> str | None:
-    """Annotation first, then label."""
+    """The annotation, else the label, else None."""
     said = metadata.annotation(key)
     return metadata.label(key) if said is None else said
 
@@ -226,7 +230,7 @@ def _task_priority(pod: core.Pod) -> int:
 
 
 def differs_only_in_status(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
-    """All but the status is the same."""
+    """Whether two versions of a PodGroup are equal except for their status."""
     first, second = before.metadata, after.metadata
     return (
         before.spec == after.spec

@@ -1,6 +1,6 @@
-"""What of nodes keeps pods off them, resources aside: labels, taints, and what cannot be read.
+"""Non-resource attributes of nodes by row: labels, taints, conditions and readability.
 
-Arrays have one entry per row; who owns the rows says when they are put in another order.
+Arrays have one entry per row. ``nodes.Nodes`` owns the rows and calls ``reorder_rows``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ from stromboli.shared.api import core
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int32]
 Sources: TypeAlias = npt.NDArray[np.intp]
-"""New row -> the row it was, -1 for a new node."""
+"""New row -> old row, -1 for a new node."""
 
 UNREADABLE = "node(s) could not be read"
-"""Our own reason: the node, or a pod on it, is unknown, so nobody can say what is free."""
+"""Our own reason: the node or a pod on it cannot be decoded, so its free resources are unknown."""
 
 
 class NodeAttributes:
-    """Labels, taints and readability by row. Changing a row costs O(label keys asked for).
+    """Labels, taints and readability by row. Changing a row costs O(label keys in use).
 
     ``placement_version`` changes with everything that decides where pods may run. ``taint_sets``:
-    the distinct sets of taints, ``taints_of`` each row's.
+    the distinct sets of taints; ``taints_of``: the index of each row's set.
 
-    Sets of taints and values of labels that no node has any more are forgotten: controllers write
-    times and counters into both, so that all values of a cluster's life are too many to keep.
+    Sets of taints and label values that no node has any more are dropped. Controllers write
+    timestamps and counters into both, so the number of values over a cluster's life is unbounded.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,12 @@ class NodeAttributes:
         self.not_ready: Mask = np.zeros(0, np.bool_)
         self.taints_of: Codes = np.zeros(0, np.int32)
         self.taint_sets: list[tuple[core.Taint, ...]] = [()]
-        """The first is of nodes without taints; one that no node has is empty and used again."""
+        """The first set is empty and never dropped. A dropped set is replaced by an empty one until
+        its index is used again.
+        """
         self._taint_codes: dict[tuple[core.Taint, ...], int] = {(): 0}
         self._taint_rows: list[int] = [0]
-        """Rows of each set of taints, the first aside."""
+        """Number of rows of each set; not maintained for the first one."""
         self._free_taint_codes: list[int] = []
         self.placement_version = 0
         self._blocked: Mask = np.zeros(0, np.bool_)
@@ -53,12 +55,12 @@ class NodeAttributes:
 
     @property
     def usable(self) -> Mask:
-        """Rows whose free resources are known: the node and every pod on it can be read."""
+        """Rows whose free resources are known: the node and every pod on it can be decoded."""
         readable: Mask = self.known & ~self._blocked
         return readable
 
     def put(self, row: int, node: core.Node, *, is_known: bool) -> None:
-        """The node of a row as it is now."""
+        """Set the attributes of a row from its node."""
         labels, taints = node.metadata.labels or {}, node.spec.taints
         not_ready = _is_not_ready(node)
         after = (is_known, node.spec.unschedulable, not_ready, labels, taints)
@@ -84,18 +86,18 @@ class NodeAttributes:
         self._release_taints(released, 1)
 
     def block(self, row: int, *, is_blocked: bool) -> None:
-        """Whether a pod on the node cannot be read, so that what is free there is unknown."""
+        """Set whether an unreadable pod on the node makes its free resources unknown."""
         if bool(self._blocked[row]) is not is_blocked:
             self._blocked[row] = is_blocked
             self.placement_version += 1
 
     def blocked(self) -> list[int]:
-        """Rows of nodes with pods that cannot be read."""
+        """Rows of nodes with unreadable pods."""
         rows: list[int] = np.flatnonzero(self._blocked).tolist()
         return rows
 
     def reorder_rows(self, names: Sequence[str], sources: Sources) -> None:
-        """Rows in a new order; new ones are empty until they are put."""
+        """Move rows to a new order; new rows are empty until ``put``."""
         is_new = sources < 0
         gone = np.ones(len(self), np.bool_)
         gone[sources[~is_new]] = False
@@ -117,13 +119,13 @@ class NodeAttributes:
 
     @property
     def keys(self) -> int:
-        """How many label keys are followed."""
+        """Number of label keys with encoded values."""
         return len(self._label_codes)
 
     def label_codes(self, key: str) -> tuple[Codes, Mapping[str, int]]:
         """Each row's value of a label as a code (-1 for none), and value -> code.
 
-        The first question for a key costs O(nodes), later ones nothing.
+        The first call for a key costs O(nodes), later calls O(1).
         """
         if key not in self._label_codes and not any(key in labels for labels in self._labels):
             return np.full(len(self), -1, np.int32), {}  # kept for no key that users make up
@@ -135,7 +137,7 @@ class NodeAttributes:
         return self._label_codes[key], self._label_values[key]
 
     def _taint_code(self, taints: tuple[core.Taint, ...]) -> int:
-        """The code of a set of taints, with one row more."""
+        """The index of a set of taints; counts one more row."""
         code = self._taint_codes.get(taints)
         if code is None and self._free_taint_codes:
             code = self._free_taint_codes.pop()
@@ -149,7 +151,7 @@ class NodeAttributes:
         return code
 
     def _release_taints(self, code: int, rows: int) -> None:
-        """So many rows less have this set of taints."""
+        """Subtract rows from a set of taints and drop it if no row is left."""
         if not code or not rows:
             return
         self._taint_rows[code] -= rows
@@ -159,8 +161,9 @@ class NodeAttributes:
             self._free_taint_codes.append(code)
 
     def _forget_unused(self, key: str, labels: Mapping[str, str]) -> None:
-        """Forget the codes of a key that no node has, or of which most values are gone; the next
-        question for it encodes it again."""
+        """Drop the codes of a key that no node has or of which most values are unused. The next
+        ``label_codes`` encodes it again.
+        """
         is_used = key in labels or bool((self._label_codes[key] >= 0).any())
         if not is_used or len(self._label_values[key]) > 2 * len(self) + 16:
             del self._label_codes[key], self._label_values[key]
@@ -172,7 +175,7 @@ class NodeAttributes:
 
 
 def reordered(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray:  # type: ignore[type-arg]  # any entries
-    """The array's entries (of its last axis) in the new order, zeros for new ones."""
+    """The array with its last axis in the new order of rows, zeros for new rows."""
     if not array.shape[-1]:
         return np.zeros((*array.shape[:-1], len(sources)), array.dtype)
     result = array[..., sources]

@@ -1,7 +1,7 @@
-"""Which nodes a shape may run on, resources aside: selector, required affinity, taints.
+"""Which nodes a pod's constraints allow: node selector, required node affinity, taints.
 
-Answers are masks over all nodes at once, and kept until a node's labels, taints or knownness
-change. Texts are those of Kubernetes (spec/plugins 7), in the order in which it asks.
+Answers are masks over all nodes, cached until a node's labels, taints or readability change.
+Reasons and their order are those of Kubernetes.
 """
 
 from collections import OrderedDict
@@ -20,20 +20,20 @@ AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
 
 MAX_CACHED_BYTES = 2**25
-"""What all answers that are kept may take: users can ask for any number of constraints."""
+"""Memory limit of all cached answers; users can create any number of different constraints."""
 CHECKS = 6
-"""Masks of an answer, a byte for each node."""
+"""Masks per answer, one byte per node each."""
 MIN_CACHED_ENTRIES = 16
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _NOT_READY_TAINT = core.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
 ConstraintMask: TypeAlias = tuple[str, node_attributes.Mask]
-"""A reason and the nodes that pass."""
+"""(reason, nodes that pass)."""
 
 
 class ConstraintMasks(msgspec.Struct, frozen=True, eq=False):
-    """What one shape's constraints say of all nodes: the checks in order, and their conjunction."""
+    """The answer for one set of constraints: masks with reasons in order, and their conjunction."""
 
     version: int
     checks: tuple[ConstraintMask, ...]
@@ -41,7 +41,9 @@ class ConstraintMasks(msgspec.Struct, frozen=True, eq=False):
 
 
 class ConstraintCache:
-    """Answers by constraints, as long as the nodes stay what they are."""
+    """Answers by constraints, valid for one ``placement_version``; the oldest one is dropped
+    first.
+    """
 
     def __init__(
         self, nodes: node_attributes.NodeAttributes, bytes_kept: int = MAX_CACHED_BYTES
@@ -54,7 +56,7 @@ class ConstraintCache:
         return len(self._kept)
 
     def of(self, shape: requirements.PodRequirements) -> ConstraintMasks:
-        """The answer for a shape; O(nodes) after a change, else O(1)."""
+        """The answer for a pod's requirements; O(nodes) after a change of nodes, else O(1)."""
         key = shape.placement
         kept = self._kept.get(key)
         version = self._nodes.placement_version
@@ -88,7 +90,9 @@ def _check(
 
 
 def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool:
-    """Whether the taint does not keep the pod off: by toleration, or as it only states a wish."""
+    """Whether the taint does not repel the pod: it is tolerated, or its effect is only a
+    preference.
+    """
     return taint.effect not in _REPELLING or any(
         (not toleration.effect or toleration.effect == taint.effect)
         and (not toleration.key or toleration.key == taint.key)
@@ -103,7 +107,7 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
 def matches(
     nodes: node_attributes.NodeAttributes, wanted: requirements.Constraints
 ) -> node_attributes.Mask:
-    """Nodes that the selector and the required affinity allow."""
+    """Nodes that the node selector and the required node affinity allow."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in wanted.selector:
         mask &= _one_of(nodes, key, (value,))
@@ -116,7 +120,7 @@ def matches(
 def term_matches(
     nodes: node_attributes.NodeAttributes, term: core.NodeSelectorTerm
 ) -> node_attributes.Mask:
-    """Nodes that one term means; an empty one means none, as Kubernetes has it."""
+    """Nodes that match one term; none for an empty term, as in Kubernetes."""
     wanted = [
         *(_expression(nodes, expression) for expression in term.match_expressions),
         *(_field(nodes, field) for field in term.match_fields),

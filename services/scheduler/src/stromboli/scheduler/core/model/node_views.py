@@ -1,7 +1,8 @@
-"""Nodes as a plugin's function is asked about them: as they are, or as they would be.
+"""The nodes as a predicate or score sees them: as they are, or with further equal tasks on them.
 
-Placing a run asks ahead: what would you say of this node with one, two, three tasks of this kind
-on it already? A function that reads its tables from the view answers that without knowing.
+To place a run of equal tasks at once, the scheduler asks what the answer for a node would be with
+one, two or three more tasks on it. A function that reads resources from the view answers this
+without extra code.
 """
 
 from functools import cached_property
@@ -13,18 +14,19 @@ import numpy.typing as npt
 from stromboli.scheduler.core.model import entities, nodes, resource_vectors
 
 Rows: TypeAlias = "slice | npt.NDArray[np.intp]"
-"""Which nodes: an index for the second axis of ``Nodes`` tables, ``ALL`` or rows."""
+"""Selected nodes: an index for the second axis of ``Nodes`` tables, ``ALL`` or row numbers."""
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 ALL = slice(None)
 
 
 class NodeView:
-    """The nodes of ``rows``, each with ``added`` further tasks like the one that is asked for.
+    """The nodes of ``rows``, each with ``added`` further tasks equal to the one that is being
+    placed.
 
-    An answer has one entry per node asked for, ``size`` in all. ``added`` is None where nothing is
-    supposed; only then rows ascend, else a row may come again with other numbers of tasks. Tables
-    are ``resources x size`` and not to be changed; they are made when read.
+    An answer has ``size`` entries, one per node. If ``added`` is None, no tasks are assumed and
+    rows ascend; otherwise a row may occur several times with different numbers of tasks. Tables are
+    ``resources x size``, read-only, and computed on access.
     """
 
     def __init__(
@@ -37,27 +39,27 @@ class NodeView:
 
     @cached_property
     def size(self) -> int:
-        """How many nodes are asked about."""
+        """Number of nodes in the view."""
         return len(self._table) if isinstance(self.rows, slice) else len(self.rows)
 
     @cached_property
     def allocatable(self) -> resource_vectors.Table:
-        """What the nodes have."""
+        """Allocatable resources."""
         return self._table.allocatable[:, self.rows]
 
     @cached_property
     def used(self) -> resource_vectors.Table:
-        """What tasks hold, those on their way out included, promises not."""
+        """Resources that tasks hold, terminating ones included, nominated ones not."""
         return self._with_added(self._table.used[:, self.rows], 1)
 
     @cached_property
     def idle(self) -> resource_vectors.Table:
-        """Allocatable less used."""
+        """Allocatable minus used."""
         return self._with_added(self._table.idle[:, self.rows], -1)
 
     @cached_property
     def future_idle(self) -> resource_vectors.Table:
-        """What is idle once what goes away is gone and promises are kept."""
+        """What is idle once terminating tasks are gone and nominated ones placed."""
         table, rows = self._table, self.rows
         future: resource_vectors.Table = (
             self.idle + table.releasing[:, rows] - table.pipelined[:, rows]
@@ -66,12 +68,12 @@ class NodeView:
 
     @cached_property
     def pipelined(self) -> resource_vectors.Table:
-        """What is promised."""
+        """Resources of nominated tasks."""
         return self._table.pipelined[:, self.rows]
 
     @cached_property
     def assumed_used(self) -> resource_vectors.Table:
-        """Cpu and memory as scoring sees them, promises included: ``2 x size``."""
+        """Cpu and memory in use as scoring counts them, nominated tasks included: ``2 x size``."""
         assumed = self._table.assumed_used[:, self.rows]
         if self.added is None:
             return assumed

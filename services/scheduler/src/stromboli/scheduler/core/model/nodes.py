@@ -1,8 +1,8 @@
-"""The nodes of a session as columns: what is idle, used, going away and promised.
+"""The nodes of a session as columns: idle, used, terminating and nominated resources.
 
-Arrays are ``resources x nodes``. Rows are in the order of names, so that the first of equals is
-the one with the lowest name. Nodes that come or go change rows only when ``settle`` is called;
-until then tasks on a node that is not there yet are parked.
+Tables are ``resources x nodes``. Rows are ordered by node name, so that the first of equal nodes is
+the one with the lowest name. Nodes that are added or removed change rows only in ``settle``; until
+then the caller keeps tasks of a node without a row.
 """
 
 from collections import Counter
@@ -23,38 +23,39 @@ from stromboli.scheduler.core.model import (
 from stromboli.shared.api import core, meta
 
 OVERFLOW_WEIGHT = 2**18
-"""From this weight of its tasks on (see ``shapes.Shape``) a node is crowded: that is four times
-what any node has, and a few times as much does not fit 64 bits."""
+"""From this weight of its tasks on (``PodRequirements.weight``) a node is *crowded*: four times
+what a node can have. A few times as much exceeds 64 bits.
+"""
 
 
 class RowOrder(NamedTuple):
-    """Rows took another order: where each was before, and which nodes are new."""
+    """A change of rows: the old row of each new one, and the names of new nodes."""
 
     sources: node_attributes.Sources
     coming: tuple[str, ...]
 
 
 class Nodes:
-    """Rows of nodes; placing or removing a run of equal tasks costs O(resources x rows).
+    """Nodes by row. Adding or removing a run of equal tasks costs O(resources x rows).
 
-    ``idle`` = allocatable less ``used`` (may be negative where a node shrank). ``releasing``: of
-    ``used``, what tasks hold that go away. ``pipelined``: what is promised of it. ``touched`` lists
-    every row that changed, in order, so that who keeps answers refreshes only those.
+    ``idle`` = allocatable minus ``used``; negative where a node shrank. ``releasing``: the part of
+    ``used`` that terminating tasks hold. ``pipelined``: what nominated tasks will take.
+    ``touched``: every changed row in order, so that caches refresh only those.
 
-    A *crowded* node, which somebody gave many times what any node has, counts as just full, and
-    nothing is placed there, whatever goes away, until it is not crowded any more.
+    A *crowded* node has tasks that request many times what any node has. It counts as exactly full,
+    and takes no task until it is not crowded any more.
     """
 
     def __init__(self, resources: resource_columns.Resources) -> None:
         self.resources = resources
         self.names: list[str] = []
         self.labelled = node_attributes.NodeAttributes()
-        """Labels, taints and readability, for ``core.constraints``."""
+        """Labels, taints and readability by row."""
         self.checks = node_constraints.ConstraintCache(self.labelled)
         self.rows = self.labelled.rows
         self.objects: list[core.Node] = []
         self.problems: dict[str, str] = {}
-        """Node -> why it cannot be read."""
+        """Node -> why it cannot be decoded."""
         width = len(resources.names)
         self.allocatable = np.zeros((width, 0), np.int64)
         self.idle = np.zeros((width, 0), np.int64)
@@ -62,14 +63,14 @@ class Nodes:
         self.releasing = np.zeros((width, 0), np.int64)
         self.pipelined = np.zeros((width, 0), np.int64)
         self.assumed_used = np.zeros((2, 0), np.int64)
-        """Cpu and memory of tasks on the nodes as scoring sees them, promises included."""
+        """Cpu and memory of tasks on the nodes as scoring counts them, nominated tasks included."""
         self.pods: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        """Tasks on each node."""
+        """Number of tasks on each node."""
         self.tasks: list[dict[str, entities.Task]] = []
         """Row -> task key -> task."""
         self.touched: list[int] = []
         self._weights: dict[str, int] = {}
-        """Node -> weight of its tasks, if any."""
+        """Node -> weight of its tasks, if not zero."""
         self._crowded: set[str] = set()
         self._coming: dict[str, core.Node] = {}
         self._has_gone = False
@@ -81,12 +82,12 @@ class Nodes:
 
     @property
     def future_idle(self) -> resource_vectors.Table:
-        """What will be idle once what goes away is gone and promises are kept."""
+        """What is idle once terminating tasks are gone and nominated ones placed."""
         future: resource_vectors.Table = self.idle + self.releasing - self.pipelined
         return future
 
     def future_idle_of(self, row: int) -> resource_vectors.Vector:
-        """The same of one node."""
+        """The same for one row."""
         future: resource_vectors.Vector = (
             self.idle[:, row] + self.releasing[:, row] - self.pipelined[:, row]
         )
@@ -94,13 +95,13 @@ class Nodes:
 
     @property
     def excluded(self) -> dict[str, str]:
-        """Node -> why nothing is placed on it: it, or a pod on it, cannot be read."""
+        """Node -> why it takes no tasks: it, or a pod on it, cannot be decoded or counted."""
         blocked = {self.names[row]: "pods on it cannot be read" for row in self.labelled.blocked()}
         crowded = dict.fromkeys(self._crowded, "pods on it ask for more than can be counted")
         return blocked | crowded | self.problems
 
     def image_sizes(self, image: str) -> npt.NDArray[np.int64] | None:
-        """Bytes of an image by node, 0 where it is not; None if no node has it."""
+        """Bytes of an image by node, 0 where it is absent; None if no node has it."""
         if image not in self._images:
             return None
         sizes = self._image_sizes.get(image)
@@ -115,7 +116,7 @@ class Nodes:
     # Tasks ----------------------------------------------------------------------------------
 
     def add(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
-        """The tasks, of one class and status, are on their nodes with the status they have."""
+        """Add tasks of one class and status to their nodes."""
         self._add_usage(tasks[0], rows, 1)
         for task, row in zip(tasks, rows, strict=True):
             self.tasks[row][task.key] = task
@@ -123,7 +124,7 @@ class Nodes:
             self._add_weight(tasks[0].task_class.shape.weight, rows)
 
     def remove(self, tasks: Sequence[entities.Task], rows: Sequence[int]) -> None:
-        """They are not any more. Call before their status changes."""
+        """Remove tasks from their nodes. Call it before their status changes."""
         self._add_usage(tasks[0], rows, -1)
         for task, row in zip(tasks, rows, strict=True):
             del self.tasks[row][task.key]
@@ -155,7 +156,9 @@ class Nodes:
         self.pods[at] += times
 
     def _add_weight(self, weight: int, rows: Sequence[int]) -> None:
-        """Each of the rows has so much more. O(1) each, O(its tasks) where a crowd has gone."""
+        """Add weight to each of the rows. O(1) each; O(its tasks) when a node stops being
+        crowded.
+        """
         for row in rows:
             name = self.names[row]
             self._weights[name] = self._weights.get(name, 0) + weight
@@ -174,14 +177,14 @@ class Nodes:
                 del self._weights[name]
 
     def _fill(self, row: int) -> None:
-        """The row as that of a node that is just full."""
+        """Make a crowded row count as exactly full."""
         self.used[:, row] = self.allocatable[:, row]
         self.assumed_used[:, row] = self.allocatable[[requirements.CPU, requirements.MEMORY], row]
         for table in (self.idle, self.releasing, self.pipelined):
             table[:, row] = 0
 
     def _recount(self, row: int) -> None:
-        """The row as its tasks say."""
+        """Compute a row from its tasks again."""
         self.idle[:, row] = self.allocatable[:, row]
         for table in (self.used, self.releasing, self.pipelined, self.assumed_used):
             table[:, row] = 0
@@ -197,7 +200,7 @@ class Nodes:
     # Nodes ----------------------------------------------------------------------------------
 
     def put(self, node: core.Node) -> None:
-        """A node as it is now; a new one has a row from the next ``settle`` on."""
+        """Add or update a node; a new one has a row after the next ``settle``."""
         name = node.metadata.name
         self.problems.pop(name, None)
         row = self.rows.get(name)
@@ -207,7 +210,7 @@ class Nodes:
             self._put(row, node)
 
     def unknown(self, name: str, reason: str) -> None:
-        """The node is there but cannot be read."""
+        """Add a node that exists but cannot be decoded; it takes no tasks."""
         self.put(core.Node(metadata=meta.ObjectMeta(name=name)))
         self.problems[name] = reason
         row = self.rows.get(name)
@@ -215,7 +218,7 @@ class Nodes:
             self.labelled.put(row, self.objects[row], is_known=False)
 
     def remove_node(self, name: str) -> dict[str, entities.Task]:
-        """The node is gone; the tasks that lay there."""
+        """Remove a node. Returns the tasks on it."""
         self.problems.pop(name, None)
         self._coming.pop(name, None)
         row = self.rows.get(name)
@@ -230,7 +233,7 @@ class Nodes:
         return tasks
 
     def settle(self) -> RowOrder | None:
-        """Put rows in the order of names, if nodes came or went. O(nodes log nodes) then."""
+        """Reorder rows by name if nodes were added or removed; None if not. O(nodes log nodes)."""
         if not self._coming and not self._has_gone:
             return None
         names = sorted([*self.rows, *self._coming])
@@ -250,7 +253,7 @@ class Nodes:
         return RowOrder(sources, tuple(coming))
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
-        """Follow a change of the resources' columns. O(nodes x resources)."""
+        """Follow a change of the resource columns. O(nodes x resources)."""
         for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
             moved = resource_vectors.moved(getattr(self, table), sources, axis=0)
             setattr(self, table, moved)

@@ -1,6 +1,6 @@
-"""What pods want of their neighbours: selectors and terms, compiled once per class of tasks.
+"""Pod affinity terms and label selectors, compiled once per task class.
 
-All are hashable, so that equal terms of many pods are counted once.
+All types are hashable, so that equal terms of many pods are counted once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,23 +10,23 @@ from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import core
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that every namespace carries."""
+"""The label that every namespace has."""
 
 
 class Selector(NamedTuple):
-    """A label selector: all of (key, operator, values) must hold."""
+    """A label selector: all requirements (key, operator, values) must hold."""
 
     requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels are meant. An operator that nobody knows means none."""
+        """Whether the labels match. A requirement with an unknown operator never holds."""
         return all(
             _requirement_matches(labels.get(key), how, of) for key, how, of in self.requirements
         )
 
 
 class Matcher(NamedTuple):
-    """Which pods a term means. ``alive``: only those that are not being deleted."""
+    """Which pods a term selects. ``alive``: only pods that are not being deleted."""
 
     selector: Selector | None
     namespaces: tuple[str, ...]
@@ -41,7 +41,7 @@ class Matcher(NamedTuple):
         *,
         alive: bool,
     ) -> bool:
-        """Whether a pod of this namespace with these labels is meant."""
+        """Whether a pod of this namespace with these labels is selected."""
         if self.selector is None or (self.alive and not alive):
             return False
         if namespace not in self.namespaces:
@@ -54,14 +54,16 @@ class Matcher(NamedTuple):
 
 
 class Term(NamedTuple):
-    """Pods, and the node label whose equal values make two nodes one place."""
+    """Selected pods, and the topology key whose equal values make nodes one domain."""
 
     topology_key: str
     pods: Matcher
 
 
 class AffinityTerms(NamedTuple):
-    """What a class of pods wants of its neighbours. ``likes``: (weight, term), negative to shun."""
+    """The affinity terms of a task class. ``preferences``: (weight, term), with negative weights
+    for anti-affinity.
+    """
 
     required_affinity: tuple[Term, ...] = ()
     required_anti_affinity: tuple[Term, ...] = ()
@@ -77,9 +79,10 @@ def selector(
     same: Iterable[str] = (),
     other: Iterable[str] = (),
 ) -> Selector | None:
-    """A selector, narrowed to pods whose labels ``same`` equal ``labels`` and ``other`` differ.
+    """The selector, narrowed by ``matchLabelKeys`` (``same``) and ``mismatchLabelKeys``
+    (``other``).
 
-    None for an absent one, which means no pod. Keys that ``labels`` lacks do not narrow.
+    None for an absent selector, which selects no pod. Keys that ``labels`` lacks do not narrow it.
     """
     if given is None:
         return None
@@ -95,7 +98,7 @@ def selector(
 
 
 def affinity_terms(task_class: entities.TaskClass) -> AffinityTerms:
-    """What the affinities of a class say of other pods."""
+    """The compiled terms of the class's pod affinity and anti-affinity."""
     affinity = task_class.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return _NO_TERMS

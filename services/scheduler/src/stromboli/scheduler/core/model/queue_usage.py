@@ -1,6 +1,6 @@
-"""What the jobs of each queue hold and want, kept as sums while jobs change.
+"""Sums over the jobs of each queue, maintained while jobs change.
 
-So opening a session costs the books of queues, not a walk over jobs and pods (spec/plugins 0).
+Opening a session therefore costs O(queues) and not O(jobs and pods).
 """
 
 from collections import Counter
@@ -11,13 +11,11 @@ import numpy as np
 from stromboli.scheduler.core.model import entities, resource_columns, resource_vectors
 
 QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
-"""The scheduling gate that waits for the queue to have room."""
+"""The scheduling gate that this scheduler removes when the queue has room."""
 
 
 class UsageTotals:
-    """Sums by resource. ``allocated``: what tasks hold; ``request``: that, and what pending
-    tasks ask for; ``elastic``: what jobs hold beyond their minimum resources; ``awaited``: what
-    jobs that passed the door will still take. ``jobs``: how many there are."""
+    """Sums by resource over the jobs of a queue. ``jobs``: their number."""
 
     __slots__ = ("jobs", "table")
 
@@ -33,7 +31,7 @@ class UsageTotals:
 
     @property
     def request(self) -> resource_vectors.Sum:
-        """What tasks hold and what pending ones ask for."""
+        """What tasks hold and what pending tasks request."""
         row: resource_vectors.Sum = self.table[1]
         return row
 
@@ -45,22 +43,22 @@ class UsageTotals:
 
     @property
     def inqueue(self) -> resource_vectors.Sum:
-        """What jobs that passed the door will still take of their minimum resources."""
+        """What Inqueue jobs still miss of their minimum resources."""
         row: resource_vectors.Sum = self.table[3]
         return row
 
 
 class QueueUsage:
-    """Holdings by queue."""
+    """Totals by queue."""
 
     def __init__(self, width: int) -> None:
         self.queues: dict[str, UsageTotals] = {}
-        """Only queues that have jobs."""
+        """Only queues with jobs."""
         self._width = width
         self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
 
     def put(self, job: entities.Job) -> None:
-        """The job as it is now. O(pending and gated tasks)."""
+        """Add or update a job. O(its pending and gated tasks)."""
         self.drop(job.key)
         part = np.stack([job.allocated, job_request(job), job.elastic, inqueue_request(job)])
         self._parts[job.key] = (job.queue, part)
@@ -69,7 +67,7 @@ class QueueUsage:
         found.jobs += 1
 
     def drop(self, key: str) -> None:
-        """The job is not there any more."""
+        """Remove a job, if it is there."""
         queue, part = self._parts.pop(key, ("", None))
         if part is not None:
             found = self.queues[queue]
@@ -79,7 +77,7 @@ class QueueUsage:
                 del self.queues[queue]
 
     def move_columns(self, sources: resource_columns.Sources) -> None:
-        """Follow a change of the resources' columns. O(jobs x resources)."""
+        """Follow a change of the resource columns. O(jobs x resources)."""
         self._width = len(sources)
         for found in self.queues.values():
             found.table = resource_vectors.moved(found.table, sources)
@@ -88,13 +86,13 @@ class QueueUsage:
 
 
 def job_request(job: entities.Job) -> resource_vectors.Sum:
-    """What the job holds and what its pending tasks ask for. O(pending tasks)."""
+    """What the job holds and what its pending tasks request. O(pending tasks)."""
     found: resource_vectors.Sum = job.allocated + sum_of_requests(job.unplaced, len(job.allocated))
     return found
 
 
 def sum_of_requests(tasks: Collection[entities.Task], width: int) -> resource_vectors.Sum:
-    """What all the tasks ask for. O(tasks), and O(width) for each kind of them."""
+    """The sum of the tasks' requests. O(tasks), and O(width) for each different request."""
     kinds = {task.task_class.shape: task.request_sum for task in tasks}
     if not kinds:
         return resource_vectors.zeros(width)
@@ -105,23 +103,23 @@ def sum_of_requests(tasks: Collection[entities.Task], width: int) -> resource_ve
 def without_gated(
     job: entities.Job, amount: resource_vectors.Vector | resource_vectors.Sum
 ) -> resource_vectors.Sum:
-    """The amount less what gated tasks ask for, never below zero.
+    """The amount minus what gated tasks request, never below zero.
 
-    A task whose only gate is the one that this scheduler lifts itself counts as if ungated.
+    A task whose only gate is ``QUEUE_ALLOCATION_GATE`` counts as ungated.
     """
     gated = [task for task in job.gated.values() if not is_gated_by_queue_only(task)]
     return resource_vectors.excess(amount, sum_of_requests(gated, len(amount)))
 
 
 def is_gated_by_queue_only(task: entities.Task) -> bool:
-    """The task waits for nothing but its queue."""
+    """Whether ``QUEUE_ALLOCATION_GATE`` is the task's only scheduling gate."""
     return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (QUEUE_ALLOCATION_GATE,)
 
 
 def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
-    """What the job will still take of its minimum resources, if it is past its queue's door.
+    """What an Inqueue job still misses of its minimum resources; zero for other jobs.
 
-    A running gang below its minimum takes nothing more: some task may have finished.
+    A running gang below its minimum misses nothing: a task may have finished.
     """
     least = job.min_request
     is_awaited = job.phase == "Inqueue" or (

@@ -1,8 +1,8 @@
-"""What a pod asks for: its request as integers and its constraints on nodes, as one *shape*.
+"""What a pod requires of a node: its request as integers, and its constraints.
 
-Identical pods share a shape, so that a session asks once for all of them. The request follows
-spec/scheduling 1.2: containers and sidecars are summed, other init containers run before them and
-count by their maximum, overhead is added, and every pod takes one of ``pods``.
+Equal pods share one ``PodRequirements``, so that a session evaluates it once for all of them. The
+request follows Kubernetes: containers and sidecars are summed; other init containers run before
+them and count by their maximum; overhead is added; every pod takes one of ``pods``.
 """
 
 import hashlib
@@ -15,23 +15,24 @@ from stromboli.shared.api import core
 from stromboli.shared.formats import units
 
 CPU, MEMORY, PODS = 0, 1, 2
-"""Columns that every cluster has; further resources follow as they appear."""
+"""Columns that every cluster has."""
 GPU = "nvidia.com/gpu"
 
 AMOUNT_LIMIT = 2**56
-"""What a pod asks for and what a node has stays below it, so that a hundred times one fits 64 bits
-(72 PB of memory)."""
+"""Exclusive limit of what one pod requests and one node has, so that a hundred times as much fits
+64 bits (72 PB of memory).
+"""
 STEP = 2**40
-"""Of what is less than a step not even a million times as much fills 64 bits."""
+"""A million times an amount below one step fits 64 bits."""
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 DEFAULT_SCORING_REQUEST: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
-"""What scoring takes a container to use that requests nothing, as Kubernetes does."""
+"""What scoring assumes for a container that requests nothing, as in Kubernetes."""
 MAX_CACHED_SPECS = 4096
-"""Specs whose shape is remembered; beyond, pods of a template are read again, once each."""
+"""Limit of specs with cached requirements. When it is reached, the cache is cleared."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
-    """Where pods of a shape may run."""
+    """Node selector, required node affinity and tolerations of a pod."""
 
     selector: tuple[tuple[str, str], ...]
     affinity: core.NodeSelector | None
@@ -39,13 +40,13 @@ class Constraints(msgspec.Struct, frozen=True):
 
 
 class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """An interned request with constraints; compared by identity. It lives as long as something
-    refers to it, and no two that are equal live at the same time.
+    """The interned request and constraints of equal pods, compared by identity.
 
-    ``number``: in the order of first sight, never used twice. ``request``: amounts by name, pods
-    included. ``assumed_cpu`` and ``assumed_memory``: the request as scoring sees it. ``weight``:
-    the largest of all these, in steps of ``STEP``, rounded down: nothing for what pods usually ask
-    for. ``placement``: digest of the constraints.
+    An instance lives as long as it is referenced; no two equal instances live at the same time.
+    ``number``: in the order of creation, never used again. ``request``: amounts by name, pods
+    included. ``assumed_cpu`` and ``assumed_memory``: the request as scoring counts it. ``weight``:
+    the largest amount in steps of ``STEP``, rounded down; zero for usual pods. ``placement``:
+    digest of the constraints.
     """
 
     number: int
@@ -58,16 +59,16 @@ class PodRequirements(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """It asks for nothing but its place."""
+        """Whether the pod requests nothing but its place among ``pods``."""
         return not any(value for name, value in self.request.items() if name != "pods")
 
 
 class RequirementsIndex:
-    """Interns shapes. A pod made from a template seen before costs one encoding."""
+    """Interns requirements. A pod from a known template costs one encoding."""
 
     def __init__(self) -> None:
         self._by_spec: dict[bytes, PodRequirements] = {}
-        """Digest of what a spec says of requests and constraints -> shape."""
+        """Digest of the requests and constraints in a spec -> requirements."""
         self._by_content: WeakValueDictionary[bytes, PodRequirements] = WeakValueDictionary()
         self._made = 0
 
@@ -75,7 +76,7 @@ class RequirementsIndex:
         return len(self._by_content)
 
     def of(self, spec: core.PodSpec) -> PodRequirements:
-        """The shape of a pod. Raises ValueError that names the bad quantity."""
+        """The requirements of a pod. Raises ValueError that names the invalid quantity."""
         affinity = spec.affinity.node_affinity if spec.affinity else None
         constraints = Constraints(
             tuple(sorted((spec.node_selector or {}).items())),
@@ -129,9 +130,10 @@ def _digest(content: object) -> bytes:
 
 
 def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) -> units.Amounts:
-    """What the pod takes of a node. ``unasked``: taken for what a container does not name.
+    """What the pod takes of a node. ``unasked``: defaults for names that a container does not
+    request.
 
-    Raises ValueError that names the container and the bad quantity.
+    Raises ValueError that names the container and the invalid quantity.
     """
     sidecars: units.Amounts = {}
     highest_init: units.Amounts = {}
@@ -156,9 +158,9 @@ def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) ->
 def parse_quantities(
     quantities: Mapping[str, core.Quantity], where: str, limit: int = AMOUNT_LIMIT
 ) -> units.Amounts:
-    """Quantities as amounts, without names that are no resources of nodes.
+    """Quantities as amounts, without names that are not resources of nodes.
 
-    Raises ValueError for what is no quantity, negative or not below the limit.
+    Raises ValueError for an invalid or negative quantity and for one that reaches the limit.
     """
     amounts: units.Amounts = {}
     for name, quantity in quantities.items():
@@ -175,13 +177,15 @@ def parse_quantities(
 
 
 def parse_sums(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
-    """The same for what is meant for many pods: it may be as much as a quantity can."""
+    """Quantities that apply to many pods, with the highest limit that a quantity can have."""
     return parse_quantities(quantities, where, units.MOST)
 
 
 def node_allocatable(node: core.Node) -> units.Amounts:
-    """What a node has, below ``AMOUNT_LIMIT`` of each: more is not given away (65 TiB of
-    ``ephemeral-storage``, which counts in thousandths). Raises ValueError like ``checked``."""
+    """The node's allocatable amounts, each capped below ``AMOUNT_LIMIT`` (65 TiB of
+    ``ephemeral-storage``, which counts in thousandths). Raises ValueError like
+    ``parse_quantities``.
+    """
     found = parse_quantities(node.status.allocatable or {}, "allocatable", units.MOST)
     return {name: min(value, AMOUNT_LIMIT - 1) for name, value in found.items()}
 

@@ -1,9 +1,8 @@
-"""Groups inside a gang: which task belongs to which, and how many groups must be whole
-(spec/scheduling 1.4).
+"""Subgroups of a gang: which task belongs to which, and how many must be complete.
 
-Policies divide a gang: a pod belongs to the first that means it, in the group of its values of the
-policy's labels. What no policy means is a group of its own with a minimum of 1. A gang without
-policies is one group with the gang's minimum.
+Subgroup policies divide a gang. A pod belongs to the first policy that selects it, in the subgroup
+of its values of the policy's labels. Pods that match no policy form one subgroup with a minimum of
+1. A gang without policies has one subgroup with the gang's minimum.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ NOMINATED_STATUSES = entities.READY | {entities.Status.PIPELINED}
 
 
 def initial_subjobs(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
-    """The groups that are there before any pod is."""
+    """The subgroups that exist before any pod."""
     if group.spec.sub_group_policy:
         return {}
     key = group.metadata.key
@@ -25,14 +24,14 @@ def initial_subjobs(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
 
 
 def minimums(group: scheduling.PodGroup) -> dict[str, int]:
-    """Policy -> how many of its groups must be whole."""
+    """Policy -> number of its subgroups that must be complete."""
     return {
         policy.name: max(policy.min_sub_groups or 0, 0) for policy in group.spec.sub_group_policy
     }
 
 
 def add_task(job: entities.Job, task: entities.Task) -> None:
-    """The task belongs to its group, which comes to be with the first."""
+    """Add the task to its subgroup, which is created for its first task."""
     found = _group_of(job, task)
     task.subjob = found.key
     found.tasks[task.uid] = task
@@ -40,7 +39,7 @@ def add_task(job: entities.Job, task: entities.Task) -> None:
 
 
 def remove_task(job: entities.Job, task: entities.Task) -> None:
-    """It belongs to it no more; a group that policies made goes with its last."""
+    """Remove the task from its subgroup. A subgroup of a policy is removed with its last task."""
     found = job.subjobs[task.subjob]
     del found.tasks[task.uid]
     if not job.sub_group_minimums:
@@ -51,24 +50,26 @@ def remove_task(job: entities.Job, task: entities.Task) -> None:
 
 
 def are_valid(job: entities.Job) -> bool:
-    """There are enough groups of every policy."""
+    """Whether every policy has enough subgroups."""
     return _are_enough(job, job.subjobs.values())
 
 
 def are_whole(job: entities.Job, statuses: frozenset[entities.Status]) -> bool:
-    """Enough groups of every policy have their minimum in these statuses."""
+    """Whether every policy has enough subgroups with their minimum in these statuses."""
     if not job.sub_group_minimums:
         return True
     return _are_enough(job, (each for each in job.subjobs.values() if reaches(each, statuses)))
 
 
 def reaches(subjob: entities.SubJob, statuses: frozenset[entities.Status]) -> bool:
-    """The group has its minimum in these statuses; pending tasks that ask for nothing count."""
+    """Whether the subgroup has its minimum in these statuses; pending tasks that request nothing
+    count.
+    """
     return count(subjob, statuses) >= subjob.min_available
 
 
 def count(subjob: entities.SubJob, statuses: frozenset[entities.Status]) -> int:
-    """Its tasks in these statuses, and pending ones that ask for nothing."""
+    """Number of its tasks in these statuses and of pending ones that request nothing."""
     return sum(
         task.status in statuses or (task.status is entities.Status.PENDING and task.is_best_effort)
         for task in subjob.tasks.values()

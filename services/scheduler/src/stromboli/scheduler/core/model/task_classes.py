@@ -1,16 +1,15 @@
-"""Classes of tasks: pods that predicates and scores cannot tell apart.
+"""Task classes: pods that predicates and scores cannot tell apart share one class.
 
-The key of a class is exactly what its ``model.TaskClass`` shows to plugins, in canonical form: maps
-by key, images, ports and claims sorted. A field of a pod that no plugin reads never splits a class.
-That matters: the API server gives each pod a token volume with a random name, and answers are kept
-by class, so one class per pod costs a gang of thousands its time and memory.
+The key of a class is what ``entities.TaskClass`` shows to plugins, in canonical form: maps by key;
+images, ports and claims sorted. A field that no plugin reads never splits a class. This matters
+because the API server gives each pod a token volume with a random name; with one class per pod, a
+gang of thousands would lose all cached answers.
 
-Labels are part of a class only as far as some pod's affinity, anti-affinity or spread selects by
-them, and as long as it is there. Otherwise the index label of a job's pods would make each a class
-of its own.
+A label is part of a class only while the affinity or spread of some pod selects by it. Otherwise
+the index label of a job's pods would make each pod a class of its own.
 
-A class lives as long as something refers to it, such as a task: how many there are is bounded by
-the pods that there are, and equal pods always have the same class.
+A class lives as long as it is referenced, for example by a task. The number of classes is therefore
+bounded by the number of pods, and equal pods always share a class.
 """
 
 import hashlib
@@ -25,34 +24,36 @@ from stromboli.scheduler.core.model import entities, requirements
 from stromboli.shared.api import core
 
 ANY_ADDRESS = "0.0.0.0"
-"""The address that stands for all of a node's, as pods write it."""
+"""The host address that means all addresses of the node."""
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class TaskClassIndex:
-    """Interns classes; numbers are in the order of first sight."""
+    """Interns classes and numbers them in the order of creation."""
 
     def __init__(self) -> None:
         self._shapes = requirements.RequirementsIndex()
         self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
         self._made = 0
         self._label_keys: Counter[str] = Counter()
-        """Label -> pods that select others by it; zero until ``take_unused_labels``."""
+        """Label key -> number of pods that select others by it; zero until
+        ``take_unused_labels``.
+        """
         self._selecting: dict[str, frozenset[str]] = {}
-        """Pod -> the labels by which it selects others, if any."""
+        """Pod -> label keys by which it selects others, if any."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
     def shapes(self) -> int:
-        """How many requests with constraints are remembered."""
+        """Number of interned requirements."""
         return len(self._shapes)
 
     def select(self, pod: core.Pod) -> frozenset[str]:
-        """Take in by which labels the pod selects others; the keys that are new.
+        """Record the label keys by which the pod selects others. Returns the keys that are new.
 
-        Pods with such a label are of another class from now on.
+        Classes of pods with a new key must be computed again.
         """
         self.deselect(pod.metadata.key)
         keys = frozenset(_selected(pod.spec))
@@ -64,18 +65,20 @@ class TaskClassIndex:
         return new
 
     def deselect(self, pod: str) -> None:
-        """The pod selects no others any more."""
+        """Forget the label keys by which the pod selects others."""
         self._label_keys.subtract(self._selecting.pop(pod, ()))
 
     def take_unused_labels(self) -> frozenset[str]:
-        """The labels by which no pod selects any more. From now on they split no class."""
+        """Drop the label keys by which no pod selects any more, and return them. Classes of pods
+        with one of them must be computed again.
+        """
         unused = frozenset(key for key, pods in self._label_keys.items() if not pods)
         for key in unused:
             del self._label_keys[key]
         return unused
 
     def of(self, pod: core.Pod) -> entities.TaskClass:
-        """The class of a pod. Raises ValueError that names the bad quantity."""
+        """The class of a pod. Raises ValueError that names the invalid quantity."""
         shape = self._shapes.of(pod.spec)
         content = _content(pod, self._label_keys.keys())
         encoded = _ENCODER.encode((shape.number, content))
@@ -88,7 +91,7 @@ class TaskClassIndex:
 
 
 def _content(pod: core.Pod, label_keys: Set[str]) -> tuple[Any, ...]:
-    """The fields of a class, ``number`` and ``shape`` aside, in their order."""
+    """The fields of a class in their order, without ``number`` and ``shape``."""
     spec, labels = pod.spec, pod.metadata.labels or {}
     claims = (each.persistent_volume_claim for each in spec.volumes)
     return (
@@ -104,7 +107,7 @@ def _content(pod: core.Pod, label_keys: Set[str]) -> tuple[Any, ...]:
 
 
 def _ports(spec: core.PodSpec) -> Iterator[entities.Port]:
-    """The host ports that the pod takes: of its containers and of its sidecars."""
+    """The host ports of the pod's containers and sidecars."""
     sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
     for container in (*spec.containers, *sidecars):
         for port in container.ports:
@@ -113,7 +116,7 @@ def _ports(spec: core.PodSpec) -> Iterator[entities.Port]:
 
 
 def _tagged(image: str) -> str:
-    """The image's name as nodes list it: one without a tag means the latest."""
+    """The image name as nodes list it; an image without a tag means ``latest``."""
     has_tag = image.rfind(":") > image.rfind("/")
     return image if has_tag else f"{image}:latest"
 

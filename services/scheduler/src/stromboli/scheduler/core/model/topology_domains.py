@@ -1,8 +1,8 @@
-"""Domains of the network: the tree of ``shared.network`` over a session's rows of nodes.
+"""Topology domains of the network over the rows of a session's nodes.
 
-Domains are numbered in preorder, so that all below a domain have the numbers from its own to its
-``end``, and the nearest domain that holds several others is found from the lowest and the highest
-of their numbers.
+Domains are numbered in preorder: the descendants of a domain have the numbers from its own up to
+its ``end``. The lowest common domain of several ones follows from the lowest and the highest of
+their numbers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,19 +18,19 @@ ROOT = network_topology.ROOT
 ROOT_INDEX = network_topology.ROOT_INDEX
 
 TIER_LIMIT = 2**61
-"""Tiers beyond it count as this high, so that the difference of two fits 64 bits."""
+"""Higher tiers count as this one, so that the difference of two tiers fits 64 bits."""
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
 
 class TopologyTree:
-    """Which node lies in which domains.
+    """The tree of topology domains and the domain of each node.
 
-    ``names``, ``tiers``, ``parents``, ``ends``: by domain; the root is 0 and its own parent, its
-    tier one above the highest. ``homes``: node row -> the lowest domain that holds it. ``counts``:
-    nodes in each domain. ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes
-    no sense.
+    By domain: ``names``, ``tiers``, ``parents``, ``ends``. The root has the number 0, is its own
+    parent, and has a tier one above the highest. ``homes``: row -> the lowest domain that contains
+    the node. ``counts``: nodes in each domain. ``tier_names``: name -> tier. ``complaints``:
+    problems of the HyperNodes.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class TopologyTree:
 
     @property
     def is_flat(self) -> bool:
-        """There is no HyperNode."""
+        """Whether there is no HyperNode."""
         return len(self.names) == 1
 
     @property
     def lowest_tier(self) -> int:
-        """Of all HyperNodes; the root's if there are none."""
+        """The lowest tier of all HyperNodes; the root's if there are none."""
         return int(self.tiers[1:].min()) if not self.is_flat else int(self.tiers[ROOT_INDEX])
 
     @property
     def known_tiers(self) -> network_topology.Tiers:
-        """The tiers that HyperNodes have."""
+        """The tiers of all HyperNodes."""
         return network_topology.Tiers(None if self.is_flat else self.lowest_tier, self.tier_names)
 
     def mask(self, index: int) -> Mask:
@@ -78,18 +78,18 @@ class TopologyTree:
         return inside
 
     def is_inside(self, inner: int, outer: int) -> bool:
-        """Whether a domain is the other one or below it."""
+        """Whether ``inner`` is ``outer`` or a descendant of it."""
         return outer <= inner < int(self.ends[outer])
 
     def upwards(self, index: int) -> Iterator[int]:
-        """The domain, what holds it, and so on to the root."""
+        """The domain and its ancestors up to the root."""
         while index != ROOT_INDEX:
             yield index
             index = self.parents[index]
         yield ROOT_INDEX
 
     def common(self, some: Iterable[int]) -> int:
-        """The lowest domain that holds all of these; at least one is given."""
+        """The lowest domain that contains all of these; at least one is given."""
         found = list(some)
         first, last = min(found), max(found)
         return next(each for each in self.upwards(first) if self.is_inside(last, each))
@@ -104,7 +104,7 @@ class TopologyTree:
         return summed
 
     def large_sums(self, values: resource_vectors.Table) -> npt.NDArray[np.float64]:
-        """The same of amounts, which may come to more than 64 bits hold: exact to 53 bits."""
+        """The same for amounts whose sum may exceed 64 bits; exact to 53 bits."""
         high, low = self.sums(values >> 32), self.sums(values & 0xFFFF_FFFF)
         summed: npt.NDArray[np.float64] = high * np.float64(2**32) + low
         return summed
@@ -115,7 +115,7 @@ def build_tree(
     rows: Mapping[str, int],
     labels: Sequence[Mapping[str, str]],
 ) -> TopologyTree:
-    """The tree of these HyperNodes. ``rows``: node -> its row; ``labels`` by row."""
+    """Build the tree. ``rows``: node -> row; ``labels`` by row."""
     found = network_topology.layout(hyper_nodes, {name: labels[row] for name, row in rows.items()})
     homes = np.zeros(len(rows), np.intp)
     for name, row in rows.items():

@@ -1,1 +1,1 @@
-"""Which nodes are feasible for a task and how good each is: affinity, spread, batches, scores."""
+"""Feasible nodes of a task and their scores: affinity, spread, batch placement, scoring."""

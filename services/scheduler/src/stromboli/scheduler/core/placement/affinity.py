@@ -1,9 +1,9 @@
-"""Pods near pods, and away from them: affinity and anti-affinity between pods.
+"""Affinity and anti-affinity between pods.
 
-The rules are those of Kubernetes' InterPodAffinity (spec/plugins 7 and 8). A required affinity
-holds where the place has a pod that all required terms mean; the first pod of a group that means
-itself may start anywhere. Anti-affinity binds both ways: a pod keeps off those it shuns and those
-that shun it. Other than the field's scheduler we see what the session itself has placed.
+The rules are those of Kubernetes' InterPodAffinity. A required affinity holds in domains with a pod
+that all required terms select; the first pod of a group that selects itself may start anywhere.
+Anti-affinity holds both ways: a pod avoids pods that it selects and pods that select it. Unlike
+Volcano, placements of the same session count.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _MOST = 100
 
 
 class Affinity:
-    """Checks and scores over columns; O(nodes) per term that matters to the class."""
+    """Checks and scores over all nodes; O(nodes) per term that concerns the class."""
 
     def __init__(self, affinity_index: pod_affinity_index.PodAffinityIndex) -> None:
         self._board = affinity_index
@@ -29,9 +29,9 @@ class Affinity:
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """What required terms say of nodes, the task's own and those of pods that lie there.
+        """The required terms of the task and of pods on nodes.
 
-        Only what excludes anything can be told is checked: no entry where no term applies.
+        A rule without terms for this class has no check.
         """
         affinity_terms = self._board.affinity_terms(task.task_class)
         unschedulable, unresolvable = (
@@ -66,8 +66,9 @@ class Affinity:
     def scores(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """0 to 100 among the rows: how well preferred terms are met, the task's and its
-        neighbours'. None where no term applies."""
+        """0 to 100 among the rows: how well the preferred terms of the task and of pods on nodes
+        are met. None without such terms.
+        """
         total = np.zeros(len(self._board.table), np.int64)
         likes = self._board.affinity_terms(task.task_class).preferences
         for weight, term in likes:
@@ -99,7 +100,9 @@ class Affinity:
         return self._board.domain_totals(term.topology_key, counts)
 
     def _required_by_placed_pods(self, task_class: entities.TaskClass) -> list[pod_terms.Term]:
-        """Terms carried by placed pods that keep this class off; asked again as terms come."""
+        """Anti-affinity terms of pods on nodes that select this class; updated when terms are
+        added.
+        """
         carried = self._board.anti_affinity_carriers
         kept = self._shunned_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):
@@ -119,7 +122,7 @@ class Affinity:
 
 
 def normalised(raw: extension_points.Scores) -> extension_points.Scores:
-    """Least to 0, most to 100, whole points rounded down; all 0 where all are equal."""
+    """The lowest to 0, the highest to 100, rounded down; all 0 if all are equal."""
     if not raw.size:
         return raw
     least, most = int(raw.min()), int(raw.max())

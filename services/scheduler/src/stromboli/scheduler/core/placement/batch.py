@@ -1,10 +1,10 @@
-"""Placing a run of equal tasks at once, exactly as one after another would be.
+"""Places a run of equal tasks at once, with the same result as one after another.
 
-One after another, each task takes the best node there is, of equals the first, and only that node
-changes by it. So among the nodes that nobody of the run has taken yet the order stays as it was,
-and of n tasks none looks further than the n best of them. A heap holds the nodes that were taken,
-each at the score it has by now. What a node would score with 1, 2, 3, ... of the tasks on it (its
-ladder) is asked for many nodes at once, and as far only as the run may climb.
+One after another, each task takes the node with the best score, the first of equal ones, and only
+that node's score changes. Nodes that no task of the run has taken therefore keep their order, and n
+tasks need only the n best nodes. A heap holds the nodes that were taken, each with its current
+score. The scores of a node with 1, 2, 3, ... of the tasks on it (its *ladder*) are computed for
+many nodes at once, and only as far as the run may need them.
 """
 
 import heapq
@@ -18,13 +18,15 @@ from stromboli.scheduler.core.model import node_views
 from stromboli.scheduler.core.placement import extension_points
 
 PAIRS_PER_QUESTION = 1024
-"""As many are asked at once if they may be needed: up to so many cost little more than one."""
+"""Pairs (node, number of tasks) that are computed at once: so many cost little more than one."""
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 Ask: TypeAlias = Callable[
     [Indices, node_views.Counts], tuple[extension_points.Mask, extension_points.Scores]
 ]
-"""(rows, further tasks supposed on each) -> whether the node takes one more then, and its score."""
+"""(rows, further tasks assumed on each) -> whether the node takes one more task, and its score
+then.
+"""
 
 
 def place_run(
@@ -34,11 +36,11 @@ def place_run(
     count: int,
     ask: Ask,
 ) -> list[int]:
-    """The rows that ``count`` equal tasks take one after another; fewer once no node has room.
+    """The rows that ``count`` equal tasks take one after another; fewer if no node has room.
 
-    ``rows``: candidates, ascending, each with its score now. ``room``: how many of the tasks rows
-    have room for at most. O(candidates + count log count), and what ``ask`` costs for a few
-    questions of ``PAIRS`` or ``count`` pairs.
+    ``rows``: candidates in ascending order with their current ``scores``. ``room``: an upper bound
+    of the tasks that each row holds. O(candidates + count log count), and the cost of ``ask`` for a
+    few calls of ``PAIRS_PER_QUESTION`` or ``count`` pairs.
     """
     best = _best(scores, count)
     rows = rows[best]
@@ -46,7 +48,7 @@ def place_run(
 
 
 def _best(scores: extension_points.Scores, count: int) -> Indices:
-    """The indices of the ``count`` best, best first, of equals the first."""
+    """Indices of the ``count`` best, best first; of equal ones the first."""
     if count < len(scores):
         least = np.partition(scores, len(scores) - count)[len(scores) - count]
         better = np.flatnonzero(scores > least)
@@ -58,7 +60,7 @@ def _best(scores: extension_points.Scores, count: int) -> Indices:
 
 
 class _RunPlacement:
-    """Candidates by their place in the order, the best first."""
+    """The candidates in the order of their scores; a *place* is an index in that order."""
 
     def __init__(
         self,
@@ -76,13 +78,13 @@ class _RunPlacement:
         self._most_list: list[int] = self._most.tolist()
         self._taken = [0] * len(rows)
         self._steps: list[list[int]] = [[] for _ in self._row_list]
-        """Place -> its scores with 1, 2, ... tasks on the node, as far as asked."""
+        """Place -> its scores with 1, 2, ... tasks on the node, as far as computed."""
         self._left = count
         self._has_asked = False
         self._next = 0
         """The best place that no task has taken."""
         self._heap: list[tuple[int, int, int]] = []
-        """(score, negative; row; place) of places taken."""
+        """(negative score, row, place) of taken places."""
 
     def picks(self) -> list[int]:
         found: list[int] = []
@@ -95,7 +97,7 @@ class _RunPlacement:
         return found
 
     def _pop(self) -> int:
-        """The best place now; -1 if none has room."""
+        """The best place; -1 if none has room."""
         if self._next < len(self._rows):
             untouched = (-self._scores[self._next], self._row_list[self._next], self._next)
             if not self._heap or untouched < self._heap[0]:
@@ -104,7 +106,7 @@ class _RunPlacement:
         return heapq.heappop(self._heap)[2] if self._heap else -1
 
     def _push(self, place: int) -> None:
-        """The place is to be had again, at its new score, if it has room."""
+        """Return a place to the heap with its new score, if it has room."""
         taken = self._taken[place]
         if taken >= self._most_list[place]:
             return
@@ -116,9 +118,9 @@ class _RunPlacement:
         heapq.heappush(self._heap, (-score, self._row_list[place], place))
 
     def _extend(self, place: int) -> None:
-        """Ask for more of the ladders: of the place, and of those that end where they stand. The
-        first time all are asked for, and further those that come first, for the run may fill one
-        node after another."""
+        """Extend the ladders of this place and of those that are exhausted. The first call asks for
+        all, and further for the best ones, since the run may fill one node after another.
+        """
         ending = [
             each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each] + 1
         ]
@@ -138,8 +140,9 @@ class _RunPlacement:
         self._learn(wanted)
 
     def _learn(self, wanted: dict[int, int]) -> None:
-        """Ladders up to these numbers of tasks, as far as nodes have room. The last step is not
-        asked for: nothing comes after the place is full."""
+        """Compute ladders up to these numbers of tasks, as far as nodes have room. The last step
+        needs no answer: the place is full then.
+        """
         steps = self._steps
         places = np.fromiter(wanted, np.intp, len(wanted))
         known = np.fromiter((len(steps[each]) for each in wanted), np.int64, len(wanted))
@@ -163,7 +166,7 @@ class _RunPlacement:
 def _first_refusals(
     takes: extension_points.Mask, starts: node_views.Counts, lengths: node_views.Counts
 ) -> list[int]:
-    """For each stretch of answers how many of them come before the first refusal."""
+    """For each stretch of answers the number of answers before the first refusal."""
     found: list[int] = lengths.tolist()
     if not takes.all():
         for at, start in enumerate(starts.tolist()):

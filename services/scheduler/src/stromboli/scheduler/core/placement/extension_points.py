@@ -1,4 +1,4 @@
-"""Words that plugins and the session share: votes, verdicts on nodes, forms of functions."""
+"""Types of the extension points: votes, checks, victims and the signatures of functions."""
 
 import enum
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,42 +15,47 @@ PERMIT, ABSTAIN, REJECT = 1, 0, -1
 """Votes."""
 
 SCORE_UNIT = 10**6
-"""One point of a score: scores are sums of integers, so that any order of adding decides alike."""
+"""One point of a score. Scores are sums of integers, so that the order of addition does not
+matter.
+"""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.int64]
 
 
 class Scope(enum.Enum):
-    """How long an answer for a class of tasks on a node stays true within a session."""
+    """How long an answer for a task class on a node is valid within a session."""
 
     STATIC = "static"
-    """Always: labels, taints."""
+    """For the whole session: labels, taints."""
     LOCAL = "local"
-    """Until that node's tasks change: ports, pod count, what is used. The function answers for
-    what the view supposes (``View.added``), so that runs of equal tasks are placed at once."""
+    """Until the tasks on that node change: ports, pod count, resources. The function answers for
+    ``NodeView.added`` further tasks, so that runs of equal tasks are placed at once.
+    """
     GLOBAL = "global"
-    """Until any node's tasks change: affinity between pods, spread. A class about which it says
-    something is placed task by task. One about which it says nothing (no checks, None) stays
-    so while tasks of that class alone are placed."""
+    """Until the tasks on any node change: pod affinity, spread. A class with such an answer is
+    placed task by task. A class without one (no checks, None) stays without one while only tasks of
+    that class are placed.
+    """
 
 
 class Code(enum.IntEnum):
-    """Kinds of refusal, mildest first."""
+    """Kinds of refusal, in ascending severity."""
 
     UNSCHEDULABLE = 2
     """Evicting tasks from the node may help."""
     UNRESOLVABLE = 3
     """Evicting does not help."""
     ERROR = 1
-    """The plugin could not tell."""
+    """The plugin failed to decide."""
 
 
 class Check(NamedTuple):
-    """One reason and the nodes that pass it, in the order in which nodes were asked for.
+    """One reason and the nodes that pass, in the order of the view.
 
-    ``is_resource``: it counts something that is a column of the nodes as well, and with it what
-    still terminates."""
+    ``is_resource``: the check counts a resource that is also a column of the nodes, terminating
+    tasks included.
+    """
 
     reason: str
     code: Code
@@ -59,7 +64,9 @@ class Check(NamedTuple):
 
 
 PLUGIN_FAILED = "PluginFailed"
-"""Reason of an ``Invalid`` that is no fault of the job's: who would have judged it has failed."""
+"""Reason of a ``JobInvalid`` that is not the job's fault: the plugin that decides about it has
+failed.
+"""
 
 
 class JobInvalid(NamedTuple):
@@ -70,24 +77,26 @@ class JobInvalid(NamedTuple):
 
 
 class Victims(NamedTuple):
-    """A plugin's choice among candidates. ``vote`` ABSTAIN: it has no say in this tier."""
+    """A plugin's choice among candidates. With ``vote`` ABSTAIN the plugin has no say in this
+    tier.
+    """
 
     tasks: Sequence[entities.Task]
     vote: int = PERMIT
 
 
 class QueueShare(NamedTuple):
-    """One amount per resource of the session; ``amounts.INFINITE`` and above: no limit."""
+    """One amount per resource column; ``resource_vectors.INFINITE`` and above mean no limit."""
 
     allocated: Sequence[int]
     promised: Sequence[int]
-    """What jobs that passed the door will still take."""
+    """What Inqueue jobs still miss of their minimum resources."""
     deserved: Sequence[float]
     capability: Sequence[int]
 
 
 class Gauge(NamedTuple):
-    """One number to be looked at, as it is at a session's end."""
+    """One number for dashboards, as of the end of a session."""
 
     name: str
     value: float
@@ -98,14 +107,14 @@ T = TypeVar("T")
 Order: TypeAlias = Callable[[T, T], int]
 """Negative: left first; zero: no opinion."""
 Key: TypeAlias = Callable[[T], Any]
-"""What sorts as the order does; its values compare with each other."""
+"""Sorts ascending; its values compare with each other."""
 Predicate: TypeAlias = Callable[[entities.Task, node_views.NodeView], Sequence[Check]]
 PrePredicate: TypeAlias = Callable[[entities.Task], str | None]
-"""Why tasks of this class fit nowhere at all, or None."""
+"""Why tasks of this class fit on no node, or None."""
 NodeOrder: TypeAlias = Callable[[entities.Task, node_views.NodeView], Scores | None]
-"""Scores in ``SCORE_UNIT``; None stands for zeros."""
+"""Scores in ``SCORE_UNIT``; None for zeros."""
 DomainOrder: TypeAlias = Callable[[Sequence[entities.Task], npt.NDArray[np.intp]], Scores]
-"""(tasks of one job to be placed together, domains) -> scores in ``SCORE_UNIT``."""
+"""(tasks of one job that are placed together, domains) -> scores in ``SCORE_UNIT``."""
 JobTest: TypeAlias = Callable[[entities.Job], bool]
 JobVote: TypeAlias = Callable[[entities.Job], int]
 SubJobTest: TypeAlias = Callable[[entities.Job, entities.SubJob], bool]
@@ -125,26 +134,31 @@ UnifiedChoice: TypeAlias = Callable[[str, entities.Job, Sequence[entities.Task]]
 VictimOrder: TypeAlias = Callable[[entities.Queue, entities.Queue, entities.Queue], int]
 """(left, right, preemptor's queue); negative: left's tasks are evicted first."""
 VictimSource: TypeAlias = Callable[[Sequence[entities.Task]], Sequence[entities.Task]]
-"""All running tasks -> those to be shuffled."""
+"""Tasks -> those of them that are chosen."""
 TaskEvent: TypeAlias = Callable[[Sequence[entities.Task]], None]
-"""Called with tasks of one class and job, after the change is applied to job and nodes."""
+"""Called with tasks of one class and job after the change is applied."""
 Step: TypeAlias = messages.ClaimedVolume | messages.ClaimedDevices
 Preparation: TypeAlias = Callable[[entities.Task], Sequence[Step]]
 """What must be done before the task's bind, such as binding a volume's claim."""
 Annotation: TypeAlias = Callable[[entities.Task], Mapping[str, str]]
-"""What is to stand on the pod once it is bound, by annotation."""
+"""Annotations that the pod gets with its bind."""
 ClassKey: TypeAlias = Callable[[entities.Task], Hashable]
-"""What a plugin looks at besides the task's class."""
+"""What a plugin reads of a task besides its class."""
 JobBlocked: TypeAlias = Callable[[entities.Job], str]
-"""Told of a job that was tried and cannot start now: why nothing behind it in its queue may start
-before it, or empty if others may."""
+"""Called for a job that was tried and cannot start now: why jobs behind it in its queue must wait,
+or empty if they need not.
+"""
 JobMoved: TypeAlias = Callable[[entities.Job], bool]
-"""Whether what others were given has moved the job back in its order since it was last asked about.
-Until it is asked, the order stays as it was: a queue of jobs is kept by it."""
+"""Whether the job comes later in the order than at the last call, because other jobs were served.
+The heap of jobs keeps its order between two calls.
+"""
 Evictable: TypeAlias = Callable[[entities.Job | None, entities.Task], bool]
-"""(for whose job, candidate) -> whether it may be evicted; None for evictions for nobody."""
+"""(job that needs room, candidate) -> whether it may be evicted; None if the eviction serves no
+job.
+"""
 EvictionNotice: TypeAlias = Callable[[entities.Task], timedelta]
-"""How long before its end an evicted task is told."""
+"""How long before its end an evicted task is notified."""
 NodeAvailability: TypeAlias = Callable[[datetime, "timedelta | None", node_views.Rows], Mask]
-"""(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends;
-no run time: it never ends by itself."""
+"""(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends.
+Without a run time the task never ends by itself.
+"""

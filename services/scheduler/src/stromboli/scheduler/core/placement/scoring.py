@@ -1,8 +1,7 @@
-"""How well a shape sits on a node: spec/plugins 8, least allocated plus balanced, as integers.
+"""Scores of a node by resources: least allocated and balanced allocation, as integers.
 
-Each part is an integer of 0 to 100, truncated as Kubernetes does. Fractions are double precision,
-element by element, so that one node alone and all nodes at once give the same bits, in any order.
-``of_nodes`` answers for many rows, ``of_node`` for one at a fortieth of its price.
+Each part is an integer from 0 to 100, truncated as in Kubernetes. Fractions are double precision,
+computed element by element, so that one node alone and all nodes at once give the same bits.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 def balanced_columns(
     shape: requirements.PodRequirements, resources: resource_columns.Resources
 ) -> tuple[int, ...]:
-    """The resources whose use should stay even: cpu, memory, and GPUs when asked for."""
+    """The resources whose usage should be balanced: cpu, memory, and GPUs if requested."""
     gpu = resources.known(requirements.GPU)
     if gpu is not None and shape.request.get(requirements.GPU):
         return (requirements.CPU, requirements.MEMORY, gpu)
@@ -31,7 +30,7 @@ def balanced_columns(
 def least(
     shape: requirements.PodRequirements, allocatable: Amounts, assumed_used: Amounts
 ) -> Amounts:
-    """How much of cpu and memory stays free with the shape placed: 0 to 100."""
+    """How much cpu and memory stays free with the task placed: 0 to 100."""
     requests = (shape.assumed_cpu, shape.assumed_memory)
     total = np.zeros(allocatable.shape[1], np.int64)
     parts = np.zeros(allocatable.shape[1], np.int64)
@@ -50,7 +49,7 @@ def even(
     allocatable: Amounts,
     used: Amounts,
 ) -> Amounts:
-    """How evenly the balanced resources are used with the shape, against without: 0 to 100."""
+    """How much the task improves the balance of resource usage on the node: 0 to 100."""
     rows = list(balanced)
     names = ("cpu", "memory", requirements.GPU)[: len(rows)]
     asked = np.array([[shape.request.get(name, 0)] for name in names], np.int64)

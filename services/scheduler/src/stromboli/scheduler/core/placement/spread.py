@@ -1,8 +1,8 @@
-"""Pods spread evenly over places: topology spread constraints, hard and soft.
+"""Topology spread constraints, hard and soft.
 
-The rules are those of Kubernetes' PodTopologySpread (spec/plugins 7 and 8), for constraints that
-pods carry; a cluster's default constraints hang on Services, which the scheduler does not see.
-Pods that are being deleted do not count.
+The rules are those of Kubernetes' PodTopologySpread for constraints of pods. Default constraints of
+a cluster depend on Services, which the scheduler does not read. Pods that are being deleted do not
+count.
 """
 
 import math
@@ -23,11 +23,13 @@ HOSTNAME = "kubernetes.io/hostname"
 _MOST = 100
 
 Eligible = Callable[[entities.Task], extension_points.Mask]
-"""Over all nodes: the pod's selector and required affinity match, or its taints are tolerated."""
+"""Over all nodes: whether the pod's selector and required affinity match, or its taints are
+tolerated.
+"""
 
 
 class Constraint(NamedTuple):
-    """One constraint of a class of pods."""
+    """One compiled constraint of a task class."""
 
     key: str
     pods: pod_terms.Matcher
@@ -39,7 +41,7 @@ class Constraint(NamedTuple):
 
 
 class Spread:
-    """Checks and scores over columns; O(nodes) per constraint, nothing for pods without any."""
+    """Checks and scores over all nodes; O(nodes) per constraint, O(1) for pods without any."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Spread:
     def checks(
         self, task: entities.Task, view: node_views.NodeView
     ) -> list[extension_points.Check]:
-        """Nodes without a place, and nodes whose place would be too far ahead of the emptiest."""
+        """Nodes without the topology key, and nodes whose domain would exceed the allowed skew."""
         hard = [each for each in self._of(task.task_class) if each.is_hard]
         if not hard:
             return []
@@ -76,7 +78,7 @@ class Spread:
     def scores(
         self, task: entities.Task, view: node_views.NodeView
     ) -> extension_points.Scores | None:
-        """0 to 100 among the rows, most where fewest pods lie. None without soft constraints."""
+        """0 to 100 among the rows, highest where fewest pods are. None without soft constraints."""
         soft = [each for each in self._of(task.task_class) if not each.is_hard]
         if not soft:
             return None
@@ -159,7 +161,7 @@ def _constraint(given: core.TopologySpreadConstraint, task_class: entities.TaskC
 
 
 def _turned(raw: extension_points.Scores, placed: extension_points.Mask) -> extension_points.Scores:
-    """Fewest to most points; nodes without a place get none."""
+    """The fewest pods to the highest score; 0 for nodes without a domain."""
     if not placed.any():
         return np.zeros_like(raw)
     least, most = int(raw[placed].min()), int(raw[placed].max())
