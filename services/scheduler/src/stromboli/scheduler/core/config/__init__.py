@@ -1,1 +1,1 @@
-"""The scheduler's configuration: actions, tiers of plugins, arguments; read with every mistake."""
+"""The scheduler's configuration: actions, tiers of plugins and their arguments."""

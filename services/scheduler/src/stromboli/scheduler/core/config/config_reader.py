@@ -1,8 +1,7 @@
-"""Reading a configuration document: all that is unknown or wrong, each with its place.
+"""Reads a configuration document and reports every mistake with its path.
 
-The format is the field's (spec/scheduling 7), read more strictly: a key, plugin, action or flag
-that nobody knows is a mistake here and not silently nothing, since what somebody wrote there was
-meant to have an effect. Arguments are judged by the plugin that takes them; see ``checking``.
+The format is Volcano's, read more strictly: an unknown key, plugin, action or flag is a mistake and
+is never ignored. Plugins check their own arguments (``config_dry_run``).
 """
 
 import difflib
@@ -35,8 +34,9 @@ DEFAULT: Mapping[str, Any] = {
         },
     ],
 }
-"""What decides where nothing is configured: what the field's chart installs, and so what its users
-know, rather than what its binary falls back to (which has no binpack)."""
+"""The configuration if none is given: the one that Volcano's chart installs. The fallback in
+Volcano's binary differs (it has no binpack).
+"""
 
 _PLUGIN_KEYS = ("name", "arguments", *configuration.FLAGS)
 _METRICS_KEYS = ("type", "address", "interval", "tls.insecureSkipVerify")
@@ -44,7 +44,7 @@ _METRICS_TYPES_LATER = ("prometheus_adaptor", "elasticsearch")
 
 
 class ConfigMistake(msgspec.Struct, frozen=True):
-    """``place``: the key's path, as ``tiers[0].plugins[1].name``."""
+    """A mistake. ``place``: path of the key, such as ``tiers[0].plugins[1].name``."""
 
     place: str
     problem: str
@@ -55,7 +55,7 @@ class ConfigMistake(msgspec.Struct, frozen=True):
 
 
 class ConfigurationError(ValueError):
-    """The configuration cannot be used, for all these reasons."""
+    """The configuration cannot be used. ``mistakes``: all reasons."""
 
     def __init__(self, mistakes: Sequence[ConfigMistake]) -> None:
         self.mistakes = tuple(mistakes)
@@ -63,17 +63,16 @@ class ConfigurationError(ValueError):
 
     @property
     def place(self) -> str:
-        """Of the first mistake."""
+        """The path of the first mistake."""
         return self.mistakes[0].place
 
 
 def read_configuration(
     document: Any, actions: Collection[str], plugins: Collection[str]
 ) -> configuration.Configuration:
-    """The configuration in a document of the field's format.
+    """The configuration in a document of Volcano's format.
 
-    ``actions`` and ``plugins`` are the names that exist. Raises ConfigurationError with every
-    mistake there is.
+    ``actions`` and ``plugins``: the names that exist. Raises ConfigurationError with every mistake.
     """
     reader = _Reader(actions, plugins)
     found = reader.read(document)
@@ -83,14 +82,14 @@ def read_configuration(
 
 
 class _Reader:
-    """Reads one document; what is wrong is noted and read as if it were absent."""
+    """Reads one document. A mistake is recorded, and the value is treated as absent."""
 
     def __init__(self, actions: Collection[str], plugins: Collection[str]) -> None:
         self.mistakes: list[ConfigMistake] = []
         self._actions = actions
         self._plugins = plugins
         self._seen: dict[str, str] = {}
-        """Plugin -> the place where it stands."""
+        """Plugin -> the path where it is configured."""
 
     def read(self, document: Any) -> configuration.Configuration:
         given = self._mapping(document, "")
@@ -232,7 +231,7 @@ class _Reader:
 
 
 def spelling_hint(name: str, known: Collection[str]) -> str:
-    """What somebody may have meant."""
+    """A similar known name, for error messages."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     if close:
         return f"did you mean {close[0]}?"

@@ -1,6 +1,6 @@
 """The scheduler's configuration: actions, tiers of plugins with their flags and arguments.
 
-The file format is the field's (spec/scheduling 7), read from the document that YAML gives.
+The file format is Volcano's.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ FLAGS: Mapping[str, bool] = {
     "enabledSubJobOrder": True,
     "enabledHyperNodeGradient": True,
 }
-"""Flag -> what an absent one means."""
+"""Flag -> its value if absent."""
 
 
 class Arguments:
-    """Arguments of a plugin or an action, read with the type that is wanted.
+    """Arguments of a plugin or an action, read by type.
 
-    A value of another type is not taken: the default stands, and ``complaints`` says so.
+    A value of another type is replaced by the default and recorded in ``complaints``.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
@@ -53,21 +53,21 @@ class Arguments:
         self._where = where
 
     def integer(self, name: str, default: int) -> int:
-        """A whole number; a quoted one is text."""
+        """A whole number; a quoted number is a text."""
         value = self.values.get(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         return self.refuse(name, value, "a whole number", default)
 
     def number(self, name: str, default: float) -> float:
-        """A number with or without fraction."""
+        """A number with or without a fraction."""
         value = self.values.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         return self.refuse(name, value, "a number", default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false, or one of the texts that mean it."""
+        """A boolean, or one of the texts that mean one."""
         value = self.values.get(name, default)
         if isinstance(value, bool):
             return value
@@ -89,7 +89,7 @@ class Arguments:
         return self.refuse(name, value, "a mapping", nothing)
 
     def refuse(self, name: str, value: object, wanted: str, default: _T) -> _T:
-        """The default, with a complaint that the value is not what is wanted."""
+        """Record that the value has the wrong type. Returns the default."""
         self.complaints.append(
             f"{self._where}arguments.{name}: {value!r} is not {wanted}; {default!r} is used"
         )
@@ -103,23 +103,23 @@ _BOOLEANS: Mapping[str, bool] = {
 
 
 class PluginOptions(msgspec.Struct, frozen=True):
-    """A plugin's place in a tier. ``flags`` holds those that were written."""
+    """A plugin in a tier. ``flags``: those that are configured."""
 
     name: str
     flags: Mapping[str, bool] = {}
     arguments: Mapping[str, Any] = {}
 
     def is_enabled(self, flag: str) -> bool:
-        """Whether the flag is on; the empty name stands for what no flag gates."""
+        """Whether the flag is on. The empty flag is always on."""
         return not flag or self.flags.get(flag, FLAGS[flag])
 
     def typed(self) -> Arguments:
-        """The arguments, to be read with their types."""
+        """The arguments, read by type."""
         return Arguments(self.arguments, f"plugin {self.name}: ")
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """Where nodes' load is measured: a Prometheus, asked every ``interval_s`` seconds."""
+    """The Prometheus that measures node usage, queried every ``interval_s`` seconds."""
 
     address: str
     interval_s: float = 30.0
@@ -127,7 +127,7 @@ class Metrics(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """How to decide: actions in order, plugins by tiers, arguments of actions."""
+    """Actions in order, plugins by tier, arguments of actions."""
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[PluginOptions, ...], ...]
@@ -137,7 +137,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Names this configuration in records: 16 hexadecimal digits."""
+        """Identifies the configuration in records: 16 hexadecimal digits."""
         encoded = msgspec.json.encode(self, order="deterministic")
         return hashlib.sha256(encoded).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Durations as users write them, the meaning that all services share, and times after them."""
+"""Durations in configurations and annotations, and points in time after them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,8 +9,9 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def after(moment: datetime, span: timedelta) -> datetime:
-    """The time so much later; the calendar's first or last for what is beyond it. Objects may bear
-    any time that a text can say."""
+    """The time after a duration, limited to the calendar's first and last day: objects may contain
+    any time.
+    """
     try:
         return moment + span
     except OverflowError:

@@ -1,1 +1,1 @@
-"""One scheduling session: the model, the extension points and the statements that change it."""
+"""One scheduling session: extension points, statements, filter and score, plugin isolation."""

@@ -1,4 +1,4 @@
-"""What a session changed of the world's model, so that it can be taken back."""
+"""The changes that a session made to the cluster model, for rollback."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ class _Before(msgspec.Struct, frozen=True):
 
 
 class Changes:
-    """Remembers a task the first time it is changed, and jobs as they were at the opening."""
+    """The state of tasks before their first change, and of jobs at the opening."""
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
@@ -29,7 +29,7 @@ class Changes:
         }
 
     def note(self, tasks: Sequence[entities.Task]) -> None:
-        """Tasks of one job are about to change."""
+        """Record tasks of one job before they change."""
         if tasks[0].status is entities.Status.ALLOCATED:
             return  # Only a session allocates: they have been noted.
         for task in tasks:
@@ -40,11 +40,11 @@ class Changes:
             self._held[job.key] = job.allocated
 
     def held(self, job: entities.Job) -> resource_vectors.Sum:
-        """What the job's tasks held when the session opened; not to be changed by the caller."""
+        """What the job's tasks held when the session opened; read-only."""
         return self._held.get(job.key, job.allocated)
 
     def rollback(self) -> None:
-        """Everything is as it was when the session opened."""
+        """Restore the state at the opening of the session."""
         for task, status, node in self._tasks.values():
             # What was evicted or promised is where it lies: only a task without a place was moved.
             self._session.change(task, status, task.node)

@@ -1,10 +1,10 @@
-"""What a session leaves behind for each PodGroup: its phase and counts (spec/scheduling 9)."""
+"""The phase and counts that a session writes to each PodGroup when it closes."""
 
 from stromboli.scheduler.core.model import entities
 
 
 def phase(job: entities.Job) -> str:
-    """The phase to be written, after plugins have closed."""
+    """The phase to write, after plugins have closed."""
     if job.is_unschedulable and job.count(entities.Status.RUNNING):
         # Only a gang that was whole can have lost that: one that still gathers its places waits,
         # whatever terminates.
@@ -23,7 +23,7 @@ def phase(job: entities.Job) -> str:
 
 
 def counts(job: entities.Job) -> dict[str, int]:
-    """Status -> tasks, without statuses that no task has."""
+    """Status -> number of tasks, without zeros."""
     return {
         status.value: len(job.by_status[status])
         for status in entities.Status

@@ -13,10 +13,10 @@ from stromboli.scheduler.core.placement import extension_points
 
 
 class Extensions(interfaces.Registry):
-    """The plugins' combined answers, point by point."""
+    """The combined answers of all plugins, by point."""
 
     def victim_tasks(self, tasks: Sequence[entities.Task]) -> list[entities.Task]:
-        """The union of a tier's choices; the first tier with any decides."""
+        """Tasks to move elsewhere: the union of the first tier that chooses any."""
         candidates = self.evictable(None, tasks)
         for tier in self.functions(interfaces.VICTIM_TASKS):
             found = {task.uid: task for choose in tier for task in choose(candidates)}
@@ -27,14 +27,16 @@ class Extensions(interfaces.Registry):
     def preemptable(
         self, preemptor: entities.Task, candidates: Sequence[entities.Task]
     ) -> list[entities.Task]:
-        """Victims all plugins of the deciding tier agree on."""
+        """Victims on which all plugins of the deciding tier agree."""
         tiers = self.functions(interfaces.PREEMPTABLE)
         return _agreed(tiers, candidates, preemptor)
 
     def reclaimable(
         self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
     ) -> list[entities.Task]:
-        """Victims all plugins of the deciding tier agree on, within the limits of any tier."""
+        """Victims on which all plugins of the deciding tier agree, within the reclaim limits of all
+        tiers.
+        """
         tiers = self.functions(interfaces.RECLAIMABLE)
         return self._within_reclaim_limits(_agreed(tiers, candidates, reclaimer))
 
@@ -46,21 +48,21 @@ class Extensions(interfaces.Registry):
     def evictable(
         self, job: entities.Job | None, candidates: Sequence[entities.Task]
     ) -> Sequence[entities.Task]:
-        """The candidates that nobody refuses to have evicted for the job."""
+        """The candidates that no plugin protects from eviction for this job."""
         tests = list(self.flat(interfaces.EVICTABLE))
         if not tests:
             return candidates
         return [task for task in candidates if all(test(job, task) for test in tests)]
 
     def eviction_notice(self, task: entities.Task) -> timedelta:
-        """How long before its end the evicted task is told."""
+        """How long before its end an evicted task is notified: the longest answer."""
         told = (tell(task) for tell in self.flat(interfaces.EVICTION_NOTICE))
         return max(told, default=timedelta())
 
     def is_open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int
     ) -> extension_points.Mask:
-        """Nodes, ``size`` many asked for, where nothing disturbs a task from start to end."""
+        """Of ``size`` nodes those where nothing disturbs a task from start to end."""
         mask = np.ones(size, np.bool_)
         for test in self.flat(interfaces.AVAILABILITY):
             mask &= test(start, run_time, rows)
@@ -69,18 +71,19 @@ class Extensions(interfaces.Registry):
     def unified_evictable(
         self, action: str, job: entities.Job, candidates: Sequence[entities.Task]
     ) -> list[entities.Task]:
-        """Victims all plugins of the deciding tier agree on; what is reclaimed, within the limits
-        of any tier."""
+        """Victims for a gang on which all plugins of the deciding tier agree; for reclaim also
+        within the reclaim limits.
+        """
         left = self.evictable(job, candidates)
         victims = _agreed(self.functions(interfaces.UNIFIED_EVICTABLE), left, action, job)
         return self._within_reclaim_limits(victims) if action == "gangreclaim" else victims
 
     def overused(self, queue: entities.Queue) -> bool:
-        """Any plugin says so."""
+        """Whether any plugin says that the queue has its share."""
         return any(test(queue) for test in self.flat(interfaces.OVERUSED))
 
     def preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
-        """All plugins agree."""
+        """Whether all plugins let the queue reclaim for these tasks."""
         return all(test(queue, tasks) for test in self.flat(interfaces.PREEMPTIVE))
 
     def allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
@@ -96,34 +99,42 @@ class Extensions(interfaces.Registry):
         return most
 
     def sort_keys(self, point: interfaces.Point) -> list[extension_points.Key[Any]] | None:
-        """Keys that sort as the plugins' orders do, the first decides; None if one has no key."""
+        """Keys that sort as the plugins' orders do, the first one decides; None if an order has no
+        key.
+        """
         orders = list(self.flat(point))
         keys = [self._keys[compare] for compare in orders if compare in self._keys]
         return keys if len(keys) == len(orders) else None
 
     def lacking(self, job: entities.Job, task: entities.Task) -> int:
-        """How many tasks like this one must at least be placed before the job can be ready."""
+        """How many tasks like this one must at least be placed before the job can be ready; 1 or
+        more.
+        """
         least = 1
         for missing in self.flat(interfaces.JOB_READY):
             least = max(least, missing(job, task))
         return least
 
     def job_ready(self, job: entities.Job) -> bool:
-        """Whether no plugin misses a task; without any, every job is ready."""
+        """Whether no plugin misses a task. Without plugins every job is ready."""
         return not any(missing(job, None) for missing in self.flat(interfaces.JOB_READY))
 
     def subjob_ready(self, job: entities.Job, subjob: entities.SubJob) -> bool:
-        """All plugins agree; a job that is not divided is asked as a whole."""
+        """Whether all plugins let the subgroup be bound. A job without subgroup policies is asked
+        as a whole.
+        """
         if not job.sub_group_minimums:
             return self.job_ready(job)
         return all(test(job, subjob) for test in self.flat(interfaces.SUBJOB_READY))
 
     def job_pipelined(self, job: entities.Job) -> bool:
-        """The plugins' vote."""
+        """Whether the plugins vote to keep the job's nominations."""
         return _voted(self.functions(interfaces.JOB_PIPELINED), job)
 
     def subjob_pipelined(self, job: entities.Job, subjob: entities.SubJob) -> bool:
-        """The plugins' vote; a job that is not divided is asked as a whole."""
+        """Whether the plugins vote to keep the subgroup's nominations. A job without subgroup
+        policies is asked as a whole.
+        """
         if not job.sub_group_minimums:
             return self.job_pipelined(job)
         return _voted(self.functions(interfaces.SUBJOB_PIPELINED), job, subjob)
@@ -131,45 +142,47 @@ class Extensions(interfaces.Registry):
     def domain_scores(
         self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
     ) -> extension_points.Scores:
-        """The sum of what plugins say of network domains."""
+        """The sum of the scores of topology domains."""
         total: extension_points.Scores = np.zeros(len(asked), np.int64)
         for score in self.flat(interfaces.DOMAIN_ORDER):
             total += score(tasks, asked)
         return total
 
     def job_enqueueable(self, job: entities.Job) -> bool:
-        """The plugins' vote."""
+        """Whether the plugins vote that the job becomes Inqueue."""
         return _voted(self.functions(interfaces.JOB_ENQUEUEABLE), job)
 
     def job_enqueued(self, job: entities.Job) -> None:
-        """All plugins are told."""
+        """Notify all plugins that the job became Inqueue."""
         for note in self.flat(interfaces.JOB_ENQUEUED):
             note(job)
 
     def job_starving(self, job: entities.Job) -> bool:
-        """All plugins of the first tier that has any agree; without any, no job starves."""
+        """Whether all plugins of the first tier with this point let the job evict others; without
+        any, no.
+        """
         for tier in self.functions(interfaces.JOB_STARVING):
             if tier:
                 return all(test(job) for test in tier)
         return False
 
     def job_valid(self, job: entities.Job) -> extension_points.JobInvalid | None:
-        """The first objection."""
+        """The first objection to trying the job, or None."""
         answers = (test(job) for test in self.flat(interfaces.JOB_VALID))
         return next((answer for answer in answers if answer is not None), None)
 
     def gauges(self) -> tuple[extension_points.Gauge, ...]:
-        """All that plugins tell."""
+        """The gauges of all plugins."""
         return tuple(gauge for tell in self.flat(interfaces.GAUGES) for gauge in tell())
 
     def standing(self, queue: entities.Queue) -> extension_points.QueueShare | None:
-        """What the queue holds and may hold; None if nobody keeps books."""
+        """What the queue holds and may hold; None if no plugin knows."""
         answers = (tell(queue) for tell in self.flat(interfaces.QUEUE_SHARE))
         return next((answer for answer in answers if answer is not None), None)
 
 
 def _voted(tiers: interfaces.Tiers, *subject: Any) -> bool:
-    """A reject ends it; a tier with a permit ends it; silence is consent."""
+    """A REJECT decides; else the first tier with a PERMIT; if all abstain, the answer is yes."""
     for tier in tiers:
         has_permit = False
         for vote in tier:
@@ -185,10 +198,10 @@ def _voted(tiers: interfaces.Tiers, *subject: Any) -> bool:
 def _agreed(
     tiers: interfaces.Tiers, candidates: Sequence[entities.Task], *subject: Any
 ) -> list[entities.Task]:
-    """The first tier that is left with a choice decides; spec 4, *tiered intersection*.
+    """Tiered intersection: the first tier with a common choice decides.
 
-    Plugins that agree on nobody end their tier, as one that chooses nobody does. The field's
-    scheduler asks the rest of the tier as if nothing had been said, and so takes what is protected.
+    A plugin without a choice, or an empty intersection, ends its tier. Volcano asks the rest of the
+    tier as if no plugin had answered before, and so evicts tasks that a plugin protects.
     """
     for tier in tiers:
         agreed: list[entities.Task] | None = None

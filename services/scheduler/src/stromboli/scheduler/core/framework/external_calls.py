@@ -1,7 +1,7 @@
-"""What a session asks of the outside while it runs, and what it was told.
+"""Calls of plugins to other processes during a session, and their recorded responses.
 
-A session stays a function of what it is given: who answers is given, and every answer goes into the
-session's record, in the order in which it was asked for. Told the same again, it decides the same.
+A session stays a function of its inputs: the caller is an input, and every response is recorded in
+the order of the requests. With the same responses the session decides the same.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import msgspec
 
 
 class ExternalRequest(msgspec.Struct, frozen=True):
-    """A POST of JSON to a URL, to be answered within ``timeout_s``."""
+    """A POST of JSON to a URL with a timeout."""
 
     url: str
     body: bytes
@@ -19,38 +19,39 @@ class ExternalRequest(msgspec.Struct, frozen=True):
 
 
 class ExternalResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of the answer, or why there is none."""
+    """The body of the response, or the error."""
 
     body: str = ""
     error: str = ""
 
 
 Ask = Callable[[Sequence[ExternalRequest]], Sequence[ExternalResponse]]
-"""One answer for each question, in their order."""
+"""One response for each request, in order."""
 Run = tuple[int, ExternalResponse]
-"""So many equal answers, one after another: nodes mostly say the same."""
+"""(count, response): equal responses in a row, because nodes mostly give the same one."""
 
 
 class ReplayMismatchError(BaseException):
-    """A session that is run again asks for more than was answered then: it is not the same. No
-    ``Exception``, so that it is not taken for a fault of the plugin that asks."""
+    """A repeated session makes more calls than were recorded, so it is not the same session. Not an
+    ``Exception``, so that it is not attributed to the plugin that makes the call.
+    """
 
 
 class ExternalCalls:
-    """One session's questions and answers."""
+    """The calls of one session."""
 
     def __init__(self, ask: Ask | None = None) -> None:
-        """``ask``: who answers; None: nobody does, as where decisions are only tried."""
+        """``ask``: makes the calls; None if no calls are possible, as in a dry run."""
         self._ask = ask
         self._told: list[ExternalResponse] = []
 
     @property
     def is_possible(self) -> bool:
-        """Somebody is there to answer."""
+        """Whether calls are possible."""
         return self._ask is not None
 
     def ask(self, questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
-        """Answers in the order of the questions, which may be sent all at once."""
+        """Responses in the order of the requests, which may be made concurrently."""
         if self._ask is None:
             return [ExternalResponse(error="nobody is asked here")] * len(questions)
         answers = self._ask(questions)
@@ -59,12 +60,12 @@ class ExternalCalls:
 
     @property
     def record(self) -> list[Run]:
-        """All that was answered so far."""
+        """All responses so far."""
         return [(len(list(same)), answer) for answer, same in itertools.groupby(self._told)]
 
 
 def replay_responses(runs: Sequence[Run]) -> Ask:
-    """Who answers as it stands in a record. Raises AnswersDifferError when asked for more."""
+    """Responds from a record. Raises ReplayMismatchError when more is asked."""
     left = (answer for count, answer in runs for _ in range(count))
 
     def ask(questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:

@@ -1,9 +1,9 @@
-"""Finding nodes for tasks: what predicates refuse, what node orders like, what fits.
+"""Filter and score: feasible nodes of a task, and the best of them.
 
-Answers are kept by class of tasks, and by what plugins look at besides. After a change only the
-touched rows are asked again; what compares pods of different nodes with each other
-(``Scope.GLOBAL``) is asked again as a whole. So a task of a class seen before costs O(touched) plus
-a few passes over masks of all nodes, and a run of equal tasks little more than one of them.
+Answers are cached by task class and by the plugins' class keys. After a change only the changed
+rows are computed again; ``Scope.GLOBAL`` answers are computed again as a whole. A task of a known
+class therefore costs O(changed rows) plus a few passes over masks of all nodes, and a run of equal
+tasks little more than one of them.
 """
 
 from collections import Counter, OrderedDict
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 FEW_CANDIDATES = 4
-"""Above a quarter of all rows touched, all are asked: one long question is cheaper."""
+"""If more than a quarter of all rows changed, all are computed: one long call is cheaper."""
 UNREADABLE = "node(s) could not be read"
 MAX_CACHED_BYTES = 2**27
-"""What answers of all classes may take: beyond, the oldest class is asked about again."""
+"""Memory limit of the cached answers; beyond it the oldest class is computed again on demand."""
 BYTES_PER_ROW = 32
-"""Of one class: two scores, four masks and a mask for each of some ten checks."""
+"""Memory per class and row: two scores, four masks and one mask for each of about ten checks."""
 MIN_CACHED_CLASSES = 64
 
 
 class FilterResult:
-    """What predicates say of all nodes, resources aside. ``passed``: all checks; ``resolvable``:
-    no check refuses for good, so that evicting may make room; ``is_alone``: some check hangs on
-    tasks of any node, so that each placement may change it."""
+    """The predicates' answers for all nodes, without resources. ``passed``: all checks pass.
+    ``resolvable``: no check refuses finally, so that evicting may help. ``is_alone``: a check
+    depends on tasks of all nodes, so that each placement may change it.
+    """
 
     def __init__(
         self,
@@ -49,8 +50,9 @@ class FilterResult:
 
     @property
     def passed_in_future(self) -> extension_points.Mask:
-        """Nodes that pass once what terminates is gone. What is a resource is not asked for here:
-        ``fits_future`` knows what of it will be idle."""
+        """Nodes that pass once terminating tasks are gone. Checks of resources are left out;
+        ``fits_future`` covers them.
+        """
         if all(check.passed.all() for check in self.checks if check.is_resource):
             return self.passed
         mask: extension_points.Mask = np.ones(len(self.passed), np.bool_)
@@ -60,7 +62,9 @@ class FilterResult:
         return mask
 
     def refusals(self, asked: extension_points.Mask) -> Iterator[tuple[str, int]]:
-        """Why these nodes are refused: for each all mild reasons up to the first grave one."""
+        """Reason -> number of these nodes; for each node all mild reasons up to the first severe
+        one.
+        """
         undecided = asked & ~self.passed
         for check in self.checks:
             refused = undecided & ~check.passed
@@ -70,8 +74,9 @@ class FilterResult:
 
 
 class _ClassCache:
-    """Answers for one class, true up to positions in the log of touched rows: what fits where, and
-    what it scores there, which many questions do without."""
+    """Cached answers for one class, valid up to positions in the log of changed rows: fits and
+    scores are updated separately, because many calls need no scores.
+    """
 
     def __init__(self, size: int) -> None:
         self.position = self.scored = -1
@@ -79,14 +84,14 @@ class _ClassCache:
         self.passed: extension_points.Mask = np.ones(size, np.bool_)
         self.resolvable: extension_points.Mask = np.ones(size, np.bool_)
         self.fixed: extension_points.Scores = np.zeros(size, np.int64)
-        """The part of the score that never changes."""
+        """The part of the score that does not change within the session."""
         self.score: extension_points.Scores = np.zeros(size, np.int64)
         self.fits_idle: extension_points.Mask = np.ones(size, np.bool_)
         self.fits_future: extension_points.Mask = np.ones(size, np.bool_)
 
 
 class NodeFinder:
-    """Answers one session's questions about nodes for tasks."""
+    """Filter and score for one session."""
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
@@ -97,7 +102,7 @@ class NodeFinder:
         )
 
     def pre_predicate(self, task: entities.Task) -> str | None:
-        """Why the task fits nowhere, if a plugin knows it already."""
+        """Why the task fits on no node, if a plugin knows it before any node is checked."""
         for test in self._session.flat(interfaces.PRE_PREDICATE):
             reason: str | None = test(task)
             if reason:
@@ -105,7 +110,7 @@ class NodeFinder:
         return None
 
     def kind(self, task: entities.Task) -> Hashable:
-        """What predicates and scores know the task by."""
+        """The cache key of the task: its class and the plugins' class keys."""
         return (task.task_class, *(tell(task) for tell in self._session.flat(interfaces.CLASS_KEY)))
 
     def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
@@ -115,7 +120,7 @@ class NodeFinder:
         )
 
     def filter_result(self, task: entities.Task) -> FilterResult:
-        """What predicates say of all nodes, as they are now."""
+        """The predicates' answers for all nodes in the current state."""
         kept = self._fresh(task)
         checks = [check for some in kept.checks for check in some]
         passed, resolvable, is_alone = kept.passed, kept.resolvable, False
@@ -133,21 +138,23 @@ class NodeFinder:
         return FilterResult(passed, resolvable, checks, is_alone)
 
     def fits_idle(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes where the task fits into what is idle now. Not to be changed by the caller."""
+        """Nodes with enough idle resources for the task; read-only."""
         return self._fresh(task).fits_idle
 
     def fits_future(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes where it fits once what is releasing is gone. Not to be changed by the caller."""
+        """Nodes with enough resources once terminating tasks are gone; read-only."""
         return self._fresh(task).fits_future
 
     def scores(self, task: entities.Task, rows: npt.NDArray[np.intp]) -> extension_points.Scores:
-        """The sum of what node orders say of candidates, in ``points.SCORE_UNIT``."""
+        """The sum of all node orders for the candidates, in ``extension_points.SCORE_UNIT``."""
         total: extension_points.Scores = self._scored(task).score[rows]
         compared = self._compared(task, rows)
         return total if compared is None else total + compared
 
     def best(self, task: entities.Task, candidates: extension_points.Mask) -> str:
-        """The candidate with the best score, of equals the first by name. At least one is given."""
+        """The candidate with the best score, the first by name of equal ones. At least one is
+        given.
+        """
         rows = np.flatnonzero(candidates)
         best = 0 if len(rows) == 1 else int(np.argmax(self.scores(task, rows)))
         return self._nodes.names[int(rows[best])]
@@ -159,11 +166,10 @@ class NodeFinder:
         candidates: extension_points.Mask,
         count: int,
     ) -> list[str]:
-        """Nodes for up to ``count`` tasks like this one, each placed on what is idle by then as
-        ``best`` would place it: one at least. Fewer come where fewer fit, or where each placement
-        may change what others are told.
+        """Nodes for up to ``count`` equal tasks, each placed on idle resources where ``best`` would
+        place it; at least one. Fewer if fewer fit or if each placement may change the answers.
 
-        ``candidates``: with room for one of the tasks.
+        ``candidates``: nodes with room for one of the tasks.
         """
         rows = np.flatnonzero(candidates)
         compared = None if len(rows) == 1 and count == 1 else self._compared(task, rows)
@@ -189,7 +195,7 @@ class NodeFinder:
         return [self._nodes.names[row] for row in picked]
 
     def ranked(self, task: entities.Task, candidates: extension_points.Mask) -> list[str]:
-        """Candidates, the best first, equals by name."""
+        """Candidates, the best first, equal ones by name."""
         rows = np.flatnonzero(candidates)
         order = np.argsort(-self.scores(task, rows), kind="stable")
         return [self._nodes.names[row] for row in rows[order]]
@@ -200,9 +206,9 @@ class NodeFinder:
         filter_result: FilterResult,
         fits: extension_points.Mask | None = None,
     ) -> entities.FitError:
-        """Why no node takes the task: shortage first, then what predicates said.
+        """Why no node takes the task: missing resources first, then the predicates' reasons.
 
-        ``fits``: nodes with room; None if room was not asked about. O(nodes).
+        ``fits``: nodes with enough resources; None if that was not checked. O(nodes).
         """
         counts: Counter[str] = Counter()
         asked = np.ones(len(self._nodes), np.bool_)
@@ -214,7 +220,9 @@ class NodeFinder:
         return entities.FitError({reason: count for reason, count in counts.items() if count})
 
     def _shortages(self, task: entities.Task, undecided: extension_points.Mask) -> dict[str, int]:
-        """What nodes are short of first: cpu, memory, others by name."""
+        """The first missing resource of each node (cpu, memory, others by name) -> number of
+        nodes.
+        """
         names, future = self._session.resources.names, self._nodes.future_idle
         order = sorted(range(2, len(names)), key=names.__getitem__)
         unknown = undecided & ~self._nodes.labelled.usable
@@ -227,8 +235,9 @@ class NodeFinder:
         return counts
 
     def room(self, task: entities.Task, count: int) -> node_views.Counts | None:
-        """How many tasks like this one, up to ``count``, nodes could hold at most once what goes
-        away is gone; None where each placement may change what others are told."""
+        """An upper bound of equal tasks, up to ``count``, that nodes can hold once terminating
+        tasks are gone; None if each placement may change the answers.
+        """
         filter_result = self.filter_result(task)
         if filter_result.is_alone:
             return None
@@ -243,7 +252,7 @@ class NodeFinder:
     def _room(
         self, task: entities.Task, rows: npt.NDArray[np.intp], count: int
     ) -> node_views.Counts:
-        """How many tasks like this one fit into what is idle on nodes, up to ``count``."""
+        """Number of equal tasks, up to ``count``, that fit into the idle resources of nodes."""
         asked = np.flatnonzero(task.request > 0)
         if not asked.size:
             return np.full(len(rows), count, np.int64)
@@ -259,7 +268,7 @@ class NodeFinder:
     def _compared(
         self, task: entities.Task, rows: npt.NDArray[np.intp]
     ) -> extension_points.Scores | None:
-        """What scores say that compare candidates with each other; None for nothing."""
+        """Scores that compare candidates with each other; None for zeros."""
         total: extension_points.Scores | None = None
         view = node_views.NodeView(self._nodes, task, rows)
         for score in self._session.flat(interfaces.NODE_ORDER):
@@ -270,7 +279,7 @@ class NodeFinder:
         return total
 
     def _local(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
-        """The part of the score that changes with the nodes' own tasks."""
+        """The part of the score that depends on the node's own tasks."""
         return self._summed(task, view, extension_points.Scope.LOCAL)
 
     def _summed(
@@ -298,7 +307,7 @@ class NodeFinder:
         return kept
 
     def _scored(self, task: entities.Task) -> _ClassCache:
-        """The same, with scores as they are now."""
+        """The cache of the task's class with up-to-date scores."""
         kept = self._fresh(task)
         if kept.scored < 0:
             view = node_views.NodeView(self._nodes, task)
@@ -353,5 +362,5 @@ class NodeFinder:
 
 
 def _own(checks: Sequence[extension_points.Check]) -> list[extension_points.Check]:
-    """Copies that may be written to: plugins may hand out masks that they keep."""
+    """Writable copies of masks; plugins may keep the originals."""
     return [check._replace(passed=check.passed.copy()) for check in checks]

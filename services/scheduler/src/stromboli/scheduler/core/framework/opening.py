@@ -1,4 +1,4 @@
-"""Opening a session: on the world as it is kept, or on one made from a cluster's objects."""
+"""Opens a session on the cluster model, or on a model built from a cluster's objects."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
@@ -9,14 +9,16 @@ from stromboli.scheduler.core.framework import external_calls, interfaces, sessi
 from stromboli.shared.api import meta
 
 FindPlugin = Callable[[str, Collection[str]], interfaces.PluginFactory]
-"""(name, plugins already open) -> what makes the plugin; LookupError if it cannot be had."""
+"""(name, plugins already open) -> factory of the plugin. Raises LookupError for an unknown
+plugin.
+"""
 Found = TypeVar("Found", bound=meta.Object)
 
 
 def open_session(
     configured: configuration.Configuration, given: cluster_objects.Cluster, find: FindPlugin
 ) -> session.Session:
-    """A session over these objects, with all plugins open; close it with ``Session.close``."""
+    """A session over these objects with all plugins open; end it with ``Session.close``."""
     made, complaints = build_model(configured, given)
     opened = open_on_model(made, configured, given, find)
     opened.complaints[:0] = complaints
@@ -34,11 +36,11 @@ def open_on_model(
     calls: external_calls.ExternalCalls | None = None,
     timed: timing.Timed = timing.no_timing,
 ) -> session.Session:
-    """A session on a world; take its changes back with ``Session.take_back``.
+    """A session on the cluster model; end it with ``Session.rollback``.
 
-    ``given``: the time and answers from outside; its objects are not looked at. ``seed``,
-    ``allowance``, ``conversation`` and ``timed`` as in ``session.Session``.
-    O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
+    ``given``: the time and measurements; its objects are not read. ``seed``, ``decision_limit``,
+    ``calls`` and ``timed`` as in ``session.Session``. O(queues + pending jobs + a few passes over
+    nodes) and what changed.
     """
     with timed(timing.OPENING, ""):
         opened = session.Session(configured, kept, given, seed, decision_limit, calls, timed)
@@ -53,7 +55,7 @@ def open_on_model(
 def build_model(
     configured: configuration.Configuration, given: cluster_objects.Cluster
 ) -> tuple[cluster_model.ClusterModel, list[str]]:
-    """A world of these objects, and complaints about those that are there twice."""
+    """A model of these objects, with a complaint for each duplicate."""
     made = cluster_model.ClusterModel(default_queue=configured.default_queue)
     complaints: list[str] = []
     for name, labels in given.namespace_labels.items():
@@ -79,7 +81,7 @@ def build_model(
 
 
 def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
-    """In the order of keys. Of two with one name the newer stands."""
+    """Objects ordered by key; of duplicates the newer one."""
     found: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
         if each.metadata.key in found:

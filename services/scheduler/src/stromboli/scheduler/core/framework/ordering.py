@@ -1,4 +1,4 @@
-"""A queue of things to be served in the order that plugins give, which may change meanwhile."""
+"""A priority queue whose order plugins define and may change meanwhile."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
@@ -9,8 +9,9 @@ T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Push and pop in O(log n) comparisons of keys. What changes its place is popped and pushed
-    again."""
+    """Push and pop in O(log n) comparisons. An item whose order changes must be popped and pushed
+    again.
+    """
 
     def __init__(self, key: Callable[[T], Any], items: Iterable[T] = ()) -> None:
         self._key = key
@@ -22,19 +23,19 @@ class Heap(Generic[T]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[T]:
-        """All, in any order."""
+        """All items, unordered."""
         return (item for _, _, item in self._items)
 
     def push(self, item: T) -> None:
-        """Put it where it belongs now; behind its equals."""
+        """Insert an item behind its equals."""
         heapq.heappush(self._items, (self._key(item), self._pushed, item))
         self._pushed += 1
 
     def pop(self) -> T:
-        """The first."""
+        """Remove and return the first item."""
         return heapq.heappop(self._items)[2]
 
 
 def first(compare: Callable[[T, T], int], items: Iterable[T]) -> T:
-    """The first of few whose order changes all the time."""
+    """The first of a few items whose order changes often."""
     return min(items, key=cmp_to_key(compare))

@@ -1,24 +1,25 @@
-"""What a session does with a plugin that fails: it is thrown away and held anew without it.
+"""Repeats a session without a plugin that fails.
 
-Nothing of a session counts before its end, so an attempt in which a plugin raised, or was stopped
-because it did not answer, leaves nothing behind, and no function needs a net of its own: trouble
-costs a second attempt, and no trouble costs nothing.
+A session has no effect before its end. An attempt in which a plugin raises an error, or is stopped
+because it does not answer, therefore leaves nothing behind; a failure costs a second attempt, and
+no failure costs nothing.
 
-*Without it* never means *allowed*. A plugin that only orders, scores and listens is left out. Of
-one that restricts, first the job that it was asked about is held back, as one odd pod must not stop
-a cluster; the plugin stays. A job that it fails on even so, since its opening or closing looks at
-all jobs, is left out of the session (see ``core.quarantine``). If it fails on more jobs than
-``JOBS_HELD``, or on no job in particular, it is out: a ``StandIn`` answers in its place.
+*Without the plugin* never means *allowed*. A plugin that only orders, scores and observes is left
+out. If a plugin restricts, the job that it was asked about is excluded first, so that one odd pod
+does not stop a cluster; the plugin stays. A job on which the plugin fails although it is excluded
+(its opening or closing reads all jobs) is left out of the session (``quarantine``). If it fails on
+more than ``MAX_EXCLUDED_JOBS`` jobs, or on no particular job, it is removed and a
+``PluginSubstitute`` answers instead:
 
 ====================================  ==================================================
-what the plugin would have said       what its stand-in says
+what the plugin would answer          what the substitute answers
 ====================================  ==================================================
-orders, scores, notes                 nothing: what comes first is only less well chosen
-a task fits a node, may be held       no: it is placed nowhere
+orders, scores, notes                 nothing: only the choice among nodes may be worse
+a task fits a node, a queue's quota   no: the task is placed nowhere
 a job may enter, be bound, be kept    no
-a job may evict, a task is a victim   no: nobody is evicted, whatever other tiers say
-a queue has its share, may reclaim    it has; it may not
-what must be done before a bind       nobody knows, so nothing is placed
+a job may evict, a task is a victim   no: no task is evicted, whatever other tiers say
+a queue has its share, may reclaim    yes; no
+what must be done before a bind       unknown, so nothing is placed
 ====================================  ==================================================
 """
 
@@ -38,10 +39,12 @@ from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 
 MAX_EXCLUDED_JOBS = 3
-"""Of one plugin: with more, the plugin is what is odd and not the jobs."""
+"""Jobs of one plugin that are excluded; with more, the plugin counts as broken and not the jobs."""
 RETRY_AFTER = timedelta(minutes=1)
 RETRY_HUNG_AFTER = timedelta(minutes=10)
-"""How long nobody tries again: a try that fails costs a session, one that hangs seconds."""
+"""Time before a plugin that did not answer is tried again: a failing try costs a session, a hanging
+one seconds.
+"""
 _JOB_EXCLUDED = "held back"
 _PLACING = ("predicate", "pre_predicate", "availability", "preparation")
 _EVICTING = (
@@ -72,8 +75,9 @@ _RESTRICTING = frozenset(
 
 
 class PluginFailure(msgspec.Struct, frozen=True):
-    """What went wrong with a plugin, and until when that is believed. ``points``: where it had
-    registered; None if it did not come so far."""
+    """A plugin's failure and how long it counts. ``points``: where it had registered; None if it
+    did not open.
+    """
 
     plugin: str
     reason: str
@@ -82,7 +86,7 @@ class PluginFailure(msgspec.Struct, frozen=True):
 
 
 class FailureHistory:
-    """Plugins that are out and jobs held back, over sessions."""
+    """Removed plugins and excluded jobs, across sessions."""
 
     def __init__(self) -> None:
         self.out: dict[str, PluginFailure] = {}
@@ -91,13 +95,13 @@ class FailureHistory:
         self._points: dict[str, frozenset[str]] = {}
 
     def learn(self, closed: session.Session) -> None:
-        """Remember where plugins register, for the day when one does not open."""
+        """Record where plugins registered, for a plugin that later fails to open."""
         for name in closed.opened:
             if name not in self._points and name not in self.out:
                 self._points[name] = closed.points_of(name)
 
     def note(self, failure_cause: "FailureCause", now: datetime) -> None:
-        """Something failed."""
+        """Record a failure."""
         where = (
             self._points.get(failure_cause.plugin)
             if failure_cause.points is None
@@ -120,8 +124,9 @@ class FailureHistory:
         self.out[failure_cause.plugin] = failure
 
     def escalates(self, failure_cause: "FailureCause") -> bool:
-        """Whether the plugin failed on a job although that is held back, so that the job must be
-        left out of the session: of one plugin that is believed ``JOBS_HELD`` times."""
+        """Whether the plugin failed on a job although it is excluded, so that the job must be left
+        out of the session; at most ``MAX_EXCLUDED_JOBS`` times per plugin.
+        """
         held = self.held.get(failure_cause.job)
         if failure_cause.is_asked or held is None or held.plugin != failure_cause.plugin:
             return False
@@ -129,7 +134,7 @@ class FailureHistory:
         return self._escalated[failure_cause.plugin] <= MAX_EXCLUDED_JOBS
 
     def failures(self) -> dict[str, str]:
-        """Plugin -> what became of it, for people."""
+        """Plugin -> what happened to it, for users."""
         found = {name: f"left out: {failure.reason}" for name, failure in self.out.items()}
         for job, failure in self.held.items():
             before = found.get(failure.plugin)
@@ -139,12 +144,12 @@ class FailureHistory:
 
     @property
     def until(self) -> datetime | None:
-        """When the first of them is to be tried again."""
+        """When the first failure expires."""
         known = (*self.out.values(), *self.held.values())
         return min((failure.until for failure in known), default=None)
 
     def forget(self, now: datetime) -> None:
-        """What is old is tried again."""
+        """Drop expired failures."""
         for known in (self.out, self.held):
             for name in [name for name, failure in known.items() if failure.until <= now]:
                 self._escalated.pop(known[name].plugin, None)
@@ -152,8 +157,9 @@ class FailureHistory:
 
 
 class FailureCause(msgspec.Struct, frozen=True):
-    """Whose fault it is. ``job``: the one it was asked about or worked on (not ``is_asked``), empty
-    for none or several."""
+    """The plugin that failed. ``job``: the job it was asked about, or worked on (not ``is_asked``);
+    empty for none or several.
+    """
 
     plugin: str
     reason: str
@@ -167,7 +173,7 @@ Attempt = Callable[[], session.Session]
 
 
 def run_unwatched(attempt: Attempt) -> session.Session:
-    """Run an attempt; whoever watches plugins puts something else here."""
+    """Run an attempt without a deadline. The shell passes a function that watches it."""
     return attempt()
 
 
@@ -180,10 +186,10 @@ def run_isolated(
     plugin_failures: FailureHistory,
     watched: Callable[[Attempt], session.Session] = run_unwatched,
 ) -> session.Session:
-    """A session that ran to its end, after as many attempts as there is new trouble.
+    """A session that ran to its end, after one attempt for each new failure.
 
-    ``open_with`` opens on the same world each time. Errors that are no plugin's pass through, and
-    those on a job that is held back already: the world may be torn then.
+    ``open_with`` opens on the same model each time. Errors that belong to no plugin are raised, and
+    so are those on an excluded job: the model may be inconsistent then.
     """
     plugin_failures.forget(now)
     while True:
@@ -217,8 +223,9 @@ def run_isolated(
 
 
 def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCause | None:
-    """The plugin that an error came out of; None if it is the session's own, and then nobody knows
-    in what state that is. ``ssn``: the session if it had opened."""
+    """The plugin that raised an error; None if the session itself did, whose state is then unknown.
+    ``ssn``: the session if it had opened.
+    """
     if isinstance(error, session.PluginFailedError):
         cause = error.__cause__
         inner = [] if cause is None else list(_frames(cause.__traceback__))
@@ -240,14 +247,14 @@ def find_cause(error: BaseException, ssn: session.Session | None) -> FailureCaus
 
 
 def opening_plugin(frames: Iterable[FrameType]) -> str:
-    """The plugin that is being opened in one of the frames; empty for none."""
+    """The plugin that one of the frames opens; empty for none."""
     code = session.Session.open_plugin.__code__
     names = (frame.f_locals["options"].name for frame in frames if frame.f_code is code)
     return next(names, "")
 
 
 def owner(frames: Iterable[FrameType], ssn: session.Session) -> tuple[FrameType, str] | None:
-    """The outermost of frames that is a registered function, and its plugin."""
+    """The outermost frame that is a registered function, and its plugin."""
     by_code: dict[CodeType, list[tuple[Callable[..., Any], str]]] = {}
     for function, name in ssn.registered():
         code = _code(function)
@@ -278,7 +285,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 
 def _subject(frame: FrameType) -> str:
-    """The one job that a function's arguments are about."""
+    """The only job among a function's arguments; empty for none or several."""
     called = inspect.getargvalues(frame)
     given = [called.locals.get(name) for name in called.args]
     if called.varargs:
@@ -289,7 +296,7 @@ def _subject(frame: FrameType) -> str:
 
 
 def _worked_on(frames: Sequence[FrameType]) -> str:
-    """The one job that the innermost frame which works on jobs works on."""
+    """The only job of the innermost frame that has one."""
     for frame in reversed(frames):
         values = frame.f_locals.values()
         jobs = {each.key for each in values if isinstance(each, entities.Job)}
@@ -326,13 +333,13 @@ def _find(find: opening.FindPlugin, plugin_failures: FailureHistory) -> opening.
 
 
 class JobExclusion:
-    """Keeps jobs from being tried that a plugin failed on."""
+    """Rejects jobs on which a plugin failed."""
 
     def __init__(self, jobs: Mapping[str, PluginFailure]) -> None:
         self._jobs = dict(jobs)
 
     def open(self, ssn: session.Session) -> None:
-        """Object to them, at the door and later."""
+        """Reject them before and after they become Inqueue."""
         ssn.add_job_valid(self._objection)
         ssn.add_job_enqueueable(
             lambda job: (
@@ -345,7 +352,7 @@ class JobExclusion:
             )
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Does nothing."""
 
     def _objection(self, job: entities.Job) -> extension_points.JobInvalid | None:
         failure = self._jobs.get(job.key)
@@ -357,14 +364,14 @@ class JobExclusion:
 
 
 class PluginSubstitute:
-    """Answers for a plugin that is out; see the module for what."""
+    """Answers for a removed plugin, as the module says."""
 
     def __init__(self, failure: PluginFailure) -> None:
         self._trouble = failure
         self._text = f"plugin {failure.plugin} failed: {failure.reason}"
 
     def open(self, ssn: session.Session) -> None:
-        """Register where the plugin had registered, or everywhere if nobody knows."""
+        """Register at the points of the plugin, or at all restricting ones if they are unknown."""
         ssn.failures[self._trouble.plugin] = self._trouble.reason
         ssn.complaints.append(f"{self._text}: this session goes on without it")
         answers: dict[str, Callable[[], None]] = {
@@ -390,4 +397,4 @@ class PluginSubstitute:
             answers[point]()
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Does nothing."""

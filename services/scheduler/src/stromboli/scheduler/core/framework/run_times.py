@@ -1,8 +1,7 @@
-"""How long tasks run, as far as anybody says, and when those that run will end.
+"""Estimated run times of tasks, and when running ones will end.
 
-A task runs as long as its job estimates (``spec.runningEstimate``, which the controller writes on
-the PodGroup), and no longer than its own ``activeDeadlineSeconds``. One of which neither is said
-may run for ever.
+A task runs as long as its job estimates (``spec.runningEstimate``, which the controller writes to
+the PodGroup), limited by its own ``activeDeadlineSeconds``. Without either it may run indefinitely.
 """
 
 from datetime import datetime, timedelta
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 
 MAX_RUN_TIME_S = 36500 * 24 * 3600
 NO_END = timedelta(seconds=MAX_RUN_TIME_S)
-"""Whoever says a hundred years or more says nothing, and sums of times stay within the calendar."""
+"""A hundred years or more count as no estimate, so that sums of times stay within the calendar."""
 
 
 class RunTimes:
-    """Answers of one session; an estimate that cannot be read is said once and is none."""
+    """Estimates for one session; an invalid one is reported once and ignored."""
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
         self._estimates: dict[str, timedelta | None] = {}
 
     def of(self, task: entities.Task) -> timedelta | None:
-        """How long the task runs at most; None: nobody knows."""
+        """How long the task runs at most; None if unknown."""
         job = self._session.job_of(task)
         limit = task.pod.spec.active_deadline_seconds
         said = (
@@ -39,7 +38,9 @@ class RunTimes:
         return min((each for each in said if each is not None), default=None)
 
     def of_job(self, job: entities.Job) -> timedelta | None:
-        """The longest of its tasks; None: nobody knows. A job without pods has its estimate."""
+        """The longest run time of its tasks; None if unknown. A job without pods has its own
+        estimate.
+        """
         if not job.tasks:
             return self._estimate(job)
         longest = timedelta()
@@ -51,16 +52,17 @@ class RunTimes:
         return longest
 
     def is_known(self, job: entities.Job) -> bool:
-        """Whether anything is said of any of its tasks. O(1) for jobs with an estimate."""
+        """Whether any of its tasks has an estimate. O(1) for jobs with an estimate."""
         return self._estimate(job) is not None or any(
             task.pod.spec.active_deadline_seconds is not None for task in job.tasks.values()
         )
 
     def end(self, task: entities.Task) -> datetime | None:
-        """When a task that is placed will end; None: nobody knows.
+        """When a placed task will end; None if unknown.
 
-        One that is not seen to run yet begins now. One that runs longer than was said is taken to
-        need as long again as it is late, so that nobody counts on it any minute for hours.
+        A task that is not reported as running starts now. A task that runs longer than estimated is
+        expected to need as long again as it is late, so that its end is not expected every minute
+        for hours.
         """
         run_time = self.of(task)
         if run_time is None:

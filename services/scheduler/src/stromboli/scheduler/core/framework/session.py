@@ -1,7 +1,7 @@
-"""A scheduling session: the model of one moment, the plugins' answers about it, its decisions.
+"""A scheduling session: the model at one moment, the plugins' answers, and the decisions.
 
-Open it with ``opening.open_session``; actions then run one after another; ``close`` lets plugins
-write their last words. A session is a pure function of what it is given.
+``opening`` opens it, actions run one after another, ``close`` lets plugins write their results. The
+decisions are a function of the inputs.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from stromboli.scheduler.core.placement import extension_points
 
 
 class PluginFailedError(Exception):
-    """A plugin that could not be made or opened."""
+    """A plugin could not be created or opened."""
 
     def __init__(self, plugin: str, reason: str) -> None:
         super().__init__(f"plugin {plugin}: {reason}")
@@ -37,14 +37,16 @@ class PluginFailedError(Exception):
 
 
 class PluginHungError(BaseException):
-    """Raised into a plugin that does not answer, from outside of the session. No ``Exception``, so
-    that a plugin does not catch it."""
+    """Raised from outside into a plugin that does not answer. Not an ``Exception``, so that the
+    plugin does not catch it.
+    """
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A task to be evicted, and the action that wants it.
+    """A task to evict, and the action that decided it.
 
-    ``job``: for whom, empty for nobody. ``notice``: how long before its end the task is told.
+    ``job``: the job that needs the room; empty for none. ``notice``: how long before its end the
+    task is notified.
     """
 
     task: str
@@ -54,31 +56,30 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct):
-    """What a session decided, in the order in which it did. Task keys are ``namespace/name``."""
+    """The decisions of a session in order. Task keys are ``namespace/name``."""
 
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
     preparations: dict[str, list[extension_points.Step]] = {}
     """Task -> what must be done before its bind, such as binding a volume's claim."""
     annotations: dict[str, dict[str, str]] = {}
-    """Task -> what is to stand on its pod with the bind."""
+    """Task -> annotations that its pod gets with the bind."""
     admitted: list[str] = []
-    """Jobs that passed their queue's door."""
+    """Jobs that became Inqueue."""
 
 
 class Session(extensions.Extensions):
-    """The state of one session.
+    """The state of one session, which works on the cluster model in place.
 
-    It works on the world's model in place. ``jobs`` are all, in any order; ``waiting`` are the
-    keys, in order, of those with something to do or to say: what iterates over jobs iterates over
-    these unless it must see all. ``total``: allocatable of all nodes.
-    ``complaints``: what went wrong without stopping anything, for logs; ``failures``: plugin -> why
-    a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup -> texts for users.
-    ``seed``: what chance there is hangs on it. ``allowance``: how many binds and evictions may be
-    decided, None for any number; ``untried``: jobs left for another session for want of it.
-    ``outside``: whom plugins ask that judge elsewhere. ``timed``: who measures.
-    ``remember``: what plugins want to find in ``cluster.memory`` next time. ``wake_at``: when a
-    session may decide otherwise although nothing happened; None: never.
+    ``jobs``: all jobs, unordered. ``waiting``: keys, in order, of jobs that may act or are
+    explained; loops over jobs use these unless they need all. ``total``: allocatable of all nodes.
+    ``complaints``: problems for the log that stop nothing. ``failures``: plugin -> why a substitute
+    answers for it. ``opened``: plugins by name. ``events``: PodGroup -> texts for users. ``seed``:
+    replaces random numbers. ``decision_limit``: how many binds and evictions may be decided, None
+    for no limit. ``untried``: jobs left for another session because of it. ``outside``: the
+    plugins' calls to other processes. ``timed``: measures parts of the session. ``remember``:
+    plugin -> what it finds in ``cluster.memory`` in the next session. ``wake_at``: when a session
+    may decide differently without any change; None for never.
     """
 
     def __init__(
@@ -128,10 +129,10 @@ class Session(extensions.Extensions):
         self,
         find: Callable[[str, Collection[str]], interfaces.PluginFactory],
     ) -> None:
-        """Make and open every configured plugin.
+        """Create and open every configured plugin.
 
-        ``find``: what makes a plugin, given its name and those already open. It raises LookupError
-        for one that cannot be had, which is left out and complained of.
+        ``find``: returns the factory of a plugin by its name and those already open. It raises
+        LookupError for an unknown plugin, which is left out and reported.
         """
         for tier, plugins in enumerate(self.configuration.tiers):
             for place, options in enumerate(plugins):
@@ -149,7 +150,7 @@ class Session(extensions.Extensions):
         make: interfaces.PluginFactory,
         options: configuration.PluginOptions,
     ) -> interfaces.Plugin:
-        """A plugin that is made and open. Raises PluginFailedError."""
+        """Create and open a plugin. Raises PluginFailedError."""
         try:
             plugin = make(options)
             plugin.open(self)
@@ -164,22 +165,22 @@ class Session(extensions.Extensions):
             yield plugin.close, name
 
     def close(self) -> None:
-        """Plugins write their last words."""
+        """Close all plugins."""
         for name, plugin in self.opened.items():
             with self.timed(timing.PLUGIN_CLOSES, name):
                 plugin.close(self)
 
     def rollback(self) -> None:
-        """Leave the world as it was; the session is over. O(changes + jobs that wait)."""
+        """Undo all changes of the model; ends the session. O(changes + pending jobs)."""
         self.changes.rollback()
 
     def waiting_jobs(self) -> Iterator[entities.Job]:
-        """Jobs with something to do or to say, in the order of keys."""
+        """Jobs that may act or are explained, in the order of keys."""
         return (self.jobs[key] for key in self.waiting)
 
     @property
     def affinity_index(self) -> pod_affinity_index.PodAffinityIndex:
-        """Which pods lie where, as of now; followed from the first question on."""
+        """The pods on nodes in the current state, built on first use."""
         if self._board is None:
             self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.pod_index)
             self.add_event_handler(self._board.put, self._board.take)
@@ -212,14 +213,14 @@ class Session(extensions.Extensions):
         return -self.compare_queues(left, right)
 
     def job_key(self) -> Callable[[entities.Job], Any]:
-        """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
+        """A key that sorts as ``compare_jobs`` does, valid until the next placement."""
         keys = self.sort_keys(interfaces.JOB_ORDER)
         if keys is None:
             return cmp_to_key(self.compare_jobs)
         return lambda job: (*[key(job) for key in keys], job.created, job.uid)
 
     def ordered_tasks(self, tasks: Iterable[entities.Task]) -> list[entities.Task]:
-        """Tasks as they are to be placed."""
+        """Tasks in the order in which they are placed."""
         found = list(tasks)
         keys = self.sort_keys(interfaces.TASK_ORDER)
         numbered = sum(task.index is not None for task in found)
@@ -232,7 +233,9 @@ class Session(extensions.Extensions):
         return found
 
     def ordered_subjobs(self, found: Iterable[entities.SubJob]) -> list[entities.SubJob]:
-        """Groups of a job as they are to be placed: plugins, then index, then key."""
+        """Subgroups of a job in the order in which they are placed: plugins, then index, then
+        key.
+        """
 
         def compare(left: entities.SubJob, right: entities.SubJob) -> int:
             first, second = (left.match_index, left.key), (right.match_index, right.key)
@@ -243,7 +246,7 @@ class Session(extensions.Extensions):
         return sorted(found, key=cmp_to_key(compare))
 
     def ordered_jobs(self, jobs: Iterable[entities.Job]) -> list[entities.Job]:
-        """Jobs as they are to be served."""
+        """Jobs in the order in which they are served."""
         jobs = list(jobs)
         for job in jobs:
             self.job_order_changed(job)
@@ -252,7 +255,7 @@ class Session(extensions.Extensions):
     def ordered_victims(
         self, victims: Iterable[entities.Task], preemptor: entities.Task
     ) -> list[entities.Task]:
-        """Victims, the one to be evicted first at the beginning (spec 4, *victims queue*)."""
+        """Victims, the first one to evict at the beginning."""
 
         def compare(left: entities.Task, right: entities.Task) -> int:
             return self._compare_victims(left, right, preemptor)
@@ -288,7 +291,7 @@ class Session(extensions.Extensions):
         return 0
 
     def job_order_changed(self, job: entities.Job) -> bool:
-        """Whether the job goes later than when it was last asked about, through what others got."""
+        """Whether the job comes later than at the last call, because other jobs were served."""
         # Every plugin looks: each keeps its own place for the job.
         moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
@@ -296,8 +299,9 @@ class Session(extensions.Extensions):
     # Heads of queues ------------------------------------------------------------------------
 
     def job_blocked(self, job: entities.Job) -> None:
-        """The job was tried and cannot start now. Plugins hear of it, and may keep its queue for
-        it: ``held_back`` then says so of all jobs behind it."""
+        """Notify plugins that the job was tried and cannot start now. If one of them reserves the
+        queue for it, ``held_back`` says so of all jobs behind it.
+        """
         for note in self.flat(interfaces.JOB_BLOCKED):
             why = note(job)
             first = self._blocked.get(job.queue)
@@ -305,8 +309,9 @@ class Session(extensions.Extensions):
                 self._blocked[job.queue] = (job, why)
 
     def held_back(self, job: entities.Job) -> str:
-        """Why the job may not start now although it might fit: its queue waits for the job in
-        front. Empty if nothing holds it."""
+        """Why the job may not start now although it might fit: its queue is reserved for a job in
+        front. Empty if it may.
+        """
         first = self._blocked.get(job.queue)
         if first is None or first[0] is job or self.compare_jobs(first[0], job) > 0:
             return ""
@@ -315,19 +320,19 @@ class Session(extensions.Extensions):
     # Change ---------------------------------------------------------------------------------
 
     def statement(self) -> statement.Statement:
-        """A transaction."""
+        """A new transaction."""
         return statement.Statement(self)
 
     def job_of(self, task: entities.Task) -> entities.Job | None:
-        """The task's job; None for a pod of no group, or whose group is not in the session."""
+        """The task's job; None for a pod without a PodGroup in the session."""
         return self.jobs.get(task.job)
 
     def queue_of(self, job: entities.Job) -> entities.Queue:
-        """The job's queue; jobs without one are not in the session."""
+        """The job's queue. Jobs without a queue are not in the session."""
         return self.queues[job.queue]
 
     def change(self, task: entities.Task, status: entities.Status, node: str) -> None:
-        """The task takes on a status at a node: job and node follow, nobody is told.
+        """Change the status and node of a task; updates job and node without notifying plugins.
 
         Only statements and the session call it.
         """
@@ -336,7 +341,7 @@ class Session(extensions.Extensions):
     def change_run(
         self, tasks: Sequence[entities.Task], status: entities.Status, nodes: Sequence[str]
     ) -> None:
-        """The same for tasks of one class, job, role and status."""
+        """Change the status and nodes of tasks of one class, job, role and status."""
         self.changes.note(tasks)
         before = tasks[0].status
         # What holds its place before and after leaves the nodes as they are.
@@ -358,17 +363,17 @@ class Session(extensions.Extensions):
             self.nodes.add(moved, rows)
 
     def notify_allocated(self, tasks: Sequence[entities.Task]) -> None:
-        """Plugins hear that tasks of one class and job were placed or promised."""
+        """Notify plugins of tasks of one class and job that were placed or nominated."""
         for handle in self.allocate_events:
             handle(tasks)
 
     def notify_deallocated(self, tasks: Sequence[entities.Task]) -> None:
-        """Plugins hear that they were evicted or taken back."""
+        """Notify plugins of tasks of one class and job that were evicted or rolled back."""
         for handle in self.deallocate_events:
             handle(tasks)
 
     def allocate(self, task: entities.Task, node: str) -> None:
-        """Place one task for good; once its job is ready, all that it was allocated is bound."""
+        """Place one task finally. Once its job is ready, all its allocated tasks are bound."""
         self.change(task, entities.Status.ALLOCATED, node)
         self.notify_allocated((task,))
         job = self.jobs[task.job]
@@ -377,7 +382,7 @@ class Session(extensions.Extensions):
                 self.decide_binds((placed,))
 
     def decide_binds(self, tasks: Sequence[entities.Task]) -> None:
-        """The tasks, of one class and job, are to be bound where they were placed."""
+        """Decide to bind tasks of one class and job where they are placed."""
         self.change_run(tasks, entities.Status.BINDING, [task.node for task in tasks])
         self.decisions.binds.update((task.key, task.node) for task in tasks)
         for tell in self.flat(interfaces.ANNOTATION):
@@ -392,37 +397,39 @@ class Session(extensions.Extensions):
                     self.decisions.preparations.setdefault(task.key, []).extend(before)
 
     def decide_eviction(self, task: entities.Task, reason: str, job: str = "") -> None:
-        """The task is to be evicted, for the job if it is for one."""
+        """Decide to evict the task, for a job if one needs the room."""
         notice = self.eviction_notice(task)
         self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
 
     def reached(self, at: datetime) -> bool:
         """Whether the session's time has reached ``at``; if not, another session starts then.
 
-        Rules that depend on time ask this instead of comparing with ``now``: an answer that time
-        alone turns is then asked for again when it turns.
+        Rules that depend on time call this instead of comparing with ``now``, so that a session
+        runs when their answer changes.
         """
         self.request_session_at(at)
         return at <= self.now
 
     def request_session_at(self, at: datetime) -> None:
-        """Start another session at this time; a time that is not ahead changes nothing."""
+        """Start another session at this time; a time in the past changes nothing."""
         if at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
     def admit(self, job: entities.Job) -> None:
-        """The job passes its queue's door."""
+        """Make the job Inqueue."""
         job.phase = "Inqueue"
         self.decisions.admitted.append(job.key)
 
     @property
     def is_full(self) -> bool:
-        """Nothing more may be decided in this session: note in ``untried`` who waits."""
+        """Whether the limit of decisions is reached; the caller records pending jobs in
+        ``untried``.
+        """
         decided = len(self.decisions.binds) + len(self.decisions.evictions)
         return self.decision_limit is not None and decided >= self.decision_limit
 
     def emit_event(self, job: entities.Job, text: str) -> None:
-        """An Event on the PodGroup."""
+        """Add an Event to the PodGroup."""
         self.events.setdefault(job.key, []).append(text)
 
 
@@ -439,6 +446,6 @@ def _by_age(left: _Aged, right: _Aged) -> int:
 
 
 def _by_index(left: entities.Task, right: entities.Task) -> int:
-    """By the number at the end of names like ``job-role-3``, if both have one."""
+    """Compares the numbers at the end of names like ``job-role-3``, if both have one."""
     first, second = left.index, right.index
     return 0 if first is None or second is None else first - second

@@ -1,7 +1,8 @@
-"""What a session is told from outside, besides the cache, and how its record keeps it.
+"""The inputs of a session besides the cache, and their form in the session's record.
 
-With the record and the log up to its offsets the session runs again and decides the same; see
-``replay``. Measurements are a table of all nodes: a record holds them only if none before did.
+With the record and the log up to its offsets the session can be repeated with the same decisions
+(``replay``). Measurements are a table of all nodes; a record contains them only if no earlier
+record does.
 """
 
 from collections.abc import Mapping
@@ -14,20 +15,21 @@ from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.framework import external_calls, plugin_isolation
 
 DECISION_LIMIT = "allowance"
-"""How many binds and evictions might be decided, as the controller's pace was measured."""
+"""How many binds and evictions the in-flight limit allowed."""
 EXTERNAL_CALLS = "conversation"
-"""What plugins asked the outside, answer by answer."""
+"""Responses to the plugins' external calls."""
 MEASURED = "measured"
-"""Measured use of nodes."""
+"""Measured usage of nodes."""
 PLUGIN_FAILURES = "troubles"
-"""Plugins that were left out, and gangs held back for one."""
+"""Removed plugins and excluded jobs."""
 
 _T = TypeVar("_T")
 
 
 class SessionInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """``allowance``: None for what the pace leaves. ``measured``: the newest there is. ``ask``: who
-    answers what plugins ask."""
+    """``decision_limit``: None if the in-flight limit decides. ``measured``: the latest
+    measurements. ``ask``: makes the plugins' external calls.
+    """
 
     decision_limit: int | None = None
     measured: cluster_objects.MeasuredUsage | None = None
@@ -35,7 +37,7 @@ class SessionInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_INPUTS = SessionInputs()
-"""Nobody says anything."""
+"""No limit, no measurements, no external calls."""
 
 
 class _Measured(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +52,9 @@ def encode_inputs(
     plugin_failures: plugin_isolation.FailureHistory,
     known: datetime | None,
 ) -> dict[str, msgspec.Raw]:
-    """What the record keeps. ``known``: of when the measurements are that a record holds."""
+    """The inputs as a record contains them. ``known``: time of the measurements in an earlier
+    record.
+    """
     found = {DECISION_LIMIT: _raw(decision_limit)}
     if calls.record:
         found[EXTERNAL_CALLS] = _raw(calls.record)
@@ -63,13 +67,13 @@ def encode_inputs(
 
 
 def measured_at(kept: Mapping[str, msgspec.Raw]) -> datetime | None:
-    """Of when the measurements are that this record holds; None if it holds none."""
+    """The time of the measurements in this record; None if it has none."""
     found = _read(kept, MEASURED, _Measured)
     return None if found is None or found.nodes is None else found.at
 
 
 class RecordedInputs:
-    """Reads records in their order, since one may refer to measurements of one before."""
+    """Reads records in order, because one may refer to measurements of an earlier one."""
 
     def __init__(self) -> None:
         self._measured: cluster_objects.MeasuredUsage | None = None
@@ -77,9 +81,9 @@ class RecordedInputs:
     def told(
         self, kept: Mapping[str, msgspec.Raw]
     ) -> tuple[SessionInputs, plugin_isolation.FailureHistory]:
-        """What the session of this record was told, and which plugins it went without.
+        """The inputs of the record's session, and the plugins that were left out of it.
 
-        Raises LookupError if the measurements stand in an earlier record that was not read.
+        Raises LookupError if the measurements are in an earlier record that was not read.
         """
         calls = _read(kept, EXTERNAL_CALLS, list[external_calls.Run]) or []
         return SessionInputs(

@@ -1,4 +1,6 @@
-"""A transaction over a session: placements, promises and evictions, kept or taken back whole."""
+"""A transaction over a session: placements, nominations and evictions, committed or rolled back as
+a whole.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,10 +14,9 @@ if TYPE_CHECKING:
 
 
 class Operation(msgspec.Struct, frozen=True, eq=False):
-    """One change to tasks of one class, job and status.
+    """One change of tasks of one class, job and status.
 
-    ``kind``: allocate, pipeline or evict; ``before``: the status it replaced. ``nodes``: one per
-    task.
+    ``kind``: allocate, pipeline or evict. ``before``: the previous status. ``nodes``: one per task.
     """
 
     kind: str
@@ -27,33 +28,36 @@ class Operation(msgspec.Struct, frozen=True, eq=False):
 
 
 class Statement:
-    """Changes apply to the session at once; ``commit`` makes them decisions, ``discard`` undoes
-    them in reverse."""
+    """Changes apply to the session immediately; ``commit`` makes them decisions, ``discard`` undoes
+    them in reverse order.
+    """
 
     def __init__(self, session: "sessions.Session") -> None:
         self._session = session
         self.operations: list[Operation] = []
 
     def allocate(self, task: entities.Task, node: str) -> None:
-        """Place the task on what is idle."""
+        """Place the task on idle resources."""
         self.allocate_run((task,), (node,))
 
     def allocate_run(self, tasks: Sequence[entities.Task], nodes: Sequence[str]) -> None:
-        """Place pending tasks of one class and job on what is idle."""
+        """Place pending tasks of one class and job on idle resources."""
         self._place("allocate", tasks, nodes, entities.Status.ALLOCATED, eviction_occurred=False)
 
     def pipeline(self, task: entities.Task, node: str, eviction_occurred: bool = False) -> None:
-        """Promise the task what is being released."""
+        """Nominate the task to resources that terminating tasks will free."""
         self._place("pipeline", (task,), (node,), entities.Status.PIPELINED, eviction_occurred)
 
     def evict(self, task: entities.Task, reason: str) -> None:
-        """Take the task's place away; its node keeps it as releasing."""
+        """Evict the task; its node counts it as terminating."""
         self.operations.append(Operation("evict", (task,), (task.node,), task.status, reason))
         self._session.change(task, entities.Status.RELEASING, task.node)
         self._session.notify_deallocated((task,))
 
     def commit(self) -> None:
-        """The session decides all of it. Evictions are for the job that is promised room."""
+        """Make all changes decisions of the session. Evictions are for the job that is
+        nominated.
+        """
         served = next(
             (each.tasks[0].job for each in self.operations if each.kind == "pipeline"), ""
         )
@@ -68,7 +72,7 @@ class Statement:
         self.operations.clear()
 
     def discard(self) -> None:
-        """Nothing of it happened; tasks remember where they had been tried."""
+        """Undo all changes; tasks keep the place where they were tried."""
         for operation in reversed(self.operations):
             tasks = operation.tasks
             for task in tasks:
@@ -84,16 +88,16 @@ class Statement:
         self.operations.clear()
 
     def merge(self, other: "Statement") -> None:
-        """Take over what the other statement did."""
+        """Take over the changes of the other statement."""
         self.operations.extend(other.operations)
         other.operations.clear()
 
     def save(self) -> list[Operation]:
-        """What was done, to be replayed after ``discard``."""
+        """The changes, to be repeated by ``recover`` after ``discard``."""
         return list(self.operations)
 
     def recover(self, operations: Sequence[Operation]) -> None:
-        """Do again what was saved."""
+        """Repeat saved changes."""
         for each in operations:
             if each.kind == "evict":
                 for task in each.tasks:

@@ -1,9 +1,9 @@
-"""How near to each other a job's tasks must lie, and where further ones may go (spec/topology 4).
+"""Topology constraints of jobs: which topology domains their tasks may use.
 
-A gang, or a group of it, may name the highest tier of the network that it may span. ``hard`` holds
-always, in every action: once a task has its place, no other of its kin goes where both would not
-share a domain of that tier or a lower one. ``soft`` asks for the lowest tier that will do. A wish
-that cannot be understood is refused with the reason, and never taken for none.
+A gang or a subgroup may name the highest tier that it may span. A ``hard`` constraint always holds,
+in every action: after the first task is placed, further tasks go only to nodes that share a domain
+of that tier or a lower one with it. A ``soft`` constraint asks for the lowest possible tier. An
+invalid constraint is refused with the reason, and never treated as absent.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ class TopologyRequest(NamedTuple):
 
 
 class TopologyRequestError(ValueError):
-    """A wish that makes no sense for this cluster; the message says what would."""
+    """A constraint that this cluster cannot satisfy; the message says what would be valid."""
 
 
 def parse_request(
     given: batch.NetworkTopology | None, tree: topology_domains.TopologyTree
 ) -> TopologyRequest | None:
-    """What is wished, None for nothing. Raises WishError."""
+    """The requested constraint; None for none. Raises TopologyRequestError."""
     if given is None:
         return None
     mode = given.mode or HARD
@@ -57,7 +57,9 @@ def parse_request(
 
 
 class TopologyConstraint:
-    """Answers for one session. It follows placements from the first question about a job on."""
+    """Topology constraints in one session. It follows the placements of a job from the first call
+    for it.
+    """
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
@@ -65,36 +67,36 @@ class TopologyConstraint:
             str, tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]
         ] = {}
         self._placed: dict[str, dict[str, Counter[int]]] = {}
-        """Job -> group, or empty for the whole job -> domain -> tasks there."""
+        """Job -> subgroup, or empty for the whole job -> domain -> number of tasks."""
         self._masks: dict[tuple[str, int], extension_points.Mask] = {}
         self._confined = topology_domains.ROOT_INDEX
         self.most_evicted_in = 8
-        """In how many domains the actions that evict for gangs look for room."""
+        """Number of domains in which gang evictions search for room."""
         # Heard before any plugin, and no plugin's own.
         ssn.allocate_events.append(self._put)
         ssn.deallocate_events.append(self._take)
 
     @property
     def tree(self) -> topology_domains.TopologyTree:
-        """The domains of the session's nodes."""
+        """The topology tree of the session's nodes."""
         ssn = self._session
         return ssn.world.auxiliary.network(ssn.nodes)
 
     # Wishes ---------------------------------------------------------------------------------
 
     def problem(self, job: entities.Job) -> str:
-        """Why the job's wishes cannot be held; empty if they can."""
+        """Why the job's constraints are invalid; empty if they are valid."""
         return self._wished(job)[2]
 
     def wants(self, job: entities.Job) -> bool:
-        """The job, or a group of it, says how near its tasks are to lie."""
+        """Whether the job or one of its subgroups has a constraint."""
         spec = job.pod_group.spec
         return spec.network_topology is not None or any(
             each.network_topology is not None for each in spec.sub_group_policy
         )
 
     def has_hard_constraint(self, job: entities.Job) -> bool:
-        """Some of its tasks must lie near together."""
+        """Whether some of its tasks have a hard constraint."""
         whole, groups, problem = self._wished(job)
         return bool(problem) or any(
             each is not None and each.is_hard for each in (whole, *groups.values())
@@ -103,7 +105,7 @@ class TopologyConstraint:
     def request_of(
         self, job: entities.Job, subjob: entities.SubJob | None = None
     ) -> TopologyRequest | None:
-        """What the job wishes for all its tasks, or for those of one of its groups."""
+        """The constraint of the whole job, or of one of its subgroups."""
         whole, groups, _ = self._wished(job)
         if subjob is None:
             return whole
@@ -136,21 +138,21 @@ class TopologyConstraint:
     # Where ----------------------------------------------------------------------------------
 
     def home(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
-        """The lowest domain that holds all placed tasks of the job or group; -1 for none."""
+        """The lowest domain that contains all placed tasks of the job or subgroup; -1 for none."""
         placed = self._followed(job).get(subjob.key if subjob else "")
         return self.tree.common(placed) if placed else _NO_DOMAIN
 
     def there(self, job: entities.Job, domain: int) -> int:
-        """How many of the job's tasks lie in a domain."""
+        """Number of the job's tasks in a domain."""
         placed = self._followed(job).get("", Counter())
         return sum(count for home, count in placed.items() if self.tree.is_inside(home, domain))
 
     def ways(
         self, job: entities.Job, subjob: entities.SubJob | None, inside: int
     ) -> list[list[int]]:
-        """Domains of ``inside`` to be tried for the job or a group of it: all of one tier together,
-        the lowest tier first. Where some of its tasks have their places, those that hold them, from
-        the lowest up: one for each tier."""
+        """Domains within ``inside`` to try for the job or subgroup, grouped by tier, the lowest
+        first. If some tasks are placed, only the domains that contain them: one per tier.
+        """
         requested = self.request_of(job, subjob)
         if requested is None or (subjob is not None and not job.sub_group_minimums):
             return [[inside]]
@@ -173,7 +175,7 @@ class TopologyConstraint:
         return [groups[tier] for tier in sorted(groups)]
 
     def widest(self, job: entities.Job) -> list[int]:
-        """The largest domains that may take all of the job."""
+        """The largest domains that may take the whole job."""
         requested = self.request_of(job)
         if requested is None or not requested.is_hard:
             return [topology_domains.ROOT_INDEX]
@@ -194,7 +196,7 @@ class TopologyConstraint:
 
     @contextlib.contextmanager
     def confined(self, domain: int) -> Iterator[None]:
-        """Meanwhile tasks find only nodes of this domain."""
+        """Within this context, tasks find only nodes of this domain."""
         before, self._confined = self._confined, domain
         try:
             yield
@@ -202,7 +204,9 @@ class TopologyConstraint:
             self._confined = before
 
     def checks(self, task: entities.Task) -> Iterator[extension_points.Check]:
-        """What keeps the task off nodes, as all of its kin lie now."""
+        """Checks that keep the task within its constraints, given where the other tasks are
+        placed.
+        """
         if self._confined != topology_domains.ROOT_INDEX:
             yield extension_points.Check(
                 OUTSIDE, extension_points.Code.UNRESOLVABLE, self._inside(self._confined)
@@ -232,7 +236,7 @@ class TopologyConstraint:
         return extension_points.Check(TOO_FAR, extension_points.Code.UNRESOLVABLE, mask)
 
     def _allowed(self, home: int, highest: int) -> int:
-        """The highest domain around ``home`` within the tier; -1 if that is wider already."""
+        """The highest domain around ``home`` up to the tier; -1 if ``home`` is above it already."""
         tiers = self.tree.tiers
         allowed = [each for each in self.tree.upwards(home) if tiers[each] <= highest]
         return allowed[-1] if allowed else _NO_DOMAIN

@@ -1,1 +1,1 @@
-"""Hardware of a node: what it has, what is taken together, and what the kubelet will accept."""
+"""Hardware of a node: CPUs, devices and memory by NUMA node, and how the kubelet assigns them."""

@@ -1,10 +1,11 @@
-"""What a kubelet will say of a container that wants CPUs, devices or memory (spec/topology 2).
+"""Predicts whether and how a kubelet aligns the CPUs, devices and memory of a container.
 
-Each resource has hints: sets of NUMA nodes that have enough of it free. A hint is preferred if no
-smaller set of NUMA nodes could ever do, were all of it free. Hints of several resources are merged
-as kubelets since 1.26 do: the best is preferred, which it is only if all of them say the same NUMA
-nodes; then narrow; then of low numbers. The policy says whether a container may start without a
-preferred one. Within the best hint CPUs, devices and memory are then chosen.
+Each resource has hints: sets of NUMA nodes with enough of it free. A hint is preferred if no
+smaller set could hold the request even with everything free. Hints of several resources are merged
+as kubelets since 1.26 do: preferred ones first (all resources must name the same NUMA nodes), then
+those with fewer NUMA nodes, then those with lower numbers. The topology manager's policy says
+whether a container may start without a preferred hint. CPUs, devices and memory are then chosen
+within the best hint.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +18,16 @@ from stromboli.scheduler.core.numa.hardware import AvailableHardware, Cells, Har
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
 POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 MAX_NUMA_NODES = 8
-"""NUMA nodes that the kubelet compares; with more it does not start under these policies."""
+"""NUMA nodes that the kubelet supports; with more it does not start under these policies."""
 
 MAX_CACHED_ANSWERS = 10_000
-"""Answers that a kind of machine keeps; nodes that are alike share them."""
+"""Cached answers per kind of machine; equal nodes share them."""
 
 
 class ContainerRequest(NamedTuple):
-    """What a container wants alone: whole CPUs, devices by resource, bytes of memory. Where the
-    node keeps no books of a resource, it does not count."""
+    """What a container gets exclusively: whole CPUs, devices by resource, bytes of memory.
+    Resources that the kubelet does not assign by NUMA node do not count.
+    """
 
     cpus: int = 0
     devices: tuple[tuple[str, int], ...] = ()
@@ -36,8 +38,9 @@ class ContainerRequest(NamedTuple):
 
 
 class PodRequest(NamedTuple):
-    """What a pod wants: containers in order; ``before``: those that run and end before them, of
-    which each may have what the others leave. ``as_one``: the kubelet aligns the pod as a whole."""
+    """The exclusive request of a pod. ``containers``: in order. ``before``: init containers, each
+    of which may use what the others leave. ``as_one``: the kubelet aligns the pod as a whole.
+    """
 
     containers: tuple[ContainerRequest, ...]
     before: tuple[ContainerRequest, ...] = ()
@@ -45,7 +48,7 @@ class PodRequest(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """NUMA nodes to take things from."""
+    """A set of NUMA nodes, and whether it is preferred."""
 
     numa_nodes: Cells
     is_preferred: bool
@@ -58,15 +61,16 @@ class PodShares(NamedTuple):
 
     @property
     def all_cpus(self) -> cpus.Cpus:
-        """The CPUs of all of them."""
+        """The CPUs of all containers."""
         return cpus.NOTHING.union(*(share.cpus for share in self.of_containers))
 
 
 def place_pod(
     hardware: Hardware, room: AvailableHardware, asked: PodRequest, policy: str
 ) -> PodShares | None:
-    """Shares for containers one after another; None if the kubelet would refuse one of them, or if
-    there are too few devices. Answers are kept with the hardware."""
+    """What the kubelet assigns to the containers one after another; None if it refuses one of them
+    or devices are missing. Cached by the hardware.
+    """
     key = (room, asked, policy)
     if key not in hardware.known:
         if len(hardware.known) >= MAX_CACHED_ANSWERS:
@@ -76,7 +80,7 @@ def place_pod(
 
 
 def lacks_devices(hardware: Hardware, room: AvailableHardware, asked: PodRequest) -> bool:
-    """There are fewer free devices of some resource than are wanted, wherever they lie."""
+    """Whether too few devices of some resource are free, regardless of NUMA nodes."""
     return any(
         count > len(room.places(resource)) and not hardware.pools[resource].is_shared
         for resource, count in _whole(asked).devices
@@ -112,7 +116,7 @@ def _place_containers(
 def align_container(
     hardware: Hardware, room: AvailableHardware, need: ContainerRequest, policy: str
 ) -> Cells | None:
-    """The NUMA nodes that the kubelet gives the container things from; None if it refuses it."""
+    """The NUMA nodes from which the kubelet assigns; None if it refuses the container."""
     every = tuple(hardware.machine.numa_nodes)
     if policy == NONE:
         return every
@@ -127,8 +131,9 @@ def align_container(
 
 
 def merge_hints(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
-    """The best that one hint of each resource makes together; a resource without a hint spoils the
-    preference. All NUMA nodes, preferred, if no resource says anything."""
+    """The best combination of one hint per resource. A resource without a hint makes it not
+    preferred. All NUMA nodes, preferred, if no resource has an opinion.
+    """
     if not lists:
         return Hint(every, is_preferred=True)
     agreed = set.intersection(
@@ -147,14 +152,14 @@ def merge_hints(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
     aim = max(widths, default=len(every))
 
     def order(mask: Cells) -> tuple[bool, int, int]:
-        """As wide as the widest resource needs, else a little narrower, else wider."""
+        """As many NUMA nodes as the largest request needs first, then fewer, then more."""
         return len(mask) > aim, abs(len(mask) - aim), _rank(mask)[1]
 
     return Hint(min(masks - {()} or {every}, key=order), is_preferred=False)
 
 
 def _rank(numa_nodes: Cells) -> tuple[int, int]:
-    """Narrow ones first, then those of low numbers."""
+    """Fewer NUMA nodes first, then lower numbers."""
     return len(numa_nodes), sum(1 << numa_node for numa_node in numa_nodes)
 
 
@@ -164,7 +169,7 @@ def _rank(numa_nodes: Cells) -> tuple[int, int]:
 def _hints(
     hardware: Hardware, room: AvailableHardware, need: ContainerRequest
 ) -> Iterator[list[Hint]]:
-    """For each resource that counts; O(2^NUMA nodes), the caller sees to it that they are few."""
+    """The hints of each requested resource; O(2^NUMA nodes), limited by ``MAX_NUMA_NODES``."""
     machine = hardware.machine
     every = tuple(machine.numa_nodes)
     if need.cpus:
@@ -194,7 +199,7 @@ def _hints(
 
 
 def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: int) -> list[Hint]:
-    """Every set of NUMA nodes that has enough now, by size, then numbers."""
+    """Every set of NUMA nodes with enough free, by size, then by numbers."""
     narrowest = len(every)
     found: list[Cells] = []
     for width in range(1, len(every) + 1):
@@ -212,8 +217,9 @@ def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: i
 def _share(
     hardware: Hardware, room: AvailableHardware, need: ContainerRequest, numa_nodes: Cells
 ) -> Share | None:
-    """What the container gets, from these NUMA nodes first; None if there are too few devices. CPUs
-    that are too few are none, as the kubelet under a policy that admits all the same."""
+    """What the container gets, from these NUMA nodes first; None if devices are missing. With too
+    few CPUs it gets none, as with a kubelet policy that admits it nevertheless.
+    """
     devices: dict[str, tuple[int, ...]] = {}
     # Those that others want to be near to come first.
     for resource, count in sorted(need.devices, key=lambda it: _depends(hardware, it[0])):
@@ -257,7 +263,7 @@ def _cpus(machine: cpus.Machine, available: cpus.Cpus, numa_nodes: Cells, need: 
 def _memory(
     hardware: Hardware, room: AvailableHardware, numa_nodes: Cells, need: int
 ) -> Iterator[tuple[int, int]]:
-    """Bytes by NUMA node, the first ones filled first; nothing if it is not there."""
+    """Bytes by NUMA node, filled in order; empty if there is too little."""
     inside = [
         (numa_node, free)
         for (numa_node, _), free in zip(hardware.memory, room.memory, strict=True)
@@ -272,7 +278,7 @@ def _memory(
 
 
 def _whole(asked: PodRequest) -> ContainerRequest:
-    """All that the pod wants at once."""
+    """The request of the pod as a whole."""
     running = _sum(asked.containers)
     devices = dict(running.devices)
     for each in asked.before:

@@ -1,9 +1,9 @@
-"""Sets of CPUs, and taking some of them so that caches and memory are shared (spec/topology 2).
+"""CPU sets, and taking CPUs so that caches and memory are shared.
 
-Where the field's scheduler compares core numbers of different sockets, or takes partly used
-sockets and cores for free ones (spec/topology, traps 2 and 3), this goes by what the kubelet does:
-a core is known by its socket and number, only one that is wholly available counts as free, and all
-orders are lexicographic, so that the same sets give the same choice.
+The choice follows the kubelet, not Volcano, which compares core numbers of different sockets and
+takes partly used sockets and cores for free ones. A core is identified by socket and number; only a
+completely available core counts as free; all orders are lexicographic, so that equal sets give
+equal choices.
 """
 
 from collections import defaultdict
@@ -17,7 +17,9 @@ NOTHING: Cpus = frozenset()
 
 
 class Machine:
-    """Where CPUs are. ``cells``: NUMA node -> its CPUs, those without CPUs absent."""
+    """The CPUs of a kind of machine. ``cells``: NUMA node -> its CPUs; NUMA nodes without CPUs are
+    absent.
+    """
 
     def __init__(self, places: Mapping[int, numa.CpuPlace]) -> None:
         numa_nodes: dict[int, set[int]] = defaultdict(set)
@@ -33,12 +35,13 @@ class Machine:
         self.cores = {key: frozenset(cores[key]) for key in sorted(cores)}
 
     def cells_of(self, cpus: Cpus) -> int:
-        """How many NUMA nodes the CPUs lie in."""
+        """Number of NUMA nodes of the CPUs."""
         return sum(not own.isdisjoint(cpus) for own in self.numa_nodes.values())
 
     def taken(self, available: Cpus, count: int) -> Cpus | None:
-        """``count`` of the available CPUs: whole sockets, then whole cores, then single ones, where
-        most of the rest is taken; None if there are too few. O(CPUs * taken)."""
+        """``count`` of the available CPUs: whole sockets, then whole cores, then single CPUs where
+        most others are taken; None if there are too few. O(CPUs * taken).
+        """
         if count > len(available):
             return None
         left, result = set(available), set[int]()
@@ -58,7 +61,9 @@ class Machine:
         return frozenset(result)
 
     def _free_cores(self, left: set[int]) -> list[tuple[int, int]]:
-        """Sockets with fewer free cores first, so that the others stay whole."""
+        """Free cores, those on sockets with fewer free cores first, so that other sockets stay
+        whole.
+        """
         free = [core for core, own in self.cores.items() if own <= left]
         in_socket: dict[int, int] = defaultdict(int)
         for socket, _ in free:
@@ -66,7 +71,7 @@ class Machine:
         return sorted(free, key=lambda core: (in_socket[core[0]], *core))
 
     def _singles(self, left: set[int], result: set[int]) -> list[int]:
-        """CPUs in the order in which they are taken one by one."""
+        """CPUs in the order in which single ones are taken."""
 
         def order(core: tuple[int, int]) -> tuple[int, int, int, int, int]:
             socket = self.sockets[core[0]]

@@ -1,10 +1,10 @@
-"""Which GPUs of a node to take together, by how they are linked (spec/topology 7).
+"""Which GPUs of a node to take together, by their interconnect.
 
-Two GPUs score by the way between them (one board 60 down to across sockets 10) and 100 for each
-NVLink. The best set for n has the highest sum over its pairs; of equals, the one that leaves the
-best linked rest, so that large cliques stay whole, then the one on the fewest NUMA nodes, then that
-of the lowest numbers. One GPU alone is therefore the one that the others miss least. The search is
-exact for up to ``MOST_EXACT`` free GPUs.
+A pair of GPUs scores by its connection (60 on one board, down to 10 across sockets) plus 100 for
+each NVLink. The best set of n has the highest sum over its pairs. Ties are broken by the highest
+sum over the remaining GPUs, so that large cliques stay whole, then by the fewest NUMA nodes, then
+by the lowest numbers. A single GPU is therefore the one that the others miss least. The search is
+exact for up to ``MAX_EXACT_GPUS`` free GPUs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ LINK_SCORES: Mapping[str, int] = {
     "NODE": 20,
     "SYS": 10,
 }
-"""Score of the way between two GPUs, by nvidia-smi's name of it; INTERNAL: one board."""
+"""Score of the connection between two GPUs, by nvidia-smi's name; INTERNAL: on one board."""
 NVLINK = 100
-"""Score of each NVLink between them."""
+"""Score of each NVLink between two GPUs."""
 MAX_EXACT_GPUS = 16
-"""All sets of 8 among 16 are 12,870: a few milliseconds."""
+"""There are 12,870 sets of 8 among 16: a few milliseconds."""
 
 Scores = npt.NDArray[np.int64]
 """``gpus x gpus``, symmetric, zero on the diagonal."""
@@ -37,11 +37,12 @@ def scores(
     nvlinks: Sequence[Sequence[int]],
     switched: Sequence[int] = (),
 ) -> Scores:
-    """Pair scores. ``ways``: between each two, in nvidia-smi's names; ``nvlinks``: direct ones;
-    ``switched``: each GPU's links to an NVSwitch, through which two have as many as the lesser has.
+    """Scores of all pairs. ``ways``: connection of each pair by nvidia-smi's names. ``nvlinks``:
+    direct NVLinks. ``switched``: each GPU's links to an NVSwitch; a pair has the lesser number of
+    its two GPUs.
 
-    What the two ends of a pair say differently counts as the lesser. Raises ValueError for tables
-    of different sizes and a way that nobody knows.
+    If the two directions differ, the lesser counts. Raises ValueError for tables of different sizes
+    and for an unknown connection.
     """
     size = len(gpu_connections)
     if any(len(line) != size for line in (*gpu_connections, *nvlinks)) or len(nvlinks) != size:
@@ -71,12 +72,12 @@ def best_gpus(
     numa_nodes: Sequence[int] = (),
     among: Collection[int] | None = None,
 ) -> tuple[int, ...] | None:
-    """The best ``count`` of the free GPUs, ascending; None if there are fewer.
+    """The best ``count`` of the free GPUs in ascending order; None if there are fewer.
 
-    ``cells``: each GPU's NUMA node, -1 where it is unknown; empty if none is known. ``among``: only
-    these are taken; the others count for the rest. Exact for up to ``MOST_EXACT`` of them in
-    O(sets * free^2); above, each GPU in turn is grown into a set by the best addition, and the best
-    of those sets improved by exchanges, in O(free^2 * count^2).
+    ``cells``: each GPU's NUMA node, -1 if unknown; empty if none is known. ``among``: only these
+    may be taken; the others count as remaining. Exact for up to ``MAX_EXACT_GPUS`` of them in
+    O(sets * free^2). Above, a set is grown from each GPU by the best addition and the best of these
+    sets is improved by exchanges, in O(free^2 * count^2).
     """
     given = sorted(set(free))
     at = [place for place, gpu in enumerate(given) if among is None or gpu in among]
@@ -96,7 +97,7 @@ def best_gpus(
 
 
 def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[int]) -> list[int]:
-    """The best of the sets (``sets x gpus``), which come in the order of their numbers."""
+    """The best of the sets (``sets x gpus``), which are ordered by their numbers."""
     inside = tried.astype(np.int64)
     own = ((inside @ pairs) * inside).sum(axis=1) // 2
     outside = 1 - inside
@@ -124,7 +125,7 @@ def _sets(size: int, members: Iterable[Sequence[int]]) -> npt.NDArray[np.bool_]:
 
 
 def _greedy_sets(pairs: Scores, count: int) -> npt.NDArray[np.bool_]:
-    """A set from each GPU on, improved as long as one exchange helps."""
+    """A set grown from each GPU, improved while an exchange helps."""
     size = len(pairs)
     found = set()
     for first in range(size) if count else ():

@@ -1,9 +1,8 @@
-"""A kind of machine: its CPUs, its devices and memory by NUMA node, and taking some of them.
+"""A kind of machine: CPUs, devices and memory by NUMA node, and taking some of them.
 
-Nodes that are alike share one ``Hardware``: devices are known by their place in their pool, their
-ids are the node's. Of the free GPUs the set is taken that is linked best and leaves the best linked
-rest (``core.gpu_links``); of network cards those nearest to the GPUs that go with them; of other
-devices those on the fewest NUMA nodes.
+Equal nodes share one ``Hardware``. It identifies devices by their index in a pool; their ids belong
+to the node. Free GPUs are taken by interconnect (``gpu_interconnect``), network cards by their
+distance to the GPUs of the same container, other devices on the fewest NUMA nodes.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -15,17 +14,19 @@ from stromboli.scheduler.core.numa import gpu_interconnect
 from stromboli.scheduler.core.numa.cpus import NOTHING, Cpus, Machine
 
 UNKNOWN = -1
-"""NUMA node of a device whose place the machine does not tell (spec/topology, trap 20)."""
+"""NUMA node of a device for which the machine reports none."""
 Places = frozenset[int]
 NO_PLACES: Places = frozenset()
 Cells = tuple[int, ...]
-"""NUMA nodes, ascending."""
+"""NUMA nodes in ascending order."""
 
 
 class DevicePool(NamedTuple):
-    """Devices of one resource. ``cells``: of each its NUMA node. ``pairs``: of GPUs, how well each
-    two are linked; empty if nobody tells. ``to_gpus``: devices x GPUs, how near each is, in the
-    order of the pool ``gpus``; empty if nobody tells. ``is_shared``: one may go to many."""
+    """Devices of one resource. ``cells``: the NUMA node of each. ``pairs``: interconnect scores of
+    GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the distance of each, in the order of
+    the pool ``gpus``; empty if unknown. ``is_shared``: a device may be assigned to several
+    containers.
+    """
 
     numa_nodes: tuple[int, ...]
     pairs: tuple[tuple[int, ...], ...] = ()
@@ -35,28 +36,29 @@ class DevicePool(NamedTuple):
 
     @property
     def is_placed(self) -> bool:
-        """The machine tells where some of them are."""
+        """Whether the NUMA node of some device is known."""
         return any(numa_node != UNKNOWN for numa_node in self.numa_nodes)
 
 
 class AvailableHardware(NamedTuple):
-    """What is free on a node. ``devices``: resource -> places in its pool, by name. ``memory``:
-    bytes by NUMA node in the order of ``Hardware.memory``."""
+    """What is free on a node. ``devices``: resource -> indexes in its pool, by name. ``memory``:
+    bytes by NUMA node in the order of ``Hardware.memory``.
+    """
 
     cpus: Cpus
     devices: tuple[tuple[str, Places], ...] = ()
     memory: tuple[int, ...] = ()
 
     def places(self, resource: str) -> Places:
-        """Free devices of a resource."""
+        """Free devices of a resource, as indexes in its pool."""
         return dict(self.devices).get(resource, NO_PLACES)
 
     def less(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
-        """What is left when a container has its share."""
+        """What is left after a container gets its share."""
         return self._changed(share, hardware, takes=True)
 
     def plus(self, share: "Share", hardware: "Hardware") -> "AvailableHardware":
-        """What is free once a container has gone."""
+        """What is free after a container returns its share."""
         return self._changed(share, hardware, takes=False)
 
     def _changed(self, share: "Share", hardware: "Hardware", *, takes: bool) -> "AvailableHardware":
@@ -84,8 +86,9 @@ class AvailableHardware(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a container has alone. ``devices``: resource -> places; ``memory``: NUMA node -> bytes,
-    where the kubelet keeps books of it."""
+    """What a container has exclusively. ``devices``: resource -> indexes. ``memory``: NUMA node ->
+    bytes, where the kubelet assigns memory by NUMA node.
+    """
 
     cpus: Cpus = NOTHING
     devices: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -96,8 +99,8 @@ class Share(NamedTuple):
 
 
 class Hardware:
-    """A kind of machine. ``memory``: NUMA node -> bytes for pods, where the kubelet keeps books of
-    it, else empty. ``known``: answers that hang on what is free alone, for all nodes of the kind.
+    """A kind of machine. ``memory``: NUMA node -> bytes for pods, empty if the kubelet does not
+    assign memory by NUMA node. ``known``: cached answers that depend only on what is free.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class Hardware:
 
     @property
     def everything(self) -> AvailableHardware:
-        """All of it."""
+        """All of the hardware as available."""
         return AvailableHardware(
             self.machine.all,
             tuple(
@@ -137,16 +140,16 @@ class Hardware:
         )
 
     def link_score(self, resource: str, places: Collection[int]) -> int:
-        """The sum of how well each two of these GPUs are linked."""
+        """The sum of the interconnect scores of all pairs of these GPUs."""
         some = sorted(places)
         return int(self._pairs[resource][np.ix_(some, some)].sum()) // 2
 
     def chosen(
         self, resource: str, free: Places, count: int, numa_nodes: Cells, with_gpus: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """``count`` of the free devices, those of ``cells`` first; None if there are too few.
+        """``count`` of the free devices, those on ``cells`` first; None if there are too few.
 
-        ``with_gpus``: GPUs that the same container has, which network cards are to be near to.
+        ``with_gpus``: GPUs of the same container, to which network cards should be near.
         """
         pool = self.pools[resource]
         if count > len(free):
@@ -163,7 +166,7 @@ class Hardware:
 def _nearest(
     pool: DevicePool, free: Collection[int], count: int, gpus: Sequence[int]
 ) -> tuple[int, ...]:
-    """A device for each GPU in turn, the nearest that is left."""
+    """For each GPU in turn the nearest device that is left."""
     left = sorted(free)
     found: list[int] = []
     while len(found) < count:

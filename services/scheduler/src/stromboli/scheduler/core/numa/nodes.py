@@ -1,8 +1,8 @@
-"""A node's hardware as it is told: what it has, what is free, and what its kubelet goes by.
+"""The hardware of each node as reported: what it has, what is free, and the kubelet's policies.
 
-Two tell of it: the node's agent (``cluster.topology``: CPUs, memory, GPUs with their links, network
-cards, and who holds what), and a Numatopology, which knows CPUs only. The agent counts where both
-do.
+There are two sources: the node's agent (CPUs, memory, GPUs with their interconnect, network cards,
+and the assignments to pods) and a Numatopology object, which has only CPUs. The agent's report
+counts if both exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,15 +16,16 @@ from stromboli.shared.formats import cpu_lists, units
 from stromboli.shared.messages import node_topology
 
 STATIC = "static"
-"""The kubelet's CPU manager policy that gives containers CPUs of their own."""
+"""The CPU manager policy under which containers get exclusive CPUs."""
 
 
 class NodeHardware(msgspec.Struct, frozen=True):
-    """``free``: what no pod holds alone, reserved CPUs included. ``reserved``: CPUs kept from pods.
-    ``policy``: how the kubelet aligns. ``is_static``: it gives CPUs out at all. ``by_pod``: it
-    aligns pods as a whole. ``held``: uids and keys of pods -> what is out of ``free`` for them.
-    ``ids``: resource -> ids of the devices in its pool. ``is_silent``: it was told too long ago to
-    go by."""
+    """The hardware of one node. ``free``: not assigned exclusively to a pod, reserved CPUs
+    included. ``reserved``: CPUs that pods never get. ``policy``: the topology manager's policy.
+    ``is_static``: the kubelet assigns exclusive CPUs. ``by_pod``: it aligns pods as a whole.
+    ``held``: uid or key of a pod -> its share. ``ids``: resource -> ids of the devices in its pool.
+    ``is_silent``: the report is too old to be used.
+    """
 
     hardware: Hardware
     free: AvailableHardware
@@ -38,12 +39,13 @@ class NodeHardware(msgspec.Struct, frozen=True):
 
 
 KnownHardware = NodeHardware | str
-"""What was read, or what of it makes no sense."""
+"""What was read, or why it is invalid."""
 
 
 class HardwareCache:
-    """Kinds of nodes, one ``Hardware`` for all that are alike. Kept across sessions, with what they
-    have been asked."""
+    """Hardware of nodes, shared between equal ones; kept across sessions with its cached
+    answers.
+    """
 
     def __init__(self) -> None:
         self._machines: dict[bytes, cpus.Machine] = {}
@@ -51,7 +53,7 @@ class HardwareCache:
         self._read: dict[str, tuple[object, Mapping[str, object] | None, KnownHardware]] = {}
 
     def read(self, found: numa.Numatopology) -> KnownHardware:
-        """What the Numatopology tells. O(CPUs) the first time."""
+        """Read a Numatopology. O(CPUs) the first time."""
         name = found.metadata.name
         known = self._read.get(name)
         if known is None or known[0] is not found:
@@ -67,8 +69,9 @@ class HardwareCache:
         found: node_topology.TopologyObserved,
         allocatable: Mapping[str, core.Quantity] | None,
     ) -> KnownHardware:
-        """What the node's agent tells. ``allocatable``: of the node, by which devices are known to
-        be whole ones. O(CPUs + GPUs^2) the first time."""
+        """Read an agent's report. ``allocatable``: of the node; it tells whether devices are whole
+        ones. O(CPUs + GPUs^2) the first time.
+        """
         known = self._read.get(found.node)
         if known is None or known[0] is not found or known[1] is not allocatable:
             try:
@@ -79,7 +82,7 @@ class HardwareCache:
         return known[2]
 
     def forget(self, but: Iterable[str]) -> None:
-        """Keep only what was read of these nodes."""
+        """Drop everything but these nodes."""
         self._read = {name: self._read[name] for name in but if name in self._read}
 
     def _of_numatopology(self, found: numa.Numatopology) -> NodeHardware:
@@ -158,12 +161,12 @@ class HardwareCache:
 
 
 def counts(amounts: Mapping[str, core.Quantity]) -> dict[str, int]:
-    """Devices by resource: everything that is named after somebody."""
+    """Devices by resource: amounts of extended resources."""
     return {name: int(units.quantity(value)) for name, value in amounts.items() if "/" in name}
 
 
 def id_of(machine: cpus.Machine) -> object:
-    """What tells machines apart."""
+    """Identifies machines with equal CPUs."""
     return tuple(sorted(machine.numa_nodes.items())), tuple(sorted(machine.cores.items()))
 
 
@@ -180,7 +183,7 @@ def _key(holding: node_topology.ExclusiveAllocation) -> str:
 
 
 def _together(one: Share, other: Share) -> Share:
-    """What a pod has in two containers."""
+    """The sum of what a pod has in two containers."""
     devices = dict(one.devices)
     for name, some in other.devices:
         devices[name] = tuple(sorted({*devices.get(name, ()), *some}))

@@ -1,4 +1,4 @@
-"""What a node's agent says, in the words of ``hardware``."""
+"""Converts the report of a node's agent to ``hardware``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from stromboli.shared.messages import node_topology
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 STATIC_MEMORY = "Static"
-"""The kubelet's memory manager policy that keeps books by NUMA node."""
+"""The memory manager policy that assigns memory by NUMA node."""
 _PARTS = gpu_interconnect.LINK_SCORES["INTERNAL"]
 
 
 class Devices(NamedTuple):
-    """A pool, the ids of its devices in their order, and those that nobody should be given."""
+    """A pool, the ids of its devices in order, and the unhealthy ones."""
 
     pool: DevicePool
     ids: tuple[str, ...]
@@ -25,7 +25,7 @@ class Devices(NamedTuple):
 
 
 def places(told: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
-    """Where each CPU is; a core is known by its lowest CPU. Raises ValueError."""
+    """The location of each CPU; a core is identified by its lowest CPU. Raises ValueError."""
     found: dict[int, numa.CpuPlace] = {}
     for core in told.cores:
         own = cpu_lists.parsed(core.cpus)
@@ -35,7 +35,7 @@ def places(told: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
 
 
 def memory(told: node_topology.NodeTopology) -> dict[int, int]:
-    """Bytes by NUMA node, where the kubelet keeps books of them."""
+    """Bytes by NUMA node, if the kubelet assigns memory by NUMA node."""
     if told.kubelet.memory_policy != STATIC_MEMORY:
         return {}
     return {
@@ -46,8 +46,9 @@ def memory(told: node_topology.NodeTopology) -> dict[int, int]:
 
 
 def pools(told: node_topology.NodeTopology, allocatable: Mapping[str, int]) -> dict[str, Devices]:
-    """Devices by resource. One whose device plugin counts other things than the devices that are
-    there (shares of a GPU in turns, say) is left out: nobody can tell which one a share is of."""
+    """Devices by resource. A resource whose device plugin counts something other than the reported
+    devices (for example time slices of a GPU) is left out, because its items cannot be matched.
+    """
     return {
         resource: devices
         for resource, devices in (*_gpus(told), *_slices(told), *_nics(told, allocatable))
@@ -78,7 +79,7 @@ def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
 
 
 def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
-    """Parts of one GPU are taken together, so that others stay whole."""
+    """Slices of one GPU are taken together, so that other GPUs stay whole."""
     by_profile: dict[str, list[tuple[str, node_topology.Gpu]]] = {}
     for gpu in told.gpus:
         for part in gpu.slices:
@@ -105,7 +106,9 @@ def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
 def _nics(
     told: node_topology.NodeTopology, allocatable: Mapping[str, int]
 ) -> Iterator[tuple[str, Devices]]:
-    """RDMA resources. As many as there are cards: each is one; more: each card goes to many."""
+    """RDMA resources. If there are as many items as network cards, each item is a card; if there
+    are more, cards are shared.
+    """
     own = [nic for nic in told.nics if nic.rdma]
     whole = [at for at, gpu in enumerate(told.gpus) if not gpu.mig]
     for resource in sorted(allocatable):
@@ -129,7 +132,7 @@ def _nics(
 def share(
     holding: node_topology.ExclusiveAllocation, ids: Mapping[str, Sequence[str]], hardware: Hardware
 ) -> Share:
-    """What a container holds of this hardware. Raises ValueError for CPUs that are none."""
+    """What a container holds of this hardware. Raises ValueError for CPUs that do not exist."""
     devices: dict[str, tuple[int, ...]] = {}
     for held in holding.devices:
         known = {name: place for place, name in enumerate(ids.get(held.resource, ()))}

@@ -1,4 +1,4 @@
-"""What a pod wants of a node's hardware for each container alone, and aligned how."""
+"""What a pod requires of a node's hardware exclusively for each container, and its alignment."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,27 +10,28 @@ from stromboli.shared.formats import units
 
 
 class HardwareRequest(NamedTuple):
-    """``policy``: the alignment that the pod insists on, empty for whatever its node does."""
+    """The exclusive request of a pod. ``policy``: the alignment that the pod requires; empty for
+    the node's own.
+    """
 
     asked: alignment.PodRequest
     policy: str
 
     @property
     def has_cpus(self) -> bool:
-        """Some container is to have CPUs of its own."""
+        """Whether a container gets exclusive CPUs."""
         return any(need.cpus for need in self.asked.containers)
 
     @property
     def devices(self) -> frozenset[str]:
-        """Resources that count devices, of its containers."""
+        """Device resources that its containers request."""
         return frozenset(name for need in self.asked.containers for name, _ in need.devices)
 
 
 def hardware_request(pod: core.Pod) -> HardwareRequest | None:
-    """What the pod wants; None for one that insists on nothing and wants nothing alone.
+    """The exclusive request of the pod; None if it has none and requires no alignment.
 
-    The kubelet gives CPUs and memory of their own only to pods that are Guaranteed, whatever they
-    say; devices to all.
+    The kubelet assigns exclusive CPUs and memory only to pods of class Guaranteed; devices to all.
     """
     spec = pod.spec
     is_guaranteed = all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers))
@@ -50,12 +51,12 @@ def hardware_request(pod: core.Pod) -> HardwareRequest | None:
 
 
 def container_names(pod: core.Pod) -> Sequence[str]:
-    """Its containers, in the order of ``Asked.containers``."""
+    """Names of its containers in the order of ``PodRequest.containers``."""
     return [each.name for each in pod.spec.containers]
 
 
 def _is_guaranteed(container: core.Container) -> bool:
-    """Cpu and memory are limited, and asked for is what they are limited to."""
+    """Whether requests of cpu and memory equal their limits."""
     limits = _amounts(container.resources.limits)
     asked = {**limits, **_amounts(container.resources.requests)}
     return all(
