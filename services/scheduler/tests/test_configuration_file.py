@@ -82,7 +82,7 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
         ),
         (
             "actions: allocate, allocate",
-            "c.yaml:1: actions: allocate stands twice; keep one of them",
+            "c.yaml:1: actions: allocate is configured twice; keep one of them",
         ),
         ("tiers: []", "c.yaml:1: actions: it is missing; write: actions:"),
         (
@@ -104,7 +104,8 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
         ),
         (
             of_plugin("- name: gang", "- name: gang"),
-            "c.yaml:5: tiers[0].plugins[1].name: gang stands twice, first at tiers[0].plugins[0]",
+            "c.yaml:5: tiers[0].plugins[1].name: gang is configured twice, "
+            "first at tiers[0].plugins[0]",
         ),
         (
             of_plugin("- name: gang", "  enableJobRedy: false"),
@@ -135,7 +136,7 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
         ),
         (
             "actions: allocate\nmetrics: {type: prometheus, address: prom, interval: 0s}",
-            "c.yaml:2: metrics.address: 'prom' is no URL; write it with http://",
+            "c.yaml:2: metrics.address: 'prom' is not a URL; write it with http:// or https://",
         ),
     ],
 )
@@ -182,7 +183,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         (
             ("- name: gang", "  arguments: {weight: 1}"),
             "c.yaml:5: tiers[0].plugins[0].arguments.weight: 'weight' is not a known argument and "
-            "has no effect; there are none: leave it out",
+            "has no effect; there are none: remove it",
         ),
         (
             ("- name: proportion", "- name: capacity"),

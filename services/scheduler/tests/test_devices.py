@@ -100,7 +100,7 @@ def test_pods_that_share_a_claim_share_its_node_and_its_devices() -> None:
 
 
 def test_a_claim_from_a_template_is_found_by_the_pods_status() -> None:
-    """One that is not made yet keeps its pod waiting."""
+    """A claim that does not exist yet keeps its pod waiting."""
     stock = device_claims.devices("n1", 1)
     made = [
         device_claims.claim("made"),
@@ -110,7 +110,7 @@ def test_a_claim_from_a_template_is_found_by_the_pods_status() -> None:
     waits = device_claims.group("g", [device_claims.from_template("g-0", "g", None)])
     decided = closed(stock, device_claims.claim("other"), *waits)
     assert default_sessions.binds(decided) == {}
-    assert "resource claim c of the pod is not made yet" in why(decided)
+    assert "resource claim c of the pod does not exist yet" in why(decided)
 
 
 def test_a_template_that_needs_no_claim_needs_no_device() -> None:

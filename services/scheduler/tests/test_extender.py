@@ -276,7 +276,7 @@ def test_what_was_answered_decides_the_same_again() -> None:
     )
     again = held(external_calls.replay_responses(record), verbs, *default_sessions.gang("g", 3))
     assert again.decisions == first.decisions
-    with pytest.raises(external_calls.ReplayMismatchError, match="was not asked then"):
+    with pytest.raises(external_calls.ReplayMismatchError, match="was not called then"):
         held(external_calls.replay_responses(record[:1]), verbs, *default_sessions.gang("g", 3))
 
 

@@ -99,7 +99,7 @@ def test_too_few_is_none_and_none_is_nothing() -> None:
     [
         ([["PIX"]], [[0, 0]], (), "tables of 1 x 1"),
         ([["PIX"]], [[0]], (1, 2), "2 GPUs have links"),
-        ([["PIX", "X"], ["PIX", "PIX"]], table({}, 2), (), "'X' is none of INTERNAL"),
+        ([["PIX", "X"], ["PIX", "PIX"]], table({}, 2), (), "'X' is not one of INTERNAL"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -263,7 +263,7 @@ def test_unknown_link_types_are_reported_and_the_report_is_ignored() -> None:
     there = observed(gpus=4, near="XYZ")
     decided = closed(node(gpus=4), there, *pods("a", container(gpus=1)))
     assert default_sessions.binds(decided) == {"a-0": "n1"}
-    assert any("hardware of node n1: 'XYZ' is none of" in each for each in decided.complaints)
+    assert any("hardware of node n1: 'XYZ' is not one of" in each for each in decided.complaints)
 
 
 # Who has what

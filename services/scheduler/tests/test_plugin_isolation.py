@@ -68,7 +68,7 @@ def test_without_an_order_others_order(point: str) -> None:
     )
     assert closed.failures == {"odd": "RuntimeError: odd"}
     assert len(closed.decisions.binds) == 5
-    assert "plugin odd failed: RuntimeError: odd: this session goes on without it" in (
+    assert "plugin odd failed: RuntimeError: odd: the session continues without it" in (
         closed.complaints
     )
 

@@ -205,12 +205,12 @@ def test_fewer_numa_nodes_are_better() -> None:
 @pytest.mark.parametrize(
     ("free", "detail", "said"),
     [
-        ("0-9", None, "Numatopology n1: CPUs 8,9 are free, but cpuDetail lacks them"),
+        ("0-9", None, "Numatopology n1: CPUs 8,9 are free but not in cpuDetail"),
         ("x", None, "Numatopology n1: invalid literal for int() with base 10: 'x'"),
         (
             "",
             {str(cpu): numa.CpuPlace(numa=cpu) for cpu in range(9)},
-            "Numatopology n1: 9 NUMA nodes, of which kubelets compare 8 at most",
+            "Numatopology n1: 9 NUMA nodes; kubelets support 8 at most",
         ),
     ],
 )

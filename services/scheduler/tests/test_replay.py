@@ -218,7 +218,7 @@ def test_measurements_of_a_missing_record_are_reported() -> None:
         if at >= first or each.topic != topics.DECISIONS
     ]
     (again,) = life.again(left)
-    assert "stand in an earlier record" in again.problem
+    assert "are in an earlier record" in again.problem
 
 
 FILE = """\

@@ -105,7 +105,7 @@ class AuxiliaryObjects:
         """
         found, version = self.volumes.get(volume), table.labelled.placement_version
         kept = self._reach.get(volume)
-        # Rows move without a change of version: their names are another list then.
+        # Reordered rows have another list of names.
         is_same = kept is not None and kept[0] is found and kept[2] is table.names
         if kept is None or not is_same or kept[1] != version:
             if len(self._reach) > 2 * len(self.volumes) + 16:

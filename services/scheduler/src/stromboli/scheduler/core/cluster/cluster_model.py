@@ -133,7 +133,7 @@ class ClusterModel:
         """Add or update a node."""
         try:
             self.resources.offer(("node", node.metadata.name), requirements.node_allocatable(node))
-        except ValueError:  # the table says what is wrong with it
+        except ValueError:  # ``nodes.put`` reports the error
             self.resources.offer(("node", node.metadata.name), ())
         self._add_columns()
         self.renewed.add(node.metadata.name)
@@ -453,7 +453,7 @@ class ClusterModel:
         self.epoch += 1
         for key in concerned:
             found = self.job(key)
-            assert found is not None, f"{key} left its priority class when it went"
+            assert found is not None, f"{key} is in a priority class but not in the model"
             name = found.pod_group.spec.priority_class_name
             found.priority = self._priorities.value(name)
             self._review(key)

@@ -40,7 +40,7 @@ class ClaimIndex:
         found = []
         for name, key in self._keys(task):
             if not key:
-                return PodClaims(problem=f"resource claim {name} of the pod is not made yet")
+                return PodClaims(problem=f"resource claim {name} of the pod does not exist yet")
             claim = self.by_key.get(key)
             if claim is None:
                 return PodClaims(problem=f'could not find resourceclaim "{key.partition("/")[2]}"')
@@ -57,7 +57,7 @@ class ClaimIndex:
             if not name and wanted.name in made:
                 name = made[wanted.name].resource_claim_name
                 if not name:
-                    continue  # The template's maker says that none is needed.
+                    continue  # The controller that makes claims states that none is needed.
             yield wanted.name, f"{task.namespace}/{name}" if name else ""
 
 

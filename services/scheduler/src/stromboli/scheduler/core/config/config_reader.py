@@ -113,7 +113,7 @@ class _Reader:
             if name not in self._actions:
                 self._unknown("actions", name, "action", self._actions)
             elif name in names:
-                self._note("actions", f"{name} stands twice", "keep one of them")
+                self._note("actions", f"{name} is configured twice", "keep one of them")
             names.append(name)
         return tuple(names)
 
@@ -134,7 +134,7 @@ class _Reader:
         elif name in self._seen:
             first = self._seen[name]
             self._note(
-                f"{place}.name", f"{name} stands twice, first at {first}", "keep one of them"
+                f"{place}.name", f"{name} is configured twice, first at {first}", "keep one of them"
             )
         self._seen.setdefault(name, place)
         flags = {flag: value for flag, value in plugin.items() if flag in configuration.FLAGS}
@@ -154,7 +154,7 @@ class _Reader:
             if name and name not in self._actions:
                 self._unknown(f"{place}.name", name, "action", self._actions)
             elif name in found:
-                self._note(f"{place}.name", f"{name} stands twice", "keep one of them")
+                self._note(f"{place}.name", f"{name} is configured twice", "keep one of them")
             found[name] = self._mapping(entry.get("arguments"), f"{place}.arguments")
         return found
 
@@ -170,7 +170,9 @@ class _Reader:
             self._unknown("metrics.type", kind, "source of measurements", ("prometheus",))
         address = self._text(entry.get("address"), "metrics.address")
         if address and not address.startswith(("http://", "https://")):
-            self._note("metrics.address", f"{address!r} is no URL", "write it with http://")
+            self._note(
+                "metrics.address", f"{address!r} is not a URL", "write it with http:// or https://"
+            )
         text = self._text(entry.get("interval", "30s"), "metrics.interval")
         seconds = 30.0
         try:
@@ -179,7 +181,7 @@ class _Reader:
             self._note("metrics.interval", str(error), "write a duration such as 30s")
         else:
             if seconds <= 0:
-                self._note("metrics.interval", f"{text} is no time to wait", "write such as 30s")
+                self._note("metrics.interval", f"{text} is not a duration", "write such as 30s")
         is_insecure = entry.get("tls.insecureSkipVerify", False)
         if is_insecure not in (True, False, "true", "false"):
             self._note(
@@ -220,7 +222,7 @@ class _Reader:
             return ()
         if isinstance(given, Sequence) and not isinstance(given, str):
             return given
-        self._note(place, f"{given!r} is not a list", "write each item behind a dash")
+        self._note(place, f"{given!r} is not a list", "write each item after a dash")
         return ()
 
     def _unknown(self, place: str, name: str, what: str, known: Collection[str]) -> None:
@@ -235,4 +237,4 @@ def spelling_hint(name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=1)
     if close:
         return f"did you mean {close[0]}?"
-    return f"known are {', '.join(sorted(known))}" if known else "there are none: leave it out"
+    return f"known: {', '.join(sorted(known))}" if known else "there are none: remove it"

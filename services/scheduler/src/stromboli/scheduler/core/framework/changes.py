@@ -31,7 +31,7 @@ class Changes:
     def note(self, tasks: Sequence[entities.Task]) -> None:
         """Record tasks of one job before they change."""
         if tasks[0].status is entities.Status.ALLOCATED:
-            return  # Only a session allocates: they have been noted.
+            return  # Only a session allocates, so these tasks are recorded already.
         for task in tasks:
             if task.key not in self._tasks:
                 self._tasks[task.key] = (task, task.status, task.node)
@@ -46,7 +46,7 @@ class Changes:
     def rollback(self) -> None:
         """Restore the state at the opening of the session."""
         for task, status, node in self._tasks.values():
-            # What was evicted or promised is where it lies: only a task without a place was moved.
+            # Evicted and nominated tasks keep their node; only a task without a node was moved.
             self._session.change(task, status, task.node)
             task.node = node
             task.eviction_occurred = False

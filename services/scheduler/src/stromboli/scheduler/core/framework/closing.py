@@ -6,7 +6,7 @@ from stromboli.scheduler.core.model import entities
 def phase(job: entities.Job) -> str:
     """The phase to write, after plugins have closed."""
     if job.is_unschedulable and job.count(entities.Status.RUNNING):
-        # Only a gang that was whole can have lost that: one that still gathers its places waits,
+        # Only a gang that was complete can stop being so: one that is still being placed waits,
         # whatever terminates.
         if job.phase in ("Running", "Unknown"):
             return "Unknown"
@@ -15,8 +15,8 @@ def phase(job: entities.Job) -> str:
     releasing = sum(bool(task.node) for task in job.with_status(entities.Status.RELEASING))
     scheduled = job.count(*entities.SCHEDULED) + releasing
     completed = job.count(*entities.COMPLETED)
-    # A job without a minimum is not done as long as its pods wait: the field's scheduler calls
-    # it Completed at once, as none of none are.
+    # A job without a minimum is not complete while its pods wait. Volcano makes it Completed
+    # immediately, because zero of zero tasks are done.
     if scheduled >= max(job.min_available, 1):
         return "Completed" if scheduled == completed else "Running"
     return "Inqueue" if job.phase == "Inqueue" else "Pending"

@@ -53,7 +53,7 @@ class ExternalCalls:
     def ask(self, questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         """Responses in the order of the requests, which may be made concurrently."""
         if self._ask is None:
-            return [ExternalResponse(error="nobody is asked here")] * len(questions)
+            return [ExternalResponse(error="no external calls are possible here")] * len(questions)
         answers = self._ask(questions)
         self._told.extend(answers)
         return answers
@@ -71,7 +71,7 @@ def replay_responses(runs: Sequence[Run]) -> Ask:
     def ask(questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         answers = list(itertools.islice(left, len(questions)))
         if len(answers) < len(questions):
-            raise ReplayMismatchError(f"{questions[len(answers)].url} was not asked then")
+            raise ReplayMismatchError(f"{questions[len(answers)].url} was not called then")
         return answers
 
     return ask

@@ -47,7 +47,7 @@ def open_on_model(
         try:
             opened.open_plugins(find)
         except BaseException:
-            kept.changed.update(opened.waiting)  # the next attempt looks at them, too
+            kept.changed.update(opened.waiting)  # the next attempt needs them, too
             raise
     return opened
 
@@ -85,6 +85,6 @@ def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
     found: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
         if each.metadata.key in found:
-            complaints.append(f"{type(each).__name__} {each.metadata.key} is there twice")
+            complaints.append(f"{type(each).__name__} {each.metadata.key} exists twice")
         found[each.metadata.key] = each
     return list(found.values())

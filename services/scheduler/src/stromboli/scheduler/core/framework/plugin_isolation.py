@@ -278,7 +278,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
     while isinstance(function, partial):
         function = function.func
     plain = getattr(function, "__func__", function)
-    if not hasattr(plain, "__code__"):  # an object that can be called
+    if not hasattr(plain, "__code__"):  # a callable object
         plain = vars(type(plain)).get("__call__")
     code: CodeType | None = getattr(plain, "__code__", None)
     return code
@@ -306,7 +306,7 @@ def _worked_on(frames: Sequence[FrameType]) -> str:
     return ""
 
 
-# Sessions with troubles ---------------------------------------------------------------------------
+# Sessions with failures ---------------------------------------------------------------------------
 
 
 def _with_exclusions(
@@ -373,7 +373,7 @@ class PluginSubstitute:
     def open(self, ssn: session.Session) -> None:
         """Register at the points of the plugin, or at all restricting ones if they are unknown."""
         ssn.failures[self._trouble.plugin] = self._trouble.reason
-        ssn.complaints.append(f"{self._text}: this session goes on without it")
+        ssn.complaints.append(f"{self._text}: the session continues without it")
         answers: dict[str, Callable[[], None]] = {
             **dict.fromkeys(_PLACING, lambda: ssn.add_pre_predicate(lambda task: self._text)),
             **dict.fromkeys(_EVICTING, lambda: ssn.add_evictable(lambda job, task: False)),

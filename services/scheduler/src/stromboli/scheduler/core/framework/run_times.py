@@ -84,7 +84,7 @@ class RunTimes:
             found = durations.duration(text)
         except ValueError as error:
             self._session.complaints.append(
-                f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run for ever"
+                f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run indefinitely"
             )
             return None
         return found if timedelta(0) < found < NO_END else None

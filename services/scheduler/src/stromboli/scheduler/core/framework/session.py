@@ -93,7 +93,7 @@ class Session(extensions.Extensions):
         timed: timing.Timed = timing.no_timing,
     ) -> None:
         super().__init__(configured.tiers)
-        # First: who watches over plugins may ask for them while the rest is still being made.
+        # First: the watchdog may read it while the session is still being created.
         self.opened: dict[str, interfaces.Plugin] = {}
         self.configuration = configured
         self.world = kept
@@ -224,7 +224,7 @@ class Session(extensions.Extensions):
         found = list(tasks)
         keys = self.sort_keys(interfaces.TASK_ORDER)
         numbered = sum(task.index is not None for task in found)
-        # Where only some names end with a number, the order is none that a key could give.
+        # If only some names end with a number, no key expresses the order.
         if keys is None or 0 < numbered < len(found):
             return sorted(found, key=cmp_to_key(self.compare_tasks))
         found.sort(key=lambda task: (task.index or 0, task.created, task.uid))
@@ -292,7 +292,7 @@ class Session(extensions.Extensions):
 
     def job_order_changed(self, job: entities.Job) -> bool:
         """Whether the job comes later than at the last call, because other jobs were served."""
-        # Every plugin looks: each keeps its own place for the job.
+        # Every plugin is called: each keeps its own state for the job.
         moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
 
@@ -344,7 +344,7 @@ class Session(extensions.Extensions):
         """Change the status and nodes of tasks of one class, job, role and status."""
         self.changes.note(tasks)
         before = tasks[0].status
-        # What holds its place before and after leaves the nodes as they are.
+        # A task that is placed before and after the change does not change its node.
         stays = before in entities.ALLOCATED and status in entities.ALLOCATED
         known = self.nodes.rows
         placed = (

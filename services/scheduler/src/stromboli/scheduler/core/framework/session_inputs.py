@@ -98,7 +98,7 @@ class RecordedInputs:
         if found.nodes is not None:
             self._measured = cluster_objects.MeasuredUsage(found.at, found.nodes)
         if self._measured is None or self._measured.at != found.at:
-            raise LookupError(f"the measurements of {found.at} stand in an earlier record")
+            raise LookupError(f"the measurements of {found.at} are in an earlier record")
         return self._measured
 
 

@@ -72,7 +72,7 @@ class TopologyConstraint:
         self._confined = topology_domains.ROOT_INDEX
         self.most_evicted_in = 8
         """Number of domains in which gang evictions search for room."""
-        # Heard before any plugin, and no plugin's own.
+        # Called before any plugin's handler; belongs to no plugin.
         ssn.allocate_events.append(self._put)
         ssn.deallocate_events.append(self._take)
 

@@ -133,7 +133,7 @@ class Nodes:
 
     def _add_usage(self, like: entities.Task, rows: Sequence[int], sign: int) -> None:
         shape = like.task_class.shape
-        if len(rows) == 1:  # What comes and goes outside sessions does so one by one.
+        if len(rows) == 1:  # Outside sessions, tasks change one by one.
             at: npt.NDArray[np.intp] | int = rows[0]
             times: npt.NDArray[np.int64] | int = sign
             request = like.request if sign > 0 else -like.request

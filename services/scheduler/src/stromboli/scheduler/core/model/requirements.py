@@ -94,7 +94,7 @@ class RequirementsIndex:
         )
         try:
             key = _digest(parts)
-        except OverflowError:  # a quantity that is written as an integer of more than 64 bits
+        except OverflowError:  # a quantity is written as an integer of more than 64 bits
             return self._interned(spec, constraints)
         shape = self._by_spec.get(key)
         if shape is None:
@@ -151,7 +151,7 @@ def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) ->
     total = units.add(total, parse_quantities(spec.overhead or {}, "overhead"))
     for name, value in total.items():
         if value >= AMOUNT_LIMIT:
-            raise ValueError(f"requests {name}: {units.text(name, value)} in all is too large")
+            raise ValueError(f"requests {name}: {units.text(name, value)} in total is too large")
     return {name: value for name, value in total.items() if name != "pods"} | {"pods": 1}
 
 

@@ -89,7 +89,7 @@ def _group_of(job: entities.Job, task: entities.Task) -> entities.SubJob:
         meant = pod_terms.selector(each.label_selector, {})
         if values and all(values) and (meant is None or meant.matches(labels)):
             key, policy = f"{job.key}/{each.name}-{'-'.join(values)}", each.name
-            # A group of none would be whole before it begins.
+            # A subgroup with a minimum of zero would be complete without any task.
             least = max(1 if each.sub_group_size is None else each.sub_group_size, 1)
             index = int(values[0]) if values[0].isdecimal() else 0
             break

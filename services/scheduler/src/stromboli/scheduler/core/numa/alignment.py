@@ -221,7 +221,7 @@ def _share(
     few CPUs it gets none, as with a kubelet policy that admits it nevertheless.
     """
     devices: dict[str, tuple[int, ...]] = {}
-    # Those that others want to be near to come first.
+    # Pools to which others should be near come first.
     for resource, count in sorted(need.devices, key=lambda it: _depends(hardware, it[0])):
         pool = hardware.pools.get(resource)
         if pool is None or not count:

@@ -61,7 +61,7 @@ def scores(
 
 def _way(name: str) -> int:
     if name not in LINK_SCORES:
-        raise ValueError(f"{name!r} is none of {', '.join(LINK_SCORES)}")
+        raise ValueError(f"{name!r} is not one of {', '.join(LINK_SCORES)}")
     return LINK_SCORES[name]
 
 

@@ -111,7 +111,7 @@ class Hardware:
     ) -> None:
         self.machine = machine
         numa_nodes = machine.numa_nodes
-        # A device of a NUMA node without CPUs (a GPU's own memory, for one) hints at nothing.
+        # A device on a NUMA node without CPUs (such as a GPU's own memory) gives no hint.
         self.pools = {
             name: pool._replace(
                 numa_nodes=tuple(

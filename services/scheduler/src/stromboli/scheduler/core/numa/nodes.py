@@ -92,7 +92,7 @@ class HardwareCache:
         free = cpu_lists.parsed(cpu.allocatable)
         if not free <= machine.all:
             raise ValueError(
-                f"CPUs {cpu_lists.written(free - machine.all)} are free, but cpuDetail lacks them"
+                f"CPUs {cpu_lists.written(free - machine.all)} are free but not in cpuDetail"
             )
         policies = spec.policies or {}
         return NodeHardware(
@@ -145,7 +145,7 @@ class HardwareCache:
             made = cpus.Machine(places)
             if len(made.numa_nodes) > alignment.MAX_NUMA_NODES:
                 raise ValueError(
-                    f"{len(made.numa_nodes)} NUMA nodes, of which kubelets compare "
+                    f"{len(made.numa_nodes)} NUMA nodes; kubelets support "
                     f"{alignment.MAX_NUMA_NODES} at most"
                 )
             self._machines[key] = made

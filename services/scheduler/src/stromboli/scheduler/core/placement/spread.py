@@ -88,7 +88,7 @@ class Spread:
         raw = np.zeros(len(self._board.table), np.float64)
         for each in soft:
             raw += self._crowd(each, task, placed, asked & placed)
-        # Half up, as the field rounds; scores are whole numbers from here on.
+        # Rounds half up, as Kubernetes does; scores are whole numbers from here on.
         return _turned(np.floor(raw + 0.5).astype(np.int64)[view.rows], placed[view.rows])
 
     def _crowd(
