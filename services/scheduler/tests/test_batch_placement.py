@@ -1,4 +1,4 @@
-"""Tasks that nobody can tell apart are placed together, and as if they came one after another."""
+"""Equal tasks are placed in one run, with the same result as one by one."""
 
 from collections.abc import Collection
 from typing import Any
@@ -20,11 +20,11 @@ SINGLE = "single"
 FIRST = ("priority", "gang", "conformance")
 SECOND = ("overcommit", "drf", "predicates", "proportion", "nodeorder")
 SCORES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=8)
-"""Per node its scores with 0, 1, 2, ... tasks on it; it is full after the last."""
+"""For each node its scores with 0, 1, 2, ... tasks on it; it is full after the last one."""
 
 
 class Single:
-    """A plugin that lets a queue have everything, but only ever answers for one task."""
+    """A plugin that lets a queue hold everything, but only ever answers for one task."""
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
@@ -53,7 +53,7 @@ def decided(objects: list[meta.Object], *more: str) -> session.Session:
 
 
 def seen(ssn: session.Session) -> dict[str, Any]:
-    """All that a session leaves behind."""
+    """The results of a session."""
     table = ssn.nodes
     return {
         "outcome": simulate.summarize("", ssn),
@@ -67,16 +67,16 @@ def seen(ssn: session.Session) -> dict[str, Any]:
 
 @depth.examples(100)
 @given(session_clusters.clusters())
-def test_runs_are_placed_as_task_by_task(objects: list[meta.Object]) -> None:
-    """A plugin that cannot count makes the session ask for every task; it decides alike."""
+def test_a_run_is_placed_as_its_tasks_one_by_one(objects: list[meta.Object]) -> None:
+    """A plugin that cannot count makes the session ask for every task; it decides the same."""
     together, one_by_one = seen(decided(objects)), seen(decided(objects, SINGLE))
     assert together == one_by_one
 
 
 @depth.examples(300)
 @given(SCORES, st.integers(1, 30))
-def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], count: int) -> None:
-    """Whatever the scores do as nodes fill up, and wherever a node turns out to be full."""
+def test_each_task_of_a_run_takes_the_best_node(scores: list[list[int]], count: int) -> None:
+    """However scores change as nodes fill up, and wherever a node turns out to be full."""
 
     def ask(rows: batch.Indices, added: node_views.Counts) -> tuple[Any, Any]:
         pairs = list(zip(rows.tolist(), added.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What users make up costs no more memory than is set aside for it."""
+"""What users invent costs a bounded amount of memory."""
 
 import msgspec
 import numpy as np
@@ -21,8 +21,8 @@ from stromboli.testkit import builders
 QUEUE, NODE = builders.make_queue(), builders.make_node("n1", cpu="4")
 
 
-def test_made_up_resources_add_no_columns_without_end() -> None:
-    """Each group beyond the bound says so; what nodes have is counted however late it comes."""
+def test_invented_resources_add_a_bounded_number_of_columns() -> None:
+    """Each group beyond the limit is reported; resources of nodes are always counted."""
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
     for at in range(2 * resource_columns.MAX_NAMES):
@@ -37,7 +37,7 @@ def test_made_up_resources_add_no_columns_without_end() -> None:
 
 
 def test_a_resource_column_is_removed_with_its_last_user() -> None:
-    """Thousands of invented names, a few at a time, leave tables as they were."""
+    """After thousands of invented names, a few at a time, the tables are as before."""
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
     world = harness.cache.world
@@ -133,7 +133,7 @@ def exhausted() -> SchedulerHarness:
     return harness
 
 
-def test_made_up_selectors_keep_no_masks_without_end() -> None:
+def test_invented_selectors_keep_a_bounded_number_of_masks() -> None:
     harness = SchedulerHarness()
     harness.see(QUEUE, NODE)
     harness.cache.world.settle()
@@ -166,7 +166,9 @@ def test_the_answers_of_a_session_are_bounded_by_their_bytes() -> None:
 
 
 def test_terms_and_ports_of_pods_cost_memory_by_pod_and_not_by_node() -> None:
-    """Each pod invents a term and a port; both are forgotten with it, and refuse as long."""
+    """Each pod invents a term and a port. Both refuse other pods as long as it is there, and are
+    forgotten with it.
+    """
     world = cluster_model.ClusterModel()
     world.put_queue(QUEUE)
     for at in range(2_000):
@@ -187,7 +189,7 @@ def test_terms_and_ports_of_pods_cost_memory_by_pod_and_not_by_node() -> None:
 
 
 def carrier(name: str, node: str, app: str, port: int) -> core.Pod:
-    """A pod that keeps off nodes with pods of its app, and takes a host port."""
+    """A pod that avoids nodes with pods of its app, and takes a host port."""
     term = core.PodAffinityTerm(
         topology_key="host",
         label_selector=core.LabelSelector(match_labels={"app": app}),
@@ -262,8 +264,9 @@ EVERYTHING = core.Toleration(operator="Exists")
 
 
 def test_labels_by_which_no_pod_selects_any_more_split_no_class() -> None:
-    """One pod that selects by the pods' index makes each a class of its own, as long as it is
-    there."""
+    """A pod that selects by the pods' index makes each of them a class of its own while it is
+    there.
+    """
     world = cluster_model.ClusterModel()
     world.put_queue(QUEUE)
     world.put_pod_group(builders.make_pod_group("g", 20))

@@ -1,4 +1,6 @@
-"""The world as objects come and go: it decides as one made anew, and sessions leave no trace."""
+"""The cluster model as objects change: it decides as one built from scratch, and sessions roll
+back.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -110,7 +112,7 @@ DECORATIONS: tuple[Mapping[str, Any], ...] = (
 
 
 def decorated(pod: core.Pod, chance: random.Random) -> core.Pod:
-    """The pod with a label, and maybe with something that only few pods have."""
+    """The pod with a label, and possibly with a property that only few pods have."""
     metadata = msgspec.structs.replace(
         pod.metadata, labels={**(pod.metadata.labels or {}), "app": chance.choice("ab")}
     )
@@ -145,7 +147,7 @@ PUT: Mapping[type[meta.Object], str] = {
 
 
 class History:
-    """A world, and the objects that are there. Something unreadable is there as None."""
+    """A model and the present objects. An unreadable object is present as None."""
 
     def __init__(self) -> None:
         self.world = cluster_model.ClusterModel()
@@ -157,7 +159,7 @@ class History:
         _put(self.world, each)
 
     def put_unreadable(self, kind: type[meta.Object], key: str) -> None:
-        """It can no longer be read."""
+        """The object can no longer be decoded."""
         self.there[kind, key] = None
         _lose(self.world, kind, key)
 
@@ -169,7 +171,7 @@ class History:
             self.world.auxiliary.remove(kind, key)
 
     def anew(self) -> cluster_model.ClusterModel:
-        """A world made of what is there, in the order of names."""
+        """A model built from the present objects in the order of names."""
         made = cluster_model.ClusterModel()
         for (kind, key), each in sorted(self.there.items(), key=lambda entry: entry[0][1]):
             if each is None:
@@ -197,7 +199,7 @@ def _lose(of: cluster_model.ClusterModel, kind: type[meta.Object], key: str) -> 
 
 
 def live(history: History, seen: list[meta.Object], chance: random.Random) -> None:
-    """These objects come, in any order; of those there were before, some go."""
+    """These objects are put in any order; some of those that were present are removed."""
     keys = {(type(each), each.metadata.key) for each in seen}
     steps: list[Callable[[], None]] = [
         lambda each=each: history.put(each)  # type: ignore[misc]  # bound now
@@ -220,7 +222,7 @@ def live(history: History, seen: list[meta.Object], chance: random.Random) -> No
 
 
 def decided(on: cluster_model.ClusterModel, how: configuration.Configuration) -> dict[str, Any]:
-    """All that a session has to say, which then takes back what it did."""
+    """The results of a session, which is then rolled back."""
     opened = opening.open_on_model(on, how, NOW, plugins.find)
     simulate.run_actions(opened)
     found = said(opened)
@@ -244,7 +246,7 @@ def said(ssn: session.Session) -> dict[str, Any]:
 
 
 def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
-    """The model without what depends on the order in which it came to be."""
+    """The model without what depends on the order of changes."""
     names = of.resources.names
 
     def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
@@ -316,7 +318,7 @@ def _jobs(
 
 @thorough
 @given(st.lists(scarce_clusters.scarce_clusters(), min_size=1, max_size=3), st.integers(0, 2**32))
-def test_a_world_that_lived_decides_as_one_made_anew(
+def test_an_updated_model_decides_as_one_built_from_scratch(
     history: list[scheduler.ClusterObjects], seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -331,7 +333,7 @@ def test_a_world_that_lived_decides_as_one_made_anew(
 
 @thorough
 @given(scarce_clusters.scarce_clusters(), st.sampled_from(CONFIGURATIONS), st.integers(0, 2**32))
-def test_a_session_leaves_the_world_as_it_found_it(
+def test_a_session_leaves_the_model_unchanged(
     found: scheduler.ClusterObjects, how: configuration.Configuration, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -344,8 +346,8 @@ def test_a_session_leaves_the_world_as_it_found_it(
     assert decided(lived.world, how) == first
 
 
-def test_opening_costs_what_waits_and_not_what_runs() -> None:
-    """Plugins of the usual configuration see no job that neither waits nor changed."""
+def test_opening_costs_the_pending_jobs_and_not_the_running_ones() -> None:
+    """Plugins of the default configuration see no job that neither waits nor changed."""
     found = cluster_model.ClusterModel()
     found.put_queue(builders.make_queue())
     found.put_node(builders.make_node("n1", cpu="99", pods=99))

@@ -1,4 +1,4 @@
-"""The configuration file: what can be used, what cannot, and where in the file that stands."""
+"""The configuration file: what is accepted, what is refused, and the line of each mistake."""
 
 from pathlib import Path
 
@@ -45,13 +45,13 @@ def warned(text: str) -> tuple[str, ...]:
 
 
 def of_plugin(*lines: str) -> str:
-    """A configuration whose first plugin stands from line 4 on."""
+    """A configuration whose first plugin begins in line 4."""
     return "\n".join(
         ["actions: allocate", "tiers:", "- plugins:", *(f"  {line}" for line in lines)]
     )
 
 
-def test_a_file_in_volcanos_format_is_taken_as_it_is() -> None:
+def test_a_file_in_volcanos_format_is_accepted_unchanged() -> None:
     loaded = configuration_file.parse(FULL, "c.yaml", REGISTRY)
     how = loaded.configuration
     assert loaded.warnings == ()
@@ -67,7 +67,7 @@ def test_a_file_in_volcanos_format_is_taken_as_it_is() -> None:
     assert (how.metrics.address, how.metrics.interval_s) == ("http://prom.example:9090", 15.0)
 
 
-def test_without_a_file_the_fields_own_default_holds() -> None:
+def test_without_a_file_the_default_of_volcanos_chart_applies() -> None:
     loaded = configuration_file.load_default(REGISTRY)
     assert loaded.configuration.actions == ("enqueue", "allocate", "backfill")
     assert loaded.warnings == ()
@@ -140,12 +140,12 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_file_line_key_and_the_next_step(text: str, line: str) -> None:
+def test_a_mistake_is_reported_with_file_line_key_and_next_step(text: str, line: str) -> None:
     """Nothing of such a file is used."""
     assert refused(text)[0].startswith(line)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     text = of_plugin("- name: gangs", "- name: gang", "  enableJobOrder: 1") + "\nmetric: {}"
     assert [line.partition(": ")[0] for line in refused(text)] == [
         "c.yaml:7",
@@ -191,22 +191,22 @@ def test_all_mistakes_are_told_at_once() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_arguments_is_said_and_the_default_holds(
+def test_invalid_arguments_are_reported_and_the_default_is_used(
     plugin: tuple[str, ...], line: str
 ) -> None:
-    """As in the field, where files that run may hold such slips; only that there nobody says so."""
+    """Volcano does the same without a report, so files in use may contain such mistakes."""
     (found,) = warned(of_plugin(*plugin))
     assert found.startswith(line)
 
 
-def test_arguments_that_tune_only_volcanos_caches_are_taken_without_a_word() -> None:
+def test_arguments_that_only_tune_volcanos_caches_are_accepted_silently() -> None:
     assert (
         warned(of_plugin("- name: predicates", "  arguments: {predicate.CacheEnable: true}")) == ()
     )
 
 
-def test_a_file_is_read_again_only_when_it_says_something_else(tmp_path: Path) -> None:
-    """A mounted ConfigMap exchanges a symbolic link, so the content is what is compared."""
+def test_a_file_is_read_again_only_when_its_content_changes(tmp_path: Path) -> None:
+    """A mounted ConfigMap replaces a symbolic link, so the content is compared."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("actions: allocate")
     second.write_text("actions: enqueue")
@@ -224,7 +224,7 @@ def test_a_file_is_read_again_only_when_it_says_something_else(tmp_path: Path) -
     assert changed.configuration.digest != found.configuration.digest
 
 
-def test_a_file_that_cannot_be_used_is_told_once(tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_once(tmp_path: Path) -> None:
     file = configuration_file.ConfigurationFile(tmp_path / "c.yaml", REGISTRY)
     for content, why in ((None, "No such file"), (b"actions: x", "'x' is not"), (b"\xff", "UTF-8")):
         if content is not None:

@@ -1,4 +1,4 @@
-"""The session's own rules: votes, victims, statements, configuration, what cannot be read."""
+"""Rules of the session itself: votes, victims, statements, configuration, unreadable objects."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from stromboli.testkit import builders
 
 
 def asked(*tiers: Sequence[str]) -> extensions.Extensions:
-    """Extension points with plugins of these names, none of which has registered anything."""
+    """Extension points with plugins of these names, none of which has registered a function."""
     return extensions.Extensions(
         [[configuration.PluginOptions(name) for name in tier] for tier in tiers]
     )
@@ -27,7 +27,7 @@ def always(vote: int) -> extension_points.JobVote:
 
 
 def answer(votes: Sequence[Sequence[int]]) -> bool:
-    """What comes of these votes, by tiers, for a job."""
+    """The result of these votes, by tier, for a job."""
     points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in votes])
     for tier, given in enumerate(votes):
         for place, vote in enumerate(given):
@@ -47,15 +47,17 @@ def answer(votes: Sequence[Sequence[int]]) -> bool:
         ([[0], [-1], [1]], False),
     ],
 )
-def test_a_tier_with_a_permit_ends_the_vote_and_a_reject_ends_it_at_once(
+def test_a_tier_with_a_permit_ends_the_vote_and_a_reject_decides_it(
     votes: list[list[int]], passes: bool
 ) -> None:
-    """Silence is consent."""
+    """If all abstain, the answer is yes."""
     assert answer(votes) is passes
 
 
 def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
-    """Victims that come of choices by tiers, among tasks named a, b and c. None abstains."""
+    """The victims that result from choices by tier, among tasks named a, b and c. No plugin
+    abstains.
+    """
     ssn = default_sessions.opened(*default_sessions.gang("x", 3))
     tasks = list(ssn.jobs["default/x"].tasks.values())
     points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
@@ -76,8 +78,8 @@ def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
     return [task.name for task in points_of.preemptable(tasks[0], tasks)]
 
 
-def test_victims_are_those_on_which_a_tier_agrees() -> None:
-    """The first tier that is left with any decides; one that is emptied leaves it to the next."""
+def test_victims_are_the_intersection_of_a_tier() -> None:
+    """The first tier with a common victim decides; an empty one leaves it to the next."""
     assert chosen([["x-0", "x-1"], ["x-1", "x-2"]]) == ["x-1"]
     assert chosen([["x-0"], []], [["x-2"]]) == ["x-2"]
     assert chosen([None], [["x-2"]]) == ["x-2"]
@@ -86,7 +88,7 @@ def test_victims_are_those_on_which_a_tier_agrees() -> None:
 
 
 def sums(ssn: session.Session) -> list[Any]:
-    """All that a statement may change."""
+    """Everything that a statement may change."""
     table = ssn.nodes
     return [
         *(each.tolist() for each in (table.idle, table.used, table.releasing, table.pipelined)),
@@ -98,8 +100,8 @@ def sums(ssn: session.Session) -> list[Any]:
     ]
 
 
-def test_a_discarded_statement_leaves_no_trace_but_the_tasks_memory() -> None:
-    """Idle, used, releasing, promised and statuses are as before."""
+def test_a_discarded_statement_leaves_only_the_tasks_last_place() -> None:
+    """Idle, used, releasing and nominated resources and statuses are as before."""
     ssn = default_sessions.opened(
         builders.make_node("n1", cpu="4"),
         *default_sessions.gang("new", 2),
@@ -122,8 +124,8 @@ def test_a_discarded_statement_leaves_no_trace_but_the_tasks_memory() -> None:
     assert ssn.decisions == session.Decisions()
 
 
-def test_a_saved_statement_can_be_done_again() -> None:
-    """Discard and recover give what was there."""
+def test_a_saved_statement_can_be_repeated() -> None:
+    """Discard and recover restore the same state."""
     ssn = default_sessions.opened(builders.make_node("n1"), *default_sessions.gang("g", 2))
     trial = ssn.statement()
     for task in ssn.jobs["default/g"].tasks.values():
@@ -137,8 +139,8 @@ def test_a_saved_statement_can_be_done_again() -> None:
     assert default_sessions.binds(ssn) == {"g-0": "n1", "g-1": "n1"}
 
 
-def test_answers_for_a_class_follow_every_change() -> None:
-    """Fits, verdicts and scores that were kept are those of a session asked for the first time."""
+def test_cached_answers_of_a_class_follow_every_change() -> None:
+    """Cached fits, filter results and scores equal those of a new session."""
     objects = [
         *(builders.make_node(f"n{at}", cpu="4") for at in range(9)),
         *default_sessions.gang("g", 6),
@@ -177,7 +179,7 @@ def test_answers_for_a_class_follow_every_change() -> None:
         ),
     ],
 )
-def test_what_is_unknown_or_wrong_in_a_configuration_is_named(
+def test_unknown_and_invalid_parts_of_a_configuration_are_named(
     document: dict[str, Any], place: str
 ) -> None:
     """The error says where and what."""
@@ -186,8 +188,8 @@ def test_what_is_unknown_or_wrong_in_a_configuration_is_named(
     assert caught.value.place.startswith(place)
 
 
-def test_an_argument_of_another_type_leaves_the_default_and_is_complained_of() -> None:
-    """As the field's scheduler has it, but said."""
+def test_an_argument_of_another_type_is_reported_and_replaced_by_the_default() -> None:
+    """Volcano uses the default, too, but does not report it."""
     arguments = configuration.Arguments({"a": "5", "b": 2, "c": "true"}, "plugin x: ")
     assert arguments.integer("a", 1) == 1
     assert arguments.number("b", 1.0) == 2.0
@@ -195,8 +197,10 @@ def test_an_argument_of_another_type_leaves_the_default_and_is_complained_of() -
     assert arguments.complaints == ["plugin x: arguments.a: '5' is not a whole number; 1 is used"]
 
 
-def test_what_cannot_be_read_stops_only_itself() -> None:
-    """A bad pod blocks its node, a bad queue or group is left out; the rest is scheduled."""
+def test_an_unreadable_object_stops_only_itself() -> None:
+    """An invalid pod closes its node, an invalid queue or group is left out; the rest is
+    scheduled.
+    """
     closed = default_sessions.closed(
         builders.make_node("bad", cpu="8"),
         builders.make_node("good", cpu="8"),
@@ -212,8 +216,8 @@ def test_what_cannot_be_read_stops_only_itself() -> None:
         assert name in complaints
 
 
-def test_only_one_plugin_shares_out_the_cluster() -> None:
-    """The first of proportion and capacity is heard, and the other one's absence is said."""
+def test_only_one_plugin_may_divide_the_cluster_between_queues() -> None:
+    """The first one of proportion and capacity is used; the other one is reported as left out."""
     ssn = default_sessions.opened(tier=[sessions.plugin("proportion"), sessions.plugin("capacity")])
     assert ssn.complaints == [
         "plugin capacity: proportion comes first and shares out queues already"

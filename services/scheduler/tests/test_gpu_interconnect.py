@@ -1,4 +1,4 @@
-"""Which GPUs go together: on machines as they are sold, and against all sets of any machine."""
+"""Which GPUs are taken together: on common machines, and compared with all sets on random ones."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -35,7 +35,7 @@ def cube_mesh() -> gpu_interconnect.Scores:
 
 
 def switched(links: int = 18) -> gpu_interconnect.Scores:
-    """Eight GPUs on NVSwitch, four to a socket."""
+    """Eight GPUs on NVSwitch, four per socket."""
     return gpu_interconnect.scores(two_sockets(8, "PXB"), table({}, 8), [links] * 8)
 
 
@@ -50,8 +50,9 @@ def test_four_of_a_cube_mesh_are_a_quad() -> None:
 
 @pytest.mark.parametrize("links", [0, 18])
 def test_behind_a_switch_the_sockets_decide(links: int) -> None:
-    """All links are equal there, the way besides is not; a half that is broken serves small sets,
-    so that the other stays whole for four."""
+    """All NVLinks are equal, the connections across sockets are not. Small sets come from a partly
+    used half, so that the other half stays whole for four.
+    """
     pairs, free = switched(links), [0, 1, 2, 4, 5, 6, 7]
     assert gpu_interconnect.best_gpus(pairs, free, 4) == (4, 5, 6, 7)
     assert gpu_interconnect.best_gpus(pairs, free, 3) == (0, 1, 2)
@@ -59,13 +60,13 @@ def test_behind_a_switch_the_sockets_decide(links: int) -> None:
     assert gpu_interconnect.best_gpus(pairs, free, 1) == (0,)
 
 
-def test_one_gpu_is_the_one_that_the_others_miss_least() -> None:
-    """GPU 3 has no link to anybody."""
+def test_a_single_gpu_is_the_one_with_the_weakest_links() -> None:
+    """GPU 3 has no link."""
     pairs = gpu_interconnect.scores(two_sockets(4), table({(0, 1): 4, (0, 2): 4, (1, 2): 4}, 4))
     assert gpu_interconnect.best_gpus(pairs, range(4), 1) == (3,)
 
 
-def test_links_that_only_one_end_sees_do_not_count() -> None:
+def test_links_that_only_one_end_reports_do_not_count() -> None:
     links = table({}, 2)
     links[0][1] = 4
     assert (
@@ -81,14 +82,14 @@ def test_a_gpu_with_fewer_links_to_the_switch_has_fewer_to_others() -> None:
 
 
 def test_equal_sets_take_the_fewest_numa_nodes_and_then_the_lowest_numbers() -> None:
-    """Unknown NUMA nodes say nothing."""
+    """Unknown NUMA nodes do not count."""
     flat = gpu_interconnect.scores([["PHB"] * 4] * 4, table({}, 4))
     assert gpu_interconnect.best_gpus(flat, range(4), 2) == (0, 1)
     assert gpu_interconnect.best_gpus(flat, range(4), 2, numa_nodes=[0, 1, 1, 0]) == (0, 3)
     assert gpu_interconnect.best_gpus(flat, range(4), 2, numa_nodes=[-1] * 4) == (0, 1)
 
 
-def test_too_few_is_none_and_none_is_nothing() -> None:
+def test_too_few_free_gpus_give_none_and_a_request_of_zero_gives_an_empty_set() -> None:
     pairs = switched()
     assert gpu_interconnect.best_gpus(pairs, [1, 2], 3) is None
     assert gpu_interconnect.best_gpus(pairs, [1, 2], 0) == ()
@@ -102,7 +103,7 @@ def test_too_few_is_none_and_none_is_nothing() -> None:
         ([["PIX", "X"], ["PIX", "PIX"]], table({}, 2), (), "'X' is not one of INTERNAL"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_inconsistent_link_tables_are_refused(
     gpu_connections: Sequence[Sequence[str]],
     links: Sequence[Sequence[int]],
     nvswitch_links: Sequence[int],
@@ -114,7 +115,7 @@ def test_what_makes_no_sense_is_refused(
 
 @st.composite
 def machines(draw: st.DrawFn, largest: int = 8) -> tuple[gpu_interconnect.Scores, list[int], int]:
-    """Any links between up to so many GPUs, those that are free, and how many are wanted."""
+    """Random links between some GPUs, the free ones among them, and the number to take."""
     size = draw(st.integers(1, largest))
     gpu_connections = [
         [draw(st.sampled_from(sorted(gpu_interconnect.LINK_SCORES))) for _ in range(size)]
@@ -131,10 +132,12 @@ def linked(pairs: gpu_interconnect.Scores, some: Sequence[int]) -> int:
 
 @depth.examples(EXAMPLES)
 @given(machines())
-def test_no_set_is_better_linked_nor_leaves_a_better_rest(
+def test_no_other_set_has_better_links_or_leaves_better_ones(
     machine: tuple[gpu_interconnect.Scores, list[int], int],
 ) -> None:
-    """Of all sets the best linked; of those the one with the best rest; of those the first."""
+    """The set has the best links of all sets; of those the best remaining links; of those it is the
+    first.
+    """
     pairs, free, count = machine
     chosen = gpu_interconnect.best_gpus(pairs, free, count)
 
@@ -146,7 +149,7 @@ def test_no_set_is_better_linked_nor_leaves_a_better_rest(
 
 
 def test_beyond_the_exact_search_cliques_are_still_found() -> None:
-    """Twenty GPUs in cliques of four, some taken: a whole clique for four, two for eight."""
+    """Twenty GPUs in cliques of four, some taken: one whole clique for four, two for eight."""
     clique = np.array(
         [[60 if one // 4 == other // 4 else 10 for other in range(20)] for one in range(20)]
     )

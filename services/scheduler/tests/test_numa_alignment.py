@@ -1,4 +1,6 @@
-"""CPUs of a node: which are taken together, and what a kubelet accepts; held against all ways."""
+"""CPUs and devices of a node: which are taken together, and what a kubelet accepts, compared with
+full searches.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
@@ -21,9 +23,10 @@ def machine(
     *,
     cores_count_on: bool = True,
 ) -> cpus.Machine:
-    """CPUs as Linux counts them: the first thread of every core, then the second ones.
+    """CPUs in Linux's order: the first thread of every core, then the second ones.
 
-    ``cores_count_on``: core numbers go on from socket to socket; else each socket begins at 0.
+    ``cores_count_on``: core numbers continue from socket to socket; otherwise each socket begins at
+    0.
     """
     total = sockets * cores
     return cpus.Machine(
@@ -42,33 +45,34 @@ def machine(
 def asked(
     made: cpus.Machine, available: cpus.Cpus, needs: Sequence[int], policy: str
 ) -> alignment.PodShares | None:
-    """CPUs for containers, on a machine of which nothing is remembered."""
+    """A request of CPUs for containers, on a machine without cached answers."""
     of = alignment.PodRequest(tuple(alignment.ContainerRequest(need) for need in needs))
     return alignment.place_pod(
         hardware.Hardware(made), hardware.AvailableHardware(available), of, policy
     )
 
 
-def test_cores_of_two_sockets_with_one_number_are_two() -> None:
-    """Two sockets of 4 cores and 2 threads whose cores count from 0 each: two CPUs are one core,
-    not four CPUs of two."""
+def test_cores_with_one_number_on_two_sockets_are_different() -> None:
+    """Two sockets of 4 cores and 2 threads, each with cores from 0: two CPUs are one core, not four
+    CPUs of two cores.
+    """
     made = machine(2, 4, 2, cores_count_on=False)
     assert made.taken(made.all, 2) == frozenset({0, 8})
 
 
-def test_a_partly_used_socket_is_not_free() -> None:
-    """Socket 1 is whole although CPU 1 of socket 0 is taken."""
+def test_a_partly_used_socket_does_not_count_as_free() -> None:
+    """Socket 1 is free although CPU 1 of socket 0 is taken."""
     made = machine(2, 2, 2)
     assert made.taken(made.all - {1}, 4) == made.sockets[1]
 
 
-def test_single_cpus_come_from_cores_that_are_broken_already() -> None:
+def test_single_cpus_come_from_partly_used_cores() -> None:
     made = machine(1, 4, 2)
     assert made.taken(made.all - {2}, 1) == frozenset({6})
 
 
-def test_whole_sockets_cores_and_singles() -> None:
-    """Five of 8 on two sockets: one socket, then a CPU of the other."""
+def test_cpus_are_taken_by_socket_then_core_then_one_by_one() -> None:
+    """Five of 8 CPUs on two sockets: one socket, then one CPU of the other."""
     made = machine(2, 2, 2)
     assert made.taken(made.all, 5) == made.sockets[0] | {2}
     assert made.taken(made.all, 9) is None
@@ -86,7 +90,7 @@ MACHINES = st.builds(
 
 @st.composite
 def states(draw: st.DrawFn) -> tuple[cpus.Machine, cpus.Cpus, int]:
-    """A machine, the CPUs that are available there, and how many are wanted."""
+    """A machine, its available CPUs, and how many are taken."""
     made = draw(MACHINES)
     available = frozenset(draw(st.sets(st.sampled_from(sorted(made.all)))))
     return made, available, draw(st.integers(1, len(made.all)))
@@ -94,11 +98,12 @@ def states(draw: st.DrawFn) -> tuple[cpus.Machine, cpus.Cpus, int]:
 
 @depth.examples(EXAMPLES)
 @given(states())
-def test_what_is_taken_breaks_as_little_as_any_choice_does(
+def test_no_choice_of_cpus_breaks_fewer_sockets_and_cores(
     state: tuple[cpus.Machine, cpus.Cpus, int],
 ) -> None:
-    """Of all choices of so many CPUs, none takes more whole sockets, nor with as many sockets more
-    whole cores."""
+    """No choice of as many CPUs takes more whole sockets, or with as many sockets more whole
+    cores.
+    """
     made, available, count = state
     taken = made.taken(available, count)
     if len(available) < count:
@@ -120,11 +125,12 @@ def test_what_is_taken_breaks_as_little_as_any_choice_does(
 
 @depth.examples(EXAMPLES)
 @given(states(), st.sampled_from(alignment.POLICIES))
-def test_a_container_is_aligned_as_all_sets_of_numa_nodes_say(
+def test_the_hint_of_one_resource_equals_that_of_a_full_search(
     state: tuple[cpus.Machine, cpus.Cpus, int], policy: str
 ) -> None:
-    """Restricted: some set of NUMA nodes that holds it now is as small as any that ever could.
-    Single: that is one NUMA node. What is chosen lies in the narrowest set that will do."""
+    """Restricted: a set of NUMA nodes with enough free is as small as any that could ever hold the
+    request. Single: that is one NUMA node. The choice lies in the smallest set with enough free.
+    """
     made, available, need = state
     sets = [
         (some, frozenset[int]().union(*(made.numa_nodes[numa_node] for numa_node in some)))
@@ -166,7 +172,7 @@ def test_a_container_is_aligned_as_all_sets_of_numa_nodes_say(
 def test_containers_never_share_cpus(
     state: tuple[cpus.Machine, cpus.Cpus, int], needs: list[int]
 ) -> None:
-    """Each has what it needs or nothing, and the same question has the same answer."""
+    """Each gets its request or nothing, and equal requests get equal answers."""
     made, available, _ = state
     placed = asked(made, available, needs, alignment.BEST_EFFORT)
     assert placed is not None
@@ -184,8 +190,9 @@ Hints = list[tuple[frozenset[int], bool]]
 def said(
     machine: hardware.Hardware, room: hardware.AvailableHardware, need: alignment.ContainerRequest
 ) -> list[Hints]:
-    """What a kubelet's managers say: for each resource every set of NUMA nodes that has enough,
-    preferred if none that could ever do is smaller."""
+    """The hints of a kubelet's managers: for each resource every set of NUMA nodes with enough
+    free, preferred if no smaller set could ever hold the request.
+    """
     every = list(machine.machine.numa_nodes)
     amounts: list[tuple[int, dict[int, int], dict[int, int]]] = []
     if need.cpus:
@@ -219,7 +226,7 @@ def said(
 
 
 def kubelets_best(every: frozenset[int], lists: list[Hints], policy: str) -> frozenset[int] | None:
-    """Its topology manager's merge, one permutation after another; None if it refuses."""
+    """The merge of the kubelet's topology manager over all permutations; None if it refuses."""
     if policy == alignment.SINGLE:
         lists = [[hint for hint in some if hint[1] and len(hint[0]) == 1] for some in lists]
         if not all(lists):
@@ -263,7 +270,7 @@ def better(
 def boards(
     draw: st.DrawFn,
 ) -> tuple[hardware.Hardware, hardware.AvailableHardware, alignment.ContainerRequest]:
-    """A small machine with GPUs and other devices, what is free there, and what is wanted."""
+    """A small machine with GPUs and other devices, what is free, and a request."""
     made = machine(draw(st.integers(1, 2)), 2, 1, draw(st.integers(1, 2)))
     numa_nodes = sorted(made.numa_nodes)
     place = st.sampled_from([*numa_nodes, hardware.UNKNOWN])
@@ -298,14 +305,15 @@ def boards(
 
 @depth.examples(EXAMPLES)
 @given(boards(), st.sampled_from(alignment.POLICIES))
-def test_all_that_a_container_wants_is_aligned_as_every_way_of_merging_says(
+def test_merged_hints_equal_those_of_a_full_search(
     affinity_index: tuple[
         hardware.Hardware, hardware.AvailableHardware, alignment.ContainerRequest
     ],
     policy: str,
 ) -> None:
-    """CPUs, devices and memory together: the kubelet's merge, permutation by permutation. The GPUs
-    are of all free ones in those NUMA nodes the best linked."""
+    """CPUs, devices and memory together, merged as the kubelet does over all permutations. The GPUs
+    have the best links of all free ones on those NUMA nodes.
+    """
     of, room, need = affinity_index
     every = frozenset(of.machine.numa_nodes)
     best: frozenset[int] | None = every
@@ -345,7 +353,7 @@ def test_all_that_a_container_wants_is_aligned_as_every_way_of_merging_says(
 
 @depth.examples(EXAMPLES)
 @given(boards())
-def test_what_is_given_and_taken_back_leaves_all_as_it_was(
+def test_assigned_and_returned_hardware_leaves_the_machine_unchanged(
     affinity_index: tuple[
         hardware.Hardware, hardware.AvailableHardware, alignment.ContainerRequest
     ],

@@ -1,4 +1,4 @@
-"""A plugin that fails: what the session decides without it, and what it says."""
+"""A failing plugin: what the session decides without it, and what it reports."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +22,7 @@ def failing(*given: Any) -> Any:
 
 
 class Odd:
-    """A plugin that registers what it is told to."""
+    """A plugin that registers what a test passes to it."""
 
     def __init__(self, register: Callable[[session.Session], None]) -> None:
         self._register = register
@@ -34,7 +34,7 @@ class Odd:
         self._register(ssn)
 
     def close(self, ssn: session.Session) -> None:
-        """Nothing stays."""
+        """Does nothing."""
 
 
 def held(
@@ -44,7 +44,7 @@ def held(
     plugin_failures: plugin_isolation.FailureHistory | None = None,
     seconds: int = 0,
 ) -> session.Session:
-    """A session with the usual plugins and one that is called odd."""
+    """A session with the default plugins and one named odd."""
     registry = plugins.Registry({"odd": lambda: Odd(register)})
     document = {
         "actions": run,
@@ -57,8 +57,8 @@ def held(
 
 
 @pytest.mark.parametrize("point", ["add_job_order", "add_queue_order", "add_task_order"])
-def test_without_an_order_others_order(point: str) -> None:
-    """Orders and scores allow nothing, so placing goes on."""
+def test_without_a_failed_order_the_others_order(point: str) -> None:
+    """Orders and scores restrict nothing, so tasks are placed."""
     gangs = [*default_sessions.gang("a", 2), *default_sessions.gang("b", 2)]
     closed = held(
         lambda ssn: getattr(ssn, point)(failing),
@@ -73,7 +73,7 @@ def test_without_an_order_others_order(point: str) -> None:
     )
 
 
-def test_without_a_score_others_score() -> None:
+def test_without_a_failed_score_the_others_score() -> None:
     def register(ssn: session.Session) -> None:
         ssn.add_node_order(failing)
 
@@ -84,7 +84,7 @@ def test_without_a_score_others_score() -> None:
     assert list(closed.failures) == ["odd"]
 
 
-def test_a_job_on_which_a_predicate_fails_is_held_back_and_others_are_placed() -> None:
+def test_a_job_on_which_a_predicate_fails_is_excluded_and_others_are_placed() -> None:
     """One odd pod stops neither the cluster nor the plugin, and is not placed unchecked."""
 
     def register(ssn: session.Session) -> None:
@@ -100,8 +100,8 @@ def test_a_job_on_which_a_predicate_fails_is_held_back_and_others_are_placed() -
     assert "plugin odd failed: RuntimeError: odd" in said
 
 
-def test_a_predicate_that_fails_on_many_jobs_is_out_and_nothing_is_placed() -> None:
-    """Unknown never means that a node may take a task; the explanation says why."""
+def test_a_predicate_that_fails_on_many_jobs_is_removed_and_no_task_is_placed() -> None:
+    """Unknown never means that a node is feasible; the explanation says why."""
 
     def register(ssn: session.Session) -> None:
         ssn.add_predicate(failing)
@@ -139,28 +139,28 @@ WAITING = [
     ],
     ids=["allocatable", "overused", "ready", "valid", "pre-predicate", "event", "distinction"],
 )
-def test_without_a_plugin_that_restricts_nothing_is_placed(
+def test_without_a_failed_restricting_plugin_no_task_is_placed(
     register: Callable[[session.Session], None], is_placed: bool
 ) -> None:
-    """What only listens restricts nothing."""
+    """A plugin that only observes restricts nothing."""
     closed = held(register, *CROWD)
     assert bool(closed.decisions.binds) is is_placed
     assert list(closed.failures) == ["odd"]
 
 
-def test_without_a_plugin_that_guards_the_door_nobody_passes_it() -> None:
+def test_without_a_failed_enqueue_vote_no_job_becomes_inqueue() -> None:
     closed = held(lambda ssn: ssn.add_job_enqueueable(failing), *WAITING)
     assert {job.phase for job in closed.jobs.values()} == {"Pending"}
 
 
-def test_without_a_preparation_nothing_is_bound() -> None:
-    """What must be done before is not known."""
+def test_without_a_failed_preparation_no_task_is_bound() -> None:
+    """What must be done before the bind is unknown."""
     closed = held(lambda ssn: ssn.add_preparation(failing), *CROWD)
     assert closed.decisions.binds == {}
 
 
-def test_without_a_plugin_that_protects_victims_nobody_is_evicted() -> None:
-    """Neither by the tier that is emptied nor by a later one."""
+def test_without_a_failed_victim_choice_no_task_is_evicted() -> None:
+    """Neither by the tier of the plugin nor by a later one."""
 
     def objects() -> list[meta.Object]:
         return [
@@ -180,14 +180,14 @@ def test_without_a_plugin_that_protects_victims_nobody_is_evicted() -> None:
     assert evictions(lambda ssn: ssn.add_eviction_notice(failing)) == 0
 
 
-def test_a_plugin_that_does_not_open_holds_everything() -> None:
-    """Nobody knows what it would have said."""
+def test_a_plugin_that_does_not_open_blocks_everything() -> None:
+    """What it restricts is unknown."""
     closed = held(failing, *default_sessions.gang("g", 2))
     assert closed.decisions.binds == {}
     assert list(closed.failures) == ["odd"]
 
 
-def test_a_plugin_that_has_opened_before_is_missed_only_where_it_was() -> None:
+def test_a_plugin_that_opened_before_blocks_only_its_points() -> None:
     plugin_failures = plugin_isolation.FailureHistory()
     held(lambda ssn: ssn.add_job_order(lambda left, right: 0), plugin_failures=plugin_failures)
     closed = held(failing, *default_sessions.gang("g", 2), plugin_failures=plugin_failures)
@@ -195,7 +195,7 @@ def test_a_plugin_that_has_opened_before_is_missed_only_where_it_was() -> None:
     assert list(closed.failures) == ["odd"]
 
 
-def test_a_failed_plugin_is_tried_again_after_a_while() -> None:
+def test_a_failed_plugin_is_tried_again_later() -> None:
     """Until then no session is spent on it."""
     plugin_failures = plugin_isolation.FailureHistory()
     calls = []
@@ -214,8 +214,8 @@ def test_a_failed_plugin_is_tried_again_after_a_while() -> None:
         assert len(calls) == times
 
 
-def test_an_error_of_the_session_itself_is_nobodys_but_ours() -> None:
-    """It stops loudly: to go on would be to decide on what is broken."""
+def test_an_error_of_the_session_itself_is_attributed_to_no_plugin() -> None:
+    """It ends the process: continuing would mean to decide on inconsistent state."""
 
     def act(ssn: session.Session) -> None:
         failing()
@@ -231,8 +231,8 @@ def test_an_error_of_the_session_itself_is_nobodys_but_ours() -> None:
         )
 
 
-def test_blame_goes_to_the_plugin_whose_function_was_called() -> None:
-    """Methods of one class that two plugins share are told apart by their object."""
+def test_a_failure_is_attributed_to_the_plugin_whose_function_was_called() -> None:
+    """Methods of one class that two plugins share are told apart by their instance."""
 
     class Shared:
         def __init__(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Pods near pods, away from them, and evenly spread."""
+"""Pod affinity, anti-affinity and topology spread."""
 
 from collections.abc import Mapping, Sequence
 
@@ -76,7 +76,7 @@ def task_of(ssn: session.Session, name: str = "new") -> entities.Task:
 
 
 def asked(ssn: session.Session) -> tuple[entities.Task, node_views.NodeView]:
-    """The task ``new`` and all nodes, to be asked about."""
+    """The task ``new`` and all nodes."""
     task = task_of(ssn)
     return task, node_views.NodeView(ssn.nodes, task)
 
@@ -86,7 +86,7 @@ def affinity_index(ssn: session.Session) -> pod_affinity_index.PodAffinityIndex:
 
 
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """The numbers of the nodes that take the task ``new``."""
+    """The numbers of the nodes that are feasible for the task ``new``."""
     ssn = opened(pods, labels)
     checks = affinity.Affinity(affinity_index(ssn)).checks(*asked(ssn))
     return "".join(
@@ -122,11 +122,11 @@ OTHER = lies("old", "n1", app="a")
         "but only those that mean it",
     ],
 )
-def test_required_terms_decide_where_a_pod_may_lie(pods: list[core.Pod], nodes: str) -> None:
+def test_required_terms_decide_which_nodes_are_feasible(pods: list[core.Pod], nodes: str) -> None:
     assert passing(pods) == nodes
 
 
-def test_a_term_means_the_own_namespace_unless_it_names_others() -> None:
+def test_a_term_selects_the_pods_own_namespace_by_default() -> None:
     foreign = builders.make_pod("old", node="n1", namespace="team", labels={"app": "a"})
     by_label = core.LabelSelector(match_labels={"tier": "gold"})
     assert passing([foreign, new(away(term(app="a")))]) == "1234"
@@ -151,7 +151,7 @@ def test_preferences_score_from_0_to_100_among_candidates() -> None:
     assert scores.tolist() == [0, 0, 100, 100]
 
 
-def test_what_the_session_places_and_takes_away_counts_at_once() -> None:
+def test_placements_and_evictions_of_the_session_count_immediately() -> None:
     ssn = opened(
         [new(away(term(app="a")), app="a"), builders.make_pod("p", "g", labels={"app": "a"})]
     )
@@ -222,7 +222,7 @@ def test_pods_being_deleted_do_not_count_for_spread() -> None:
     assert passed.all()
 
 
-def test_soft_spread_likes_the_emptiest_zone_and_gives_nothing_outside() -> None:
+def test_soft_spread_scores_the_emptiest_zone_highest() -> None:
     rules, ssn = spread_over([OTHER], whenUnsatisfiable="ScheduleAnyway")
     scores = rules.scores(*asked(ssn))
     assert scores is not None

@@ -1,4 +1,4 @@
-"""What a pod takes of a node, and which nodes it may run on."""
+"""What a pod requires of a node: its request and its constraints."""
 
 import pytest
 
@@ -39,7 +39,9 @@ def request(
         "overhead is added",
     ],
 )
-def test_a_request_is_the_most_a_pod_takes_at_once(found: dict[str, int], cpu_milli: int) -> None:
+def test_the_request_is_the_most_that_a_pod_uses_at_a_time(
+    found: dict[str, int], cpu_milli: int
+) -> None:
     assert found["cpu"] == cpu_milli
 
 
@@ -49,18 +51,18 @@ def test_every_pod_takes_one_of_pods_and_quota_names_are_no_resources() -> None:
 
 
 @pytest.mark.parametrize("quantity", ["much", "-1", "9Ei"])
-def test_a_bad_amount_is_named_with_its_container(quantity: str) -> None:
+def test_an_invalid_amount_is_reported_with_its_container(quantity: str) -> None:
     with pytest.raises(ValueError, match="container main requests cpu"):
         request(builders.make_container(quantity))
 
 
-def test_pods_of_one_template_share_a_shape() -> None:
+def test_pods_of_one_template_share_their_requirements() -> None:
     interned = requirements.RequirementsIndex()
     first, second = builders.make_pod("p1"), builders.make_pod("p2", labels={"a": "b"})
     assert interned.of(first.spec) is interned.of(second.spec)
 
 
-def test_equal_requests_in_other_words_share_a_shape() -> None:
+def test_equal_requests_in_different_notation_share_requirements() -> None:
     interned = requirements.RequirementsIndex()
     first, second = builders.make_pod(cpu="1"), builders.make_pod(cpu="1000m")
     assert interned.of(first.spec) is interned.of(second.spec)

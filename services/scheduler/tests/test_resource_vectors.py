@@ -1,4 +1,4 @@
-"""Sums of amounts are exact, however many there are and whatever 64 bits hold."""
+"""Sums of amounts are exact for any number of amounts and beyond 64 bits."""
 
 import numpy as np
 from hypothesis import given
@@ -16,14 +16,14 @@ def test_a_sum_over_nodes_is_exact(rows: list[list[int]]) -> None:
     assert found == [sum(row) for row in rows]
 
 
-def test_nodes_that_say_they_have_no_limit_have_more_together() -> None:
-    """Three amounts as large as a quantity can be: wrapped around, less than nothing."""
+def test_the_sum_over_nodes_may_exceed_64_bits() -> None:
+    """Three amounts at the limit of a quantity: wrapped around, their sum would be negative."""
     said = units.amounts({"memory": "8Ei"})["memory"]
     found = resource_vectors.total(np.array([[said] * 3, [1, 2, 3]], np.int64)).tolist()
     assert found == [3 * said, 6]
 
 
-def test_a_cluster_without_nodes_has_nothing() -> None:
+def test_the_sum_over_no_nodes_is_zero() -> None:
     assert resource_vectors.total(np.zeros((2, 0), np.int64)).tolist() == [0, 0]
 
 
@@ -41,7 +41,7 @@ def test_a_sum_of_requests_is_exact(rows: list[list[int]]) -> None:
 
 
 @given(st.lists(SOME, min_size=1, max_size=3), st.integers(0, 2**20))
-def test_what_many_equal_tasks_ask_for_is_exact_and_bounded_where_nodes_are_compared(
+def test_the_request_of_many_equal_tasks_is_exact_and_clipped_for_comparison_with_nodes(
     row: list[int], count: int
 ) -> None:
     product = resource_vectors.multiplied(np.array(row, np.int64), count)
@@ -53,5 +53,7 @@ def test_what_many_equal_tasks_ask_for_is_exact_and_bounded_where_nodes_are_comp
 
 
 def test_no_limit_is_more_than_a_million_times_the_largest_amount() -> None:
-    """So that what a large cluster has is not taken for no limit, nor kept by it."""
+    """The capacity of a large cluster must neither count as unlimited nor be limited by
+    ``INFINITE``.
+    """
     assert 10**6 * units.MOST < resource_vectors.INFINITE

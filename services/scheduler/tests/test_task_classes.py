@@ -1,7 +1,7 @@
-"""Pods that no predicate and no score can tell apart are one class, however they are served.
+"""Pods that no predicate and no score can tell apart are one class.
 
-The pod here fills every field that its type has, and many that ours does not read; each field in
-turn gets another value. Those that plugins read split the class, no other does.
+The sample pod sets every field of the Kubernetes type, also fields that we do not decode. Each
+field in turn gets another value: fields that plugins read split the class, no other field does.
 """
 
 import copy
@@ -102,7 +102,7 @@ CONTAINER_STATUS = {
 
 
 def full() -> dict[str, Any]:
-    """A pod that says something in every field."""
+    """A pod that sets every field."""
     document = served_pods.document(builders.make_pod("job-w-0", "job"))
     document["metadata"] |= {
         "generateName": "job-w-",
@@ -195,12 +195,13 @@ READ = (
     "spec.initContainers.*.ports.*.protocol",
     "spec.volumes.*.persistentVolumeClaim.claimName",
 )
-"""What predicates and scores read of a class; what lies below it counts, too. What plugins tell
-pods apart by themselves, such as ResourceClaims, is not in it (``Session.add_class_key``)."""
+"""Fields that predicates and scores read through a class, with everything below them. Fields that
+plugins read by themselves, such as ResourceClaims, are not part of it (``add_class_key``).
+"""
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Paths of all that is no map and no list."""
+    """Paths of all values that are neither maps nor lists."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from leaves(each, (*path, key))
@@ -229,7 +230,7 @@ OTHERWISE = {
 
 
 def changed(document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The document with another value there, of the same type."""
+    """The document with another value of the same type at the path."""
     result = copy.deepcopy(document)
     holder: Any = result
     for part in path[:-1]:
@@ -267,8 +268,8 @@ def test_a_field_splits_a_class_exactly_if_a_plugin_reads_it(path: Path) -> None
     assert are_one(document, changed(document, path)) is not is_read(path)
 
 
-def test_the_pod_says_something_in_every_field_that_we_read() -> None:
-    """Else a new field would not be looked at here."""
+def test_the_sample_pod_sets_every_field_that_plugins_read() -> None:
+    """Otherwise a new field would not be tested here."""
     said = {text(path) for path in leaves(full())}
     known = {part for path in said for part in prefixes(path)}
     assert [path for path in fields(core.Pod) if path not in known] == []
@@ -281,7 +282,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def fields(of: Any, path: str = "") -> Iterator[str]:
-    """Paths of all fields of a Struct and of those in it."""
+    """Paths of all fields of a Struct and of the Structs in it."""
     for field in msgspec.structs.fields(of):
         own = f"{path}{field.encode_name}"
         for inner, is_many in structs(field.type):
@@ -297,14 +298,14 @@ def structs(of: Any, is_many: bool = False) -> Iterator[tuple[type[msgspec.Struc
 
 
 def test_pods_of_a_gang_are_one_class_as_served() -> None:
-    """Though each has a token volume with a name of its own."""
+    """Although each has a token volume with its own name."""
     interned = task_classes.TaskClassIndex()
     pods = [served_pods.served_pod(builders.make_pod(f"job-w-{at}", "job")) for at in range(20)]
     assert len({pod.spec.volumes[-1].name for pod in pods}) == 20
     assert len({id(found) for found in [interned.of(pod) for pod in pods]}) == 1
 
 
-def test_the_order_of_maps_and_lists_that_have_none_splits_no_class() -> None:
+def test_the_order_of_maps_and_unordered_lists_splits_no_class() -> None:
     document, other = full(), full()
     for each, names in ((document, ("a", "b")), (other, ("b", "a"))):
         each["spec"]["nodeSelector"] = dict.fromkeys(names, "1")
@@ -322,7 +323,7 @@ def test_the_order_of_maps_and_lists_that_have_none_splits_no_class() -> None:
 
 
 def test_classes_live_no_longer_than_their_pods() -> None:
-    """Users who ask for something else each time cost nothing once their pods are gone."""
+    """Users with ever new requests cost nothing once their pods are gone."""
     interned = task_classes.TaskClassIndex()
     kept = interned.of(builders.make_pod("kept", cpu="7"))
     for at in range(3 * requirements.MAX_CACHED_SPECS):
@@ -333,8 +334,8 @@ def test_classes_live_no_longer_than_their_pods() -> None:
     assert interned.shapes <= requirements.MAX_CACHED_SPECS + 1
 
 
-def test_a_shape_that_is_forgotten_and_asked_for_again_is_still_the_same() -> None:
-    """Equal pods that come late are placed in one run with those that came early."""
+def test_requirements_that_are_dropped_from_the_cache_are_still_interned() -> None:
+    """Equal pods that arrive late are placed in one run with those that arrived early."""
     interned = task_classes.TaskClassIndex()
     first = interned.of(builders.make_pod("first", cpu="7"))
     for at in range(requirements.MAX_CACHED_SPECS + 1):

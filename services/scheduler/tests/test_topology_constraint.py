@@ -1,4 +1,4 @@
-"""Gangs that ask for nearness on the network: where they go, and what they are told if nowhere."""
+"""Gangs with topology constraints: where they are placed, and why they stay pending."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,15 +43,15 @@ def filler(node: str, cpu: int = 2) -> meta.Object:
 
 
 @pytest.mark.parametrize("tier", [TIER, WITHOUT], ids=["with the plugin", "without"])
-def test_a_gang_stays_inside_the_tier_it_names(tier: sessions.Tier) -> None:
-    """It goes where all of it fits, though other nodes are emptier, whatever plugins there are."""
+def test_a_gang_stays_within_the_tier_that_it_names(tier: sessions.Tier) -> None:
+    """It goes where all of it fits although other nodes are emptier, with any plugins."""
     objects = [*two_racks(), filler("n1", cpu=1)]
     decided = closed(*objects, *gang("g", 4, hard(1), cpu=1), tier=tier)
     assert placed(decided) == ["n3", "n3", "n4", "n4"]
 
 
-def test_what_no_domain_holds_waits_with_the_numbers() -> None:
-    """Room in sum is no room: the roomiest domain is named."""
+def test_a_gang_that_fits_in_no_domain_is_explained_with_numbers() -> None:
+    """Enough room in sum is not enough; the explanation names the domain with the most room."""
     decided = closed(*two_racks(), filler("n1"), *gang("g", 5, hard(1), cpu=1))
     assert placed(decided) == []
     assert job(decided).topology_error == (
@@ -60,8 +60,8 @@ def test_what_no_domain_holds_waits_with_the_numbers() -> None:
     )
 
 
-def test_the_lowest_tier_that_will_do_is_taken() -> None:
-    """A gang that may span the spine stays in a rack if one holds it."""
+def test_the_lowest_tier_with_enough_room_is_used() -> None:
+    """A gang that may span the spine stays in one rack if the rack has room."""
     assert placed(closed(*two_racks(), *gang("g", 4, hard(2), cpu=1))) in (
         ["n1", "n1", "n2", "n2"],
         ["n3", "n3", "n4", "n4"],
@@ -69,13 +69,13 @@ def test_the_lowest_tier_that_will_do_is_taken() -> None:
     assert len(placed(closed(*two_racks(), *gang("g", 6, hard(2), cpu=1)))) == 6
 
 
-def test_of_racks_that_will_do_the_fullest_is_taken() -> None:
-    """So that large gangs find empty ones."""
+def test_of_several_racks_with_enough_room_the_fullest_is_used() -> None:
+    """Large gangs then find empty racks."""
     decided = closed(*two_racks(), filler("n3", cpu=1), *gang("g", 2, hard(1), cpu=1))
     assert set(placed(decided)) <= {"n3", "n4"}
 
 
-def test_a_tier_by_its_name() -> None:
+def test_a_tier_may_be_given_by_name() -> None:
     """It stands for its number."""
     objects = [
         *two_racks()[:4],
@@ -103,17 +103,17 @@ def test_a_tier_by_its_name() -> None:
     ],
 )
 @pytest.mark.parametrize("run", ["allocate", "enqueue, allocate, gangpreempt, backfill"])
-def test_a_hard_wish_that_nobody_understands_is_refused(
+def test_an_invalid_hard_constraint_is_refused(
     wish: batch.NetworkTopology, said: str, run: str
 ) -> None:
-    """It waits with the reason, and is never placed as if nothing had been wished."""
+    """The gang stays pending with the reason and is never placed without its constraint."""
     decided = closed(*two_racks(), *gang("g", 2, wish, cpu=1), run=run)
     assert placed(decided) == []
     assert job(decided).topology_error == said
 
 
-def test_a_hard_wish_without_any_hyper_node_is_refused() -> None:
-    """There is nothing that could hold it."""
+def test_a_hard_constraint_without_hyper_nodes_is_refused() -> None:
+    """No domain can satisfy it."""
     decided = closed(builders.make_node("n1"), *gang("g", 1, hard(1), cpu=1))
     assert placed(decided) == []
     assert job(decided).topology_error == (
@@ -121,20 +121,20 @@ def test_a_hard_wish_without_any_hyper_node_is_refused() -> None:
     )
 
 
-def test_best_effort_pods_of_a_refused_gang_wait_too() -> None:
-    """Backfill keeps to the wish."""
+def test_best_effort_pods_of_a_refused_gang_stay_pending() -> None:
+    """Backfill respects the constraint."""
     pods = gang("g", 1, hard(name="row"), cpu=None, memory=None)
     assert placed(closed(*two_racks(), *pods, run="allocate, backfill")) == []
 
 
-def test_a_number_above_all_tiers_means_the_cluster() -> None:
+def test_a_tier_above_all_others_means_the_whole_cluster() -> None:
     """The cluster counts as the tier above the highest, nodes in no rack included."""
     objects = [builders.make_node("n0", cpu=2), *two_racks()]
     decided = closed(*objects, *gang("g", 10, hard(3), cpu=1))
     assert len(placed(decided)) == 10
 
 
-def test_a_node_in_no_rack_is_out_for_a_gang_that_insists() -> None:
+def test_a_node_in_no_rack_takes_no_pod_with_a_hard_constraint() -> None:
     """It is in no domain of the tier."""
     objects = [builders.make_node("n0", cpu=9), *two_racks()]
     assert placed(closed(*objects, *gang("g", 5, hard(1), cpu=1))) == []
@@ -143,16 +143,16 @@ def test_a_node_in_no_rack_is_out_for_a_gang_that_insists() -> None:
 @pytest.mark.parametrize(
     ("free", "expected"), [("n2", ["n2"]), ("n3", ["n3"])], ids=["its rack", "its spine"]
 )
-def test_a_broken_member_is_replaced_as_near_as_will_do(free: str, expected: Sequence[str]) -> None:
-    """In the rack of the others if there is room, else in what it may span."""
+def test_a_failed_pod_is_replaced_in_the_nearest_domain(free: str, expected: Sequence[str]) -> None:
+    """In the rack of the other pods if it has room, else within the gang's tier."""
     objects = [*two_racks(cpu=1), running("g-0", "g", "n1", cpu=1)]
     objects += [filler(node, cpu=1) for node in ("n2", "n3", "n4") if node != free]
     pods = gang("g", 2, hard(2), cpu=1)[:1] + gang("g", 2, hard(2), cpu=1)[2:]
     assert placed(closed(*objects, *pods)) == expected
 
 
-def test_a_broken_member_does_not_leave_the_former_domain() -> None:
-    """It waits rather than go to another rack."""
+def test_a_failed_pod_is_not_replaced_outside_its_domain() -> None:
+    """It stays pending."""
     objects = [*two_racks(cpu=1), running("g-0", "g", "n1", cpu=1), filler("n2", cpu=1)]
     pods = gang("g", 2, hard(1), cpu=1)
     decided = closed(*objects, pods[0], pods[2])
@@ -160,28 +160,28 @@ def test_a_broken_member_does_not_leave_the_former_domain() -> None:
     assert "r1 of tier 1, the roomiest, could hold 0" in job(decided).topology_error
 
 
-def test_an_elastic_gang_grows_near_what_it_has() -> None:
-    """Tasks beyond the minimum keep to the domain, too."""
+def test_an_elastic_gang_grows_near_its_running_pods() -> None:
+    """Tasks beyond the minimum stay in the domain, too."""
     objects = [*two_racks(), filler("n1", cpu=1)]
     decided = closed(*objects, *gang("g", 6, hard(1), min_member=2, cpu=1))
     assert set(placed(decided)) in ({"n1", "n2"}, {"n3", "n4"})
 
 
 @pytest.mark.parametrize("tier", [TIER, WITHOUT], ids=["with the plugin", "without"])
-def test_a_soft_wish_never_keeps_a_gang_from_starting(tier: sessions.Tier) -> None:
-    """Where no rack holds it, it spreads."""
+def test_a_soft_constraint_never_keeps_a_gang_pending(tier: sessions.Tier) -> None:
+    """If no rack has room for it, the gang spreads."""
     decided = closed(*two_racks(), *gang("g", 8, SOFT, cpu=1), tier=tier)
     assert len(placed(decided)) == 8
 
 
-def test_a_soft_wish_is_followed_where_it_can_be() -> None:
-    """The lowest tier with room, the plugin being there."""
+def test_a_soft_constraint_is_satisfied_where_possible() -> None:
+    """With the plugin, the lowest tier with room is used."""
     decided = closed(*two_racks(), filler("n1", cpu=1), *gang("g", 4, SOFT, cpu=1))
     assert placed(decided) == ["n3", "n3", "n4", "n4"]
 
 
-def test_a_soft_wish_needs_no_hyper_node() -> None:
-    """Anywhere is near enough."""
+def test_a_soft_constraint_needs_no_hyper_node() -> None:
+    """Any node satisfies it."""
     decided = closed(builders.make_node("n1"), *gang("g", 2, SOFT, cpu=1))
     assert placed(decided) == ["n1", "n1"]
 
@@ -207,8 +207,8 @@ def parts(sizes: Sequence[int], wish: batch.NetworkTopology | None, least: int) 
     ]
 
 
-def test_each_part_of_a_gang_keeps_to_its_own_domain() -> None:
-    """Parts that lie in one rack each, the gang in the spine."""
+def test_each_subgroup_stays_in_its_own_domain() -> None:
+    """Each subgroup is in one rack, the gang in the spine."""
     decided = closed(*two_racks(cpu=1), *parts([2, 2], hard(2), 4))
     racks = {"n1": "r1", "n2": "r1", "n3": "r2", "n4": "r2"}
     binds = default_sessions.binds(decided)
@@ -218,26 +218,26 @@ def test_each_part_of_a_gang_keeps_to_its_own_domain() -> None:
         assert len(of_part) == 1
 
 
-def test_parts_that_fit_nowhere_whole_keep_the_gang_waiting() -> None:
-    """Room for three pods in the racks is room for one part of two."""
+def test_a_subgroup_that_fits_in_no_domain_keeps_the_gang_pending() -> None:
+    """Room for three pods in the racks holds one subgroup of two."""
     decided = closed(*two_racks(cpu=1), filler("n1", cpu=1), *parts([2, 2], hard(2), 4))
     assert placed(decided) == []
 
 
-def test_wishes_of_parts_hold_without_one_of_the_whole() -> None:
-    """The gang lies anywhere, its parts do not."""
+def test_constraints_of_subgroups_hold_without_one_of_the_gang() -> None:
+    """The gang may be anywhere, each of its subgroups may not."""
     objects = [*two_racks(cpu=1)[:6], filler("n1", cpu=1), builders.make_node("n0", cpu=1)]
     assert placed(closed(*objects, *parts([2, 2], None, 4))) == []
 
 
-def test_what_groups_have_beyond_their_size_makes_up_the_gangs_minimum() -> None:
-    """Two parts of three pods each, of which two make a part, but five make the gang."""
+def test_surplus_pods_of_subgroups_count_for_the_gangs_minimum() -> None:
+    """Two subgroups of three pods: two pods complete a subgroup, five the gang."""
     decided = closed(*two_racks(), *parts([3, 3], hard(2), 5))
     assert len(placed(decided)) == 6
 
 
 def test_room_for_a_gang_is_made_in_one_domain() -> None:
-    """Victims go in the rack that takes it, and in no other."""
+    """Victims are evicted only in the rack that takes the gang."""
     lower = [
         builders.make_pod_group("low", 1, phase="Running", priority_class="low"),
         *(
@@ -257,20 +257,20 @@ def test_room_for_a_gang_is_made_in_one_domain() -> None:
     assert promised == evicted
 
 
-def test_pods_that_do_not_care_fill_what_is_used() -> None:
-    """The fuller rack first, and before both what is in no rack."""
+def test_pods_without_a_constraint_fill_used_domains() -> None:
+    """Nodes in no rack first, then the fuller rack."""
     objects = [*two_racks(), filler("n3", cpu=1)]
     assert set(placed(closed(*objects, *gang("g", 1, None, cpu=1)))) <= {"n3", "n4"}
 
 
-def test_a_hard_wish_holds_without_any_plugin() -> None:
-    """Also where the configuration names none."""
+def test_a_hard_constraint_holds_without_any_plugin() -> None:
+    """Also if the configuration names no topology plugin."""
     decided = default_sessions.closed(*two_racks(), *gang("g", 4, hard(1), cpu=1), tier=[])
     assert len({node in ("n1", "n2") for node in placed(decided)}) == 1
     assert list(decided.registered()) == []
 
 
-def test_a_contradiction_is_said() -> None:
-    """Once a session, for whoever reads its complaints."""
+def test_contradicting_hyper_nodes_are_reported() -> None:
+    """Once per session, among its complaints."""
     decided = closed(*two_racks(), rack("r3", "n1"))
     assert "node n1 is a member of r1 and of r3: it counts for none of them" in decided.complaints

@@ -1,6 +1,6 @@
-"""Whatever the network, the gangs and what breaks: a gang that insists on nearness has it, always.
+"""On any network, with any gangs and failures, a hard topology constraint always holds.
 
-Where nodes lie is taken from the objects that were drawn, not from the scheduler's tree.
+The location of nodes is taken from the generated objects and not from the scheduler's tree.
 """
 
 from collections import defaultdict
@@ -28,7 +28,9 @@ CLASSES = [builders.make_priority_class("low", 1), builders.make_priority_class(
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """``sizes``: pods of each part; ``tier``: what all may span; ``part_tier``: each part."""
+    """``sizes``: pods of each subgroup; ``tier``: the gang's limit; ``part_tier``: that of each
+    subgroup.
+    """
 
     name: str
     sizes: Sequence[int]
@@ -41,21 +43,23 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """``rack_of`` and ``spine_of``: node or rack -> what holds it, absent for nothing."""
+    """``rack_of`` and ``spine_of``: node or rack -> what contains it; absent for nothing."""
 
     nodes: Sequence[core.Node]
     rack_of: Mapping[str, str]
     spine_of: Mapping[str, str]
 
     def domain(self, node: str, tier: int) -> str | None:
-        """The domain of a tier that holds the node; the tier above the highest is the cluster."""
+        """The domain of a tier that contains the node; the tier above the highest is the
+        cluster.
+        """
         if tier >= (3 if self.spine_of else 2):
             return "cluster"
         rack = self.rack_of.get(node)
         return rack if tier == 1 or rack is None else self.spine_of.get(rack)
 
     def is_near(self, nodes: Sequence[str], tier: int) -> bool:
-        """Whether one domain of the tier or a lower one holds all."""
+        """Whether one domain of the tier or a lower one contains all."""
         for each in range(1, tier + 1):
             found = {self.domain(node, each) for node in nodes}
             if len(found) == 1 and None not in found:
@@ -145,7 +149,7 @@ def objects(gang: Gang, placed: Mapping[str, str]) -> list[meta.Object]:
 
 
 def pods(gang: Gang) -> dict[str, str]:
-    """Pod -> its part."""
+    """Pod -> its subgroup."""
     return {
         f"{gang.name}-{part}-{at}": str(part)
         for part, size in enumerate(gang.sizes)
@@ -188,15 +192,16 @@ def decided(
     with_plugin=st.booleans(),
     losses=st.lists(st.integers(0, 2**8 - 1), min_size=2, max_size=4),
 )
-def test_a_gang_never_straddles_what_it_may_span(
+def test_a_gang_never_spans_more_than_its_tier(
     room: Room,
     found: Sequence[Gang],
     run: str,
     with_plugin: bool,
     losses: Sequence[int],
 ) -> None:
-    """Bound, promised and running together, session by session, while pods break and are evicted.
-    And nothing is bound for a gang below its minimum."""
+    """Bound, nominated and running pods together, session by session, while pods fail and are
+    evicted. No pod of a gang below its minimum is bound.
+    """
     how = configured(run, with_plugin=with_plugin)
     placed: dict[str, str] = {}
     for lost in losses:
@@ -225,7 +230,7 @@ def test_a_gang_never_straddles_what_it_may_span(
 def test_a_gang_of_equal_pods_starts_if_any_domain_has_the_room(
     room: Room, size: int, cpu: int, tier: int
 ) -> None:
-    """And in the lowest tier that has it: found by trying every domain."""
+    """It starts in the lowest tier with room, found by trying every domain."""
     gang = Gang("a", [size], size, tier, None, is_soft=False, priority_class="low", cpu=cpu)
     placed = {
         key.partition("/")[2]: node

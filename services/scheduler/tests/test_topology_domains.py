@@ -1,4 +1,4 @@
-"""HyperNodes become a tree; what contradicts itself brings no nodes together, and is said."""
+"""HyperNodes form a tree; contradictions never bring nodes together, and are reported."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,8 +39,8 @@ def held(
     }
 
 
-def test_a_domain_holds_the_nodes_of_all_below_it() -> None:
-    """And the root holds every node, those in no rack too."""
+def test_a_domain_contains_the_nodes_of_its_descendants() -> None:
+    """The root contains every node, also those in no rack."""
     found = tree(rack("r1", "n1"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
     assert held(found) == {
         topology_domains.ROOT: ["n1", "n2", "n3", "n4"],
@@ -57,7 +57,7 @@ def test_a_domain_holds_the_nodes_of_all_below_it() -> None:
     assert found.complaints == []
 
 
-def test_without_hyper_nodes_there_is_the_root_alone() -> None:
+def test_without_hyper_nodes_the_root_is_the_only_domain() -> None:
     """Its tier is 1."""
     found = tree()
     assert found.is_flat
@@ -65,8 +65,8 @@ def test_without_hyper_nodes_there_is_the_root_alone() -> None:
     assert held(found) == {topology_domains.ROOT: list(NODES)}
 
 
-def test_members_by_pattern_and_by_label() -> None:
-    """A pattern is looked for anywhere in the name; an empty selector means nothing."""
+def test_members_are_selected_by_pattern_and_by_label() -> None:
+    """A pattern may match anywhere in the name; an empty selector selects no node."""
     exists = core.SelectorRequirement(key="rack", operator="Exists")
     found = tree(
         hyper_node("p", 1, [selected(regex_match=topology.RegexMatch(pattern="[12]$"))]),
@@ -86,8 +86,8 @@ def test_members_by_pattern_and_by_label() -> None:
     }
 
 
-def test_a_node_of_two_racks_is_in_neither_but_in_what_holds_both() -> None:
-    """Nobody can say which of the two is right."""
+def test_a_node_of_two_racks_belongs_to_their_common_ancestor() -> None:
+    """It is unknown which of the two is right."""
     found = tree(rack("r1", "n1", "n2"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
     assert held(found)["r1"] == ["n1"]
     assert held(found)["r2"] == ["n3"]
@@ -97,15 +97,15 @@ def test_a_node_of_two_racks_is_in_neither_but_in_what_holds_both() -> None:
     ]
 
 
-def test_a_node_that_a_rack_and_its_spine_name_is_in_the_rack() -> None:
-    """That is no contradiction."""
+def test_a_node_of_a_rack_and_its_spine_belongs_to_the_rack() -> None:
+    """This is not a contradiction."""
     both = hyper_node("s", 2, [member("r1", "HyperNode"), member("n1")])
     found = tree(rack("r1", "n1"), both)
     assert held(found)["r1"] == ["n1"]
     assert found.complaints == []
 
 
-def test_a_hyper_node_with_two_parents_is_in_what_holds_both() -> None:
+def test_a_hyper_node_with_two_parents_belongs_to_their_common_ancestor() -> None:
     """Here that is the root."""
     found = tree(rack("r1", "n1"), spine("s1", "r1"), spine("s2", "r1"))
     assert held(found) == {topology_domains.ROOT: list(NODES), "r1": ["n1"], "s1": [], "s2": []}
@@ -115,8 +115,8 @@ def test_a_hyper_node_with_two_parents_is_in_what_holds_both() -> None:
 
 
 @pytest.mark.parametrize("tiers", [(1, 1), (2, 1), (1, 2)])
-def test_a_cycle_is_cut_where_tiers_do_not_fall(tiers: tuple[int, int]) -> None:
-    """Both stay usable for the nodes that they name themselves."""
+def test_a_cycle_is_cut_where_the_tier_does_not_decrease(tiers: tuple[int, int]) -> None:
+    """Both HyperNodes stay usable for the nodes that they name themselves."""
     first = hyper_node("a", tiers[0], [member("b", "HyperNode"), member("n1")])
     second = hyper_node("b", tiers[1], [member("a", "HyperNode"), member("n2")])
     found = tree(first, second)
@@ -155,22 +155,22 @@ def test_a_cycle_is_cut_where_tiers_do_not_fall(tiers: tuple[int, int]) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_said(made: topology.HyperNode, said: str) -> None:
-    """And nothing else is lost."""
+def test_invalid_hyper_nodes_are_reported(made: topology.HyperNode, said: str) -> None:
+    """All other HyperNodes stay usable."""
     found = tree(made, rack("r1", "n1"))
     assert found.complaints == [said]
     assert held(found)["r1"] == ["n1"]
 
 
-def test_a_tier_name_of_two_tiers_stands_for_the_lower() -> None:
-    """The stricter reading."""
+def test_a_tier_name_of_two_tiers_means_the_lower_one() -> None:
+    """The lower tier is the stricter constraint."""
     found = tree(rack("r1", "n1", tier_name="rack"), spine("s", "r1", tier_name="rack"))
     assert found.tier_names == {"rack": 1}
     assert found.complaints == ["tier name rack stands for the tiers 1, 2: the lowest counts"]
 
 
 def test_sums_and_common_domains() -> None:
-    """Sums are over all nodes below; what holds several domains is the lowest that does."""
+    """Sums include all descendants; the common domain is the lowest one that contains all."""
     found = tree(rack("r1", "n1", "n2"), rack("r2", "n3"), spine("s", "r1", "r2"))
     index = {name: number for number, name in enumerate(found.names)}
     sums = found.sums(np.array([[1, 2, 4, 8]]))[0]

@@ -1,4 +1,4 @@
-"""Packing by the rules as a person would write them down: no columns, nothing kept, slow.
+"""Packing by its rules in the simplest form: no columns, no caches, slow.
 
 The kernels must give the same placements, GPU by GPU.
 """
@@ -26,7 +26,7 @@ class Node:
 
 @dataclass
 class Usual:
-    """A typical pod and how many there are."""
+    """A typical pod and its number."""
 
     shape: trace.Shape
     count: int
@@ -43,7 +43,7 @@ def runs_on(shape: trace.Shape, node: Node) -> bool:
 
 
 def fragmented(node: Node, usual: list[Usual]) -> int:
-    """What FGD's paper says, times the number of typical pods."""
+    """Fragmentation as defined in FGD's paper, times the number of typical pods."""
     total = 0
     for each in usual:
         if each.shape.gpus == 0 or not runs_on(each.shape, node):
@@ -54,7 +54,7 @@ def fragmented(node: Node, usual: list[Usual]) -> int:
 
 
 def stranded(node: Node, usual: list[Usual]) -> int:
-    """Put pods of one kind there until none fits: what is left, over all kinds."""
+    """What is left after pods of one kind are placed until none fits, over all kinds."""
     total = 0
     for each in usual:
         trial = Node(node.cpu, node.memory, list(node.gpus), node.model)
@@ -72,7 +72,7 @@ def tightest(node: Node, shape: trace.Shape) -> int:
 
 
 def put(node: Node, shape: trace.Shape, place: int) -> set[int]:
-    """Take what a pod asks for; returns its GPUs."""
+    """Take what a pod requests; returns its GPUs."""
     node.cpu -= shape.cpu_milli
     node.memory -= shape.memory_mib
     idle = [at for at, left in enumerate(node.gpus) if left == 1000]
@@ -94,7 +94,7 @@ Score = tuple[Fraction | int, ...]
 def score(
     code: int, node: Node, shape: trace.Shape, usual: list[Usual], opening: int
 ) -> tuple[Score, int]:
-    """The higher tuple wins; and the GPU, for a pod that asks for one."""
+    """The higher tuple wins; with the GPU for a pod that requests one."""
     if code in (policies.FGD, policies.STRANDED_TIES, policies.STRANDED_SUM):
         places = range(len(node.gpus)) if shape.gpus == 1 else [-1]
         found: list[tuple[Score, int]] = []

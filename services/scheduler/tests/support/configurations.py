@@ -1,4 +1,4 @@
-"""Configurations that users run, for what must hold under each of them."""
+"""Common configurations, for rules that must hold with each of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -86,12 +86,13 @@ TREES: Mapping[str, configuration.Configuration] = {
 ALL = {**FLAT, **TREES}
 EVICTING = sorted(name for name, each in ALL.items() if len(each.actions) > 3)
 PROTECTED = [name for name in EVICTING if "tier" in name or "gangs" in name]
-"""Here ``gang`` has a say in every tier that chooses victims; elsewhere a later tier may take what
-the first one leaves nobody of (spec/scheduling, trap 4)."""
+"""``gang`` takes part in every tier that chooses victims. In other configurations a later tier may
+take tasks that the first one protects.
+"""
 
 
 def limited(name: str) -> configuration.Configuration:
-    """The same with evictions limited, so that no two jobs evict each other for ever."""
+    """The same with limits of evictions, so that no two jobs evict each other indefinitely."""
     chosen = ALL[name]
     limits = configuration.PluginOptions("eviction-limits", arguments={"cycle-window": "1000h"})
     return msgspec.structs.replace(chosen, tiers=((limits,), *chosen.tiers))

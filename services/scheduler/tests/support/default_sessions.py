@@ -1,4 +1,4 @@
-"""Sessions with the usual plugins and the default queue, for rules that hang on neither."""
+"""Sessions with the default plugins and the default queue, for rules that depend on neither."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def closed(
 
 
 def gang(name: str, pods: int, *, min_member: int | None = None, **pod: Any) -> list[meta.Object]:
-    """A gang of the default queue that needs all of its pods, unless said."""
+    """A gang of the default queue that needs all of its pods, unless ``min_member`` is given."""
     least = pods if min_member is None else min_member
     return sessions.gang(name, "default", pods, min_member=least, **pod)
 

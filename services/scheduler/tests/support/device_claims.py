@@ -1,4 +1,4 @@
-"""Devices and those who claim them, for tests: name only what matters to the rule."""
+"""Devices and pods that claim them: tests name only what matters to the rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def devices(
 
 
 def named(node: str) -> core.NodeSelector:
-    """What ties a claim to a node."""
+    """A node selector for one node."""
     field = core.SelectorRequirement(key="metadata.name", operator="In", values=(node,))
     return core.NodeSelector(node_selector_terms=(core.NodeSelectorTerm(match_fields=(field,)),))
 
@@ -58,7 +58,7 @@ def claim(
     constraints: Sequence[Mapping[str, Any]] = (),
     **exactly: Any,
 ) -> resource.ResourceClaim:
-    """A claim to devices of the class ``gpu``; ``allocated``: devices of ``node`` that it has."""
+    """A claim to devices of the class ``gpu``; ``allocated``: devices of ``node`` that it holds."""
     wanted = requests or [
         {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count, **exactly}}
     ]
@@ -81,7 +81,7 @@ def claim(
 
 
 def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
-    """A pod that claims."""
+    """A pod with claims."""
     made = builders.make_pod(name, group, **more)
     used = tuple(
         core.PodResourceClaim(name=f"c{at}", resource_claim_name=each)
@@ -93,7 +93,7 @@ def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
 
 
 def from_template(name: str, group: str, made: str | None, **more: Any) -> core.Pod:
-    """A pod whose claim is made from a template; None: it is not made yet."""
+    """A pod whose claim is made from a template; None if it does not exist yet."""
     found = builders.make_pod(name, group, **more)
     statuses = (
         () if made is None else (core.PodResourceClaimStatus(name="c", resource_claim_name=made),)
@@ -109,6 +109,6 @@ def from_template(name: str, group: str, made: str | None, **more: Any) -> core.
 
 
 def group(name: str, pods: Sequence[core.Pod], **more: Any) -> list[meta.Object]:
-    """A gang of pods, all needed unless said."""
+    """A gang of pods that needs all of them unless said otherwise."""
     more = {"min_member": len(pods), "phase": "Inqueue", **more}
     return [builders.make_pod_group(name, more.pop("min_member"), **more), *pods]

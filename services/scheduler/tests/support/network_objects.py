@@ -1,4 +1,4 @@
-"""Networks for tests: HyperNodes, and gangs that ask for nearness."""
+"""Networks for tests: HyperNodes, and gangs with topology constraints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def asking(
     wish: batch.NetworkTopology | None,
     *policies: scheduling.SubGroupPolicy,
 ) -> list[meta.Object]:
-    """The same objects, their PodGroup with a wish."""
+    """The same objects; their PodGroup has a topology constraint."""
     return [
         msgspec.structs.replace(
             each,

@@ -1,4 +1,4 @@
-"""Machines as their agents tell of them."""
+"""Machines as their agents report them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -52,8 +52,9 @@ def observed(
     kubelet: told.KubeletConfiguration = told.KubeletConfiguration(),  # noqa: B008 - frozen
     silent_since: datetime | None = None,
 ) -> told.TopologyObserved:
-    """``cells`` NUMA nodes of ``cores`` cores without threads, 16 GiB each; GPUs and cards shared
-    out among them in their order. ``slices``: GPU -> profiles that it is divided into."""
+    """``cells`` NUMA nodes of ``cores`` cores without threads, 16 GiB each; GPUs and network cards
+    are distributed over them in order. ``slices``: GPU -> profiles into which it is divided.
+    """
 
     def cell_of(at: int, count: int) -> int:
         return at * numa_nodes // count
@@ -126,13 +127,15 @@ def aligning(policy: str, **more: Any) -> told.KubeletConfiguration:
 
 
 def node(name: str = "n1", gpus: int = 8, **extra: int) -> core.Node:
-    """``extra``: further resources, ``__`` for the slash."""
+    """``extra``: further resources, with ``__`` for the slash."""
     named = {key.replace("__", "/"): count for key, count in extra.items()}
     return builders.make_node(name, cpu=64, memory="256Gi", extra={GPU: gpus, **named})
 
 
 def container(name: str = "main", gpus: int = 0, **limits: core.Quantity) -> core.Container:
-    """``limits``: further ones, ``__`` for the slash. With cpu and memory it is guaranteed both."""
+    """``limits``: further ones, with ``__`` for the slash. With cpu and memory the container is
+    Guaranteed.
+    """
     named: dict[str, core.Quantity] = {
         key.replace("__", "/"): value for key, value in limits.items()
     }

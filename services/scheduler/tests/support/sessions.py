@@ -1,4 +1,4 @@
-"""Sessions over a few objects: name only the plugins and the objects that matter to the rule."""
+"""Sessions over a few objects: tests name only the plugins and objects that matter to the rule."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ Tier = Sequence[Mapping[str, Any]]
 
 
 def plugin(name: str, arguments: Mapping[str, Any] | None = None, **flags: bool) -> dict[str, Any]:
-    """A plugin as it stands in a configuration; flags that are absent have their defaults."""
+    """A plugin as a configuration has it; absent flags have their defaults."""
     return {"name": name, "arguments": arguments or {}, **flags}
 
 
@@ -49,19 +49,19 @@ def opened(
     now: datetime = builders.NOON,
     memory: Mapping[str, str] | None = None,
 ) -> session.Session:
-    """A session that is open and has decided nothing, with one tier of plugins."""
+    """An open session without decisions, with one tier of plugins."""
     return open_given(configured(tier), given(objects, now, memory))
 
 
 def open_given(how: configuration.Configuration, what: cluster_objects.Cluster) -> session.Session:
-    """The same with everything said."""
+    """An open session with everything given."""
     return opening.open_session(how, what, plugins.find)
 
 
 def decided(
     *objects: meta.Object, tiers: Sequence[Tier], run: str = "allocate"
 ) -> simulate.Outcome:
-    """What a whole session decides."""
+    """The result of a whole session."""
     ssn = simulate.run(configured(*tiers, run=run), given(objects))
     return simulate.summarize("", ssn)
 
@@ -80,7 +80,7 @@ def queue(
     dequeue: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> scheduling.Queue:
-    """A queue with what it may have."""
+    """A queue with its limits."""
     return scheduling.Queue(
         metadata=builders.make_meta("queue", name, annotations=annotations),
         spec=scheduling.QueueSpec(
@@ -106,7 +106,7 @@ def gang(
     min_member: int = 1,
     **pod: Any,
 ) -> list[meta.Object]:
-    """A PodGroup and its pods ``name-0`` and on; ``node``: where they run, pending if empty."""
+    """A PodGroup and its pods ``name-0`` and on; ``node``: where they run; pending if empty."""
     phase = "Running" if node else "Pending"
     return [
         builders.make_pod_group(

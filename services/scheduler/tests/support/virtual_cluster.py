@@ -1,6 +1,7 @@
-"""A small cluster in virtual time: jobs run as long as they say, sessions come when something ends.
+"""A small cluster in virtual time: jobs run for a given time, and a session follows each end.
 
-No controller, no log: what a session binds runs at once, and what it remembers it is given again.
+There is no controller and no log: what a session binds runs immediately, and the next session gets
+what it remembered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from stromboli.testkit import builders
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A gang of equal pods. ``seconds``: how long it truly runs; ``says`` that, or nothing."""
+    """A gang of equal pods. ``seconds``: its true run time; ``says``: its estimate, if any."""
 
     name: str
     pods: int
@@ -27,12 +28,12 @@ class Job(msgspec.Struct, frozen=True):
     queue: str = "q"
     says: bool = True
     at: int = 0
-    """Seconds after the beginning at which it is there."""
+    """Seconds after the start at which it is created."""
     notes: Mapping[str, str] = {}
 
 
 class Run(msgspec.Struct):
-    """What came of it: when each job started, and what sessions said on the way."""
+    """The result: when each job started, and what sessions reported."""
 
     started: dict[str, int] = {}
     sessions: list[tuple[int, session.Session]] = []

@@ -1,4 +1,4 @@
-"""Volumes and those who claim them, for tests: name only what matters to the rule."""
+"""Volumes and pods that claim them: tests name only what matters to the rule."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ DRIVER = "disks.example.com"
 
 
 def storage_class(name: str = "late", provisioner: str = "", **more: Any) -> storage.StorageClass:
-    """A class whose volumes are chosen after the node; made by nobody unless said."""
+    """A class whose volumes are chosen after the node; without a provisioner unless given."""
     return msgspec.convert(
         {
             "metadata": {"name": name},
@@ -24,7 +24,7 @@ def storage_class(name: str = "late", provisioner: str = "", **more: Any) -> sto
 
 
 def zone(name: str) -> dict[str, Any]:
-    """What ties a volume to the nodes of a zone."""
+    """A node affinity to the nodes of a zone."""
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}
     return {"required": {"nodeSelectorTerms": [term]}}
 
@@ -32,7 +32,7 @@ def zone(name: str) -> dict[str, Any]:
 def volume(
     name: str, gib: int = 10, zone_name: str = "", labels: dict[str, str] | None = None, **spec: Any
 ) -> storage.PersistentVolume:
-    """A volume that nobody claims, of the class ``late``."""
+    """An unclaimed volume of the class ``late``."""
     placed = {"nodeAffinity": zone(zone_name)} if zone_name else {}
     capacity = {"storage": f"{gib}Gi"}
     return msgspec.convert(
@@ -58,7 +58,7 @@ def claim(name: str, gib: int = 1, **spec: Any) -> storage.PersistentVolumeClaim
 
 
 def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
-    """A pod that mounts."""
+    """A pod that mounts claims."""
     made = builders.make_pod(name, group, **more)
     volumes = tuple(
         core.Volume(
@@ -71,7 +71,7 @@ def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
 
 
 def own(name: str, group: str, **more: Any) -> core.Pod:
-    """A pod with a volume ``scratch`` that is claimed for it alone."""
+    """A pod with an ephemeral volume ``scratch``."""
     made = builders.make_pod(name, group, **more)
     volume_ = core.Volume(name="scratch", ephemeral=core.EphemeralVolumeSource())
     return msgspec.structs.replace(

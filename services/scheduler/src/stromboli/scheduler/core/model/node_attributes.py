@@ -128,9 +128,7 @@ class NodeAttributes:
         The first call for a key costs O(nodes), later calls O(1).
         """
         if key not in self._label_codes and not any(key in labels for labels in self._labels):
-            return np.full(
-                len(self), -1, np.int32
-            ), {}  # not cached: users can invent any number of keys
+            return np.full(len(self), -1, np.int32), {}  # not cached: users invent keys
         if key not in self._label_codes:
             self._label_values[key] = {}
             self._label_codes[key] = np.full(len(self), -1, np.int32)
