@@ -66,9 +66,7 @@ MUTUALLY_EXCLUSIVE = ("proportion", "capacity")
 one configured is used."""
 
 
-def find(
-    name: str, already_open: Collection[str]
-) -> interfaces.PluginFactory:
+def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
     """Return the factory of a plugin.
 
     Raises LookupError if there is no such plugin, or if one that excludes it is open.
