@@ -20,4 +20,6 @@ CONFIGURATIONS = {
 def test_a_scheduling_process_survives_objects_at_the_limits_of_their_types(name: str) -> None:
     document: dict[str, Any] = CONFIGURATIONS[name]
     seconds = SECONDS / len(CONFIGURATIONS)
-    report(scheduling_process.run(f"{SEED} {name}", document, rounds=ROUNDS, seconds=seconds))
+    result = scheduling_process.run(f"{SEED} {name}", document, rounds=ROUNDS, seconds=seconds)
+    report(result)
+    assert result.outcomes["decisions"], "a process that decides nothing shows nothing"

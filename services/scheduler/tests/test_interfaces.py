@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.scheduler.tests.support import default_sessions
-from stromboli.scheduler.core.framework import interfaces, session
+from stromboli.scheduler.core.framework import interfaces, session, session_interfaces
 from stromboli.testkit import builders
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
@@ -15,7 +15,7 @@ WITHOUT_POINT = {"add_event_handler": interfaces.EVENT}
 """Methods that are not called like their point."""
 
 
-def conforms(ssn: session.Session) -> interfaces.SessionForActions:
+def conforms(ssn: session.Session) -> session_interfaces.SessionForActions:
     """A session has all that plugins and actions are promised: checked by mypy."""
     return ssn
 

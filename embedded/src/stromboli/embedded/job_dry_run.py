@@ -20,7 +20,7 @@ from stromboli.controller.core.tasks import tasks
 from stromboli.embedded import scheduler_file
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import policy, schedule
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import cluster_cache, subscriptions
 from stromboli.shared import envelope, keys
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.jobspec import quota, quota_scopes
@@ -173,7 +173,7 @@ def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
 
 def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
     """Return the record that the monitor would publish."""
-    topic = next(topic for topic in cluster_cache.TOPICS if type(seen) in topic.messages)
+    topic = next(topic for topic in subscriptions.TOPICS if type(seen) in topic.messages)
     key = seen.metadata.key
     draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
     headers, value = envelope.seal(draft, UID, 0, offset, cluster_name="default")

@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.scheduler import instruments
 from stromboli.scheduler.core import cluster_clock, plugins, policy, schedule
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import cluster_cache, subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.core.config import configuration, durations
 from stromboli.scheduler.core.framework import (
@@ -29,7 +29,7 @@ from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.shared.runtime import telemetry
 
-TOPICS = (topics.SYNC, *cluster_cache.TOPICS)
+TOPICS = (topics.SYNC, *subscriptions.TOPICS)
 GAUGE_INTERVAL = timedelta(seconds=1)
 """Time between two updates of the plugins' gauges. Dashboards read them every 15 s or so, and an
 update costs milliseconds with a thousand queues."""

@@ -26,7 +26,7 @@ from stromboli.scheduler import (
     restart,
 )
 from stromboli.scheduler.core import plugins
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import subscriptions
 from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, leader_election
@@ -250,7 +250,7 @@ class Scheduler:
     async def lead(self, writer: port.Writer) -> None:
         """Lead with this writer. Its epoch fences the previous leader: readers drop its records."""
         self._writer = writer
-        ends = await materialization.end_offsets(self._bus, cluster_cache.TOPICS, self._health)
+        ends = await materialization.end_offsets(self._bus, subscriptions.TOPICS, self._health)
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.lead, writer.epoch, writer.opened_at, ends
         )

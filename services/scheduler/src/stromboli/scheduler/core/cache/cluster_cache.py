@@ -40,26 +40,6 @@ from stromboli.shared.api import scheduling_view as api_seen
 from stromboli.shared.messages import base, cluster, node_topology
 from stromboli.shared.messages import scheduling as messages
 
-TOPICS: tuple[topics.Topic, ...] = (
-    topics.NODES,
-    topics.NAMESPACES,
-    topics.PODS,
-    topics.POD_GROUPS,
-    topics.QUEUES,
-    topics.PRIORITY_CLASSES,
-    topics.HYPER_NODES,
-    topics.NUMA_TOPOLOGIES,
-    topics.RESOURCE_QUOTAS,
-    topics.DISRUPTION_BUDGETS,
-    topics.TOPOLOGY,
-    *claim_cache.TOPICS,
-    topics.NODE_SHARDS,
-    topics.DECISIONS,
-    topics.OUTCOMES,
-    topics.EXPLANATIONS,
-)
-"""The topics that the cache is built from."""
-
 KINDS = api_seen.SCHEDULING_KINDS
 """Kinds that the monitor must have listed before a session may decide anything."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from stromboli.scheduler.core import plugins, policy, schedule
-from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cache import cluster_cache, subscriptions
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import opening, session_inputs
 from stromboli.shared import envelope, topics
@@ -57,7 +57,7 @@ def replay_sessions(
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
     for record in records:
-        if record.topic in cluster_cache.TOPICS:
+        if record.topic in subscriptions.TOPICS:
             by_topic[record.topic.name].append(record)
     for of_topic in by_topic.values():
         of_topic.sort(key=lambda each: each.offset)
@@ -72,7 +72,7 @@ def replay_sessions(
             continue
         missing = {
             topic.name: lacking
-            for topic in cluster_cache.TOPICS
+            for topic in subscriptions.TOPICS
             if (
                 lacking := _count_missing(
                     by_topic[topic.name],
