@@ -132,14 +132,14 @@ class AdmissionPipeline:
             if each.before is None and index not in attempts.written:
                 self._reviewer.release(each.kind, each.namespace, each.name)
 
-    def warnings(self, submitted: SubmittedObject) -> tuple[str, ...]:
+    async def warnings(self, submitted: SubmittedObject) -> tuple[str, ...]:
         """What of an admitted object has no effect, or none yet."""
         if submitted.is_done:
             return ()
         found = self._reviewer.warnings(submitted.kind, submitted.document)
         if self._rejects_unknown_fields:
             return found
-        unknown = self._reviewer.unknown_fields(
+        unknown = await self._reviewer.unknown_fields(
             submitted.kind, submitted.document, submitted.before
         )
         return (*(each.message for each in unknown), *found)
@@ -204,7 +204,7 @@ class AdmissionPipeline:
             kind, submitted.operation, document, before, together=together, who=who
         )
         if self._rejects_unknown_fields:
-            found += self._reviewer.unknown_fields(kind, document, before)
+            found += await self._reviewer.unknown_fields(kind, document, before)
         if kind != kinds.JOBS:
             return found
         if submitted.operation == "CREATE":
@@ -243,7 +243,7 @@ class AdmissionPipeline:
             stored = await cluster.patch(kind, namespace, name, body, patch_type="merge")
             result = "configured"
         made = kinds.metadata_of(stored)
-        warnings = self.warnings(submitted)
+        warnings = await self.warnings(submitted)
         return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored), warnings)
 
 

@@ -130,7 +130,7 @@ class Reviewer:
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return await judged()
 
-    def unknown_fields(
+    async def unknown_fields(
         self,
         kind: Kind[Any],
         document: Document,
@@ -140,7 +140,9 @@ class Reviewer:
         """Fields of the object's pod templates that Kubernetes does not have, without those that
         the stored object has already."""
         known = review.ClusterContext(claimed=claimed)
-        return review.unknown_fields(kind, document, before, self.policy, known)
+        return await _in_thread_if_large(
+            document, lambda: review.unknown_fields(kind, document, before, self.policy, known)
+        )
 
     def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
         """What of a valid object has no effect, or none yet."""

@@ -224,7 +224,7 @@ class AdmissionService:
                 each.name,
                 "accepted",
                 msgspec.Raw(msgspec.json.encode(each.document)),
-                self._pipeline.warnings(each),
+                await self._pipeline.warnings(each),
             )
             for each in objects
         ]

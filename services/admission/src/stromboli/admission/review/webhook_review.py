@@ -91,7 +91,7 @@ class WebhookReview:
             found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
         unknown: tuple[Violation, ...] = ()
         if request.operation != "DELETE":
-            unknown = self._reviewer.unknown_fields(kind, document, before, self.claimed)
+            unknown = await self._reviewer.unknown_fields(kind, document, before, self.claimed)
         if self._rejects_unknown_fields:
             found += unknown
         if not found and request.operation == "CREATE" and not request.dry_run:
