@@ -119,7 +119,8 @@ def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSyst
 
 def test_logs_and_exec_reach_the_container(system: KubeletSystem) -> None:
     """Through the API server, which authenticates at the kubelet with its client certificate."""
-    system.user.submit(job("talks", shell(f"echo the answer is 42; {FOREVER}")))
+    brief = {"terminationGracePeriodSeconds": 1}
+    system.user.submit(job("talks", shell(f"echo the answer is 42; {FOREVER}"), pod=brief))
     system.user.comes_to("talks", "Running")
     (pod,) = system.user.pods("talks")
     name = pod["metadata"]["name"]
@@ -177,7 +178,10 @@ def test_a_preempted_container_gets_sigterm_and_its_grace_period(system: Kubelet
     ends = [{"event": "PodEvicted", "action": "TerminateJob"}]
     fields: dict[str, Any] = {"pod": grace, "container": whole, "policies": ends}
     system.user.submit(job("victim", shell(script), pods=NODES, minAvailable=1, **fields))
-    system.user.comes_to("victim", "Running")
+    system.user.until(
+        lambda: [pod["status"].get("phase") for pod in system.user.pods("victim")],
+        lambda phases: phases == ["Running"] * NODES,
+    )
     # Within the factor 1.2 of the cluster's CPUs up to which the plugin overcommit enqueues gangs.
     small = {"resources": {"requests": {"cpu": "300m"}}}
     urgent = job("urgent", shell("sleep 1"), container=small, priorityClassName="urgent")

@@ -292,7 +292,8 @@ def undo(record: Path) -> None:
     values = json.loads(record.read_text())
     with contextlib.suppress(subprocess.CalledProcessError):
         run_ip("link", "delete", values["network"])
-    for hierarchy in cgroup_hierarchies():
+    # Beside the controllers' of v1 runc also uses the hierarchy of v2, where there is one.
+    for hierarchy in (CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())):
         remove_cgroup(hierarchy / values["network"])
     for name, value in values["settings"].items():
         (PROC_SYS / name).write_text(value)
