@@ -53,10 +53,10 @@ def vgpu_node(
     """Cards as ``id,memory`` with further fields as the register has them: users 10, an A100."""
     written = []
     for gpu in gpus:
-        uuid, memory, *finish_session = gpu.split(",")
+        uuid, memory, *optional = gpu.split(",")
         users, kind, health, mode = [
-            *finish_session,
-            *("10", "NVIDIA-A100", "true", "hami-core")[len(finish_session) :],
+            *optional,
+            *("10", "NVIDIA-A100", "true", "hami-core")[len(optional) :],
         ]
         written.append(f"{uuid},{users},{memory},{kind},{health},{mode}:")
     node = builders.make_node(

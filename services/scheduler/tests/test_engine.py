@@ -123,8 +123,8 @@ def test_a_new_leader_decides_nothing_until_it_has_read_what_the_previous_one_ha
         (before,), port.Position({topics.DECISIONS.name: EPOCH + 1}), caught_up=True
     )
     assert made.step([opened], builders.NOON, may_decide=True).publication is None
-    finish_session = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
-    publication = made.step([finish_session], builders.NOON, may_decide=True).publication
+    pods = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
+    publication = made.step([pods], builders.NOON, may_decide=True).publication
     assert publication is not None
     assert publication.decisions == (), "the node is full"
 

@@ -142,8 +142,8 @@ def test_no_other_set_has_better_links_or_leaves_better_ones(
     chosen = gpu_interconnect.best_gpus(pairs, free, count)
 
     def rank(some: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
-        finish_session = [gpu for gpu in free if gpu not in some]
-        return (-linked(pairs, some), -linked(pairs, finish_session), tuple(some))
+        others = [gpu for gpu in free if gpu not in some]
+        return (-linked(pairs, some), -linked(pairs, others), tuple(some))
 
     assert chosen == min(combinations(free, count), key=rank)
 

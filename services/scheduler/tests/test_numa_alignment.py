@@ -337,8 +337,8 @@ def test_merged_hints_equal_those_of_a_full_search(
         assert len(taken) == count
 
         def worth(places: Iterable[int], name: str = name) -> tuple[int, int]:
-            finish_session = room.places(name) - set(places)
-            return of.link_score(name, list(places)), of.link_score(name, finish_session)
+            others = room.places(name) - set(places)
+            return of.link_score(name, list(places)), of.link_score(name, others)
 
         assert worth(taken) == max(worth(some) for some in combinations(choice, count))
     if len(room.cpus) >= need.cpus:

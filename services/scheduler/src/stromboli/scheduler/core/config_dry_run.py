@@ -170,13 +170,13 @@ def _document_paths(given: configuration.Configuration, document: Any) -> dict[s
 
 def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigMistake:
     """A complaint ``plugin sla: arguments.x: problem`` with its path in the document."""
-    who, _, finish_session = complaint.partition(": ")
-    argument, _, problem = finish_session.partition(": ")
+    who, _, rest = complaint.partition(": ")
+    argument, _, problem = rest.partition(": ")
     if who not in places:
         return config_reader.ConfigMistake("tiers", complaint, "correct it")
     place = places[who]
     if problem:
         place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
     return config_reader.ConfigMistake(
-        place, problem or finish_session, "correct it: the default holds until then"
+        place, problem or rest, "correct it: the default holds until then"
     )

@@ -256,8 +256,8 @@ def _cpus(machine: cpus.Machine, available: cpus.Cpus, numa_nodes: Cells, need: 
         *(machine.numa_nodes[numa_node] for numa_node in numa_nodes)
     )
     near = machine.taken(own, min(need, len(own))) or cpus.NOTHING
-    finish_session = machine.taken(available - near, need - len(near))
-    return cpus.NOTHING if finish_session is None else near | finish_session
+    remainder = machine.taken(available - near, need - len(near))
+    return cpus.NOTHING if remainder is None else near | remainder
 
 
 def _memory(

@@ -101,12 +101,12 @@ def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], numa_nodes: Sequence[in
     inside = tried.astype(np.int64)
     own = ((inside @ pairs) * inside).sum(axis=1) // 2
     outside = 1 - inside
-    finish_session = ((outside @ pairs) * outside).sum(axis=1) // 2
+    outside_score = ((outside @ pairs) * outside).sum(axis=1) // 2
     spread = np.zeros(len(tried), np.int64)
     for numa_node in sorted(set(numa_nodes) - {-1}):
         spread += tried[:, np.array(numa_nodes) == numa_node].any(axis=1)
     # lexsort is stable and takes the last key first.
-    order = np.lexsort((spread, -finish_session, -own))
+    order = np.lexsort((spread, -outside_score, -own))
     found: list[int] = np.flatnonzero(tried[order[0]]).tolist()
     return found
 
