@@ -57,7 +57,7 @@ async def test_what_does_not_come_in_time_is_an_error_that_says_where_it_stands(
         tiers = (
             each.object.explained.tier for each in reasons if each.object and each.object.explained
         )
-        assert next(tiers) in ("enqueue", "gang", "resources")
+        assert next(tiers) in ("enqueue", "gang", "resources", "never-fits")
         client.delete("never")
 
 

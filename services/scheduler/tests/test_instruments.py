@@ -127,7 +127,10 @@ def test_waiting_gangs_are_counted_by_queue_and_tier(metrics: Metrics) -> None:
     lines = metrics.lines
     waiting = {line: count for line, count in lines.items() if "gangs_waiting" in line}
     name = "stromboli_scheduler_gangs_waiting"
-    assert waiting == {f'{name}{{queue_name="default",tier="resources"}}': 2}
+    assert waiting == {
+        f'{name}{{queue_name="default",tier="resources"}}': 1,
+        f'{name}{{queue_name="default",tier="never-fits"}}': 1,
+    }
     assert lines["stromboli_scheduler_unanswered"] == 0
 
 

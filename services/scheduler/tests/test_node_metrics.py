@@ -75,7 +75,7 @@ async def test_two_queries_measure_all_nodes() -> None:
             http_server.json({"status": "success", "data": {"resultType": "scalar"}}),
             "it answers with a scalar",
         ),
-        (vector(), "it knows of no node"),
+        (vector(), "it has no series of node_exporter for any node"),
         (vector(n1="much"), "could not convert"),
     ],
     ids=["page", "refused", "nothing", "scalar", "empty", "text"],
