@@ -88,6 +88,7 @@ def bound_pods(history: api_history.ApiHistory) -> dict[tuple[str, str, str], se
     return bound
 
 
+@pytest.mark.timeout(600)
 async def test_each_topic_is_recreated_once_and_each_pod_is_bound_once(
     real_tools: tools.Tools, tmp_path: Path
 ) -> None:
