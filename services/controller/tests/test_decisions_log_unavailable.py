@@ -59,7 +59,7 @@ async def test_decisions_go_on_behind_an_eviction_with_a_long_notice(harness: Ha
         bus.works_cut.clear()
         answer = await harness.answer(await harness.place(group, [two]))
         assert [it.result for it in answer.tasks] == ["executed"]
-        assert harness.health.is_ready, "what is over is not held against it"
+        await harness.health.ready()
 
 
 async def test_a_controller_that_waits_for_its_decisions_can_be_stopped(harness: Harness) -> None:
@@ -78,7 +78,7 @@ async def test_what_came_while_the_picture_could_not_be_read_is_done_afterwards(
             await troubled(harness.health, "cache")
             await harness.submit(make_job(tasks=[make_task(replicas=2)]))
         await harness.group(J)
-        assert harness.health.is_ready
+        await harness.health.ready()
 
 
 async def test_who_stands_by_without_reading_what_was_told_is_not_ready(harness: Harness) -> None:
