@@ -20,6 +20,7 @@ from aiokafka.record import default_records, memory_records
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import kafka, port
+from stromboli.shared.bus.kafka import reader
 from stromboli.testkit import records
 from stromboli.testkit.parts import real
 
@@ -363,6 +364,15 @@ async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_i
     assert last.offset == 5
     async with open_bus.consume(EVENTS, "g") as consumer:
         assert (await anext(aiter(consumer))).offset == 3
+
+
+async def test_reading_offsets_that_are_gone_is_worth_another_try(
+    given: kafka.KafkaSettings, open_bus: port.Bus
+) -> None:
+    """As when a topic is created again between the question for its end and the read."""
+    assert await open_bus.last(topics.NODES) is None
+    with pytest.raises(errors.TransientError, match=r"read the log: .*cluster\.nodes"):
+        await reader.between(given, topics.NODES, first=11, end=12)
 
 
 async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(

@@ -248,7 +248,7 @@ async def tails(
 ) -> tuple[dict[str, list[envelope.Record]], dict[str, int]]:
     """By topic name: the records from its last ``count`` offsets on or, where ``counts`` takes none
     of them, from farther back; and where the topics end. All topics are read at once. Waits for the
-    broker."""
+    broker. Raises UnavailableError when a topic is deleted or created again meanwhile."""
     async with open_reader(given, wanted) as reader:
         await reader.seek(port.START)
         begins = {at: await reader.consumer.position(at) for at in reader.partitions}
@@ -277,7 +277,8 @@ async def tails(
 async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
-    """The records from offset ``first`` to before ``end``. Waits for the broker."""
+    """The records from offset ``first`` to before ``end``. Waits for the broker. Raises
+    UnavailableError when the topic does not have them (any more)."""
     async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions
         reader.consumer.seek(partition, first)
@@ -288,7 +289,7 @@ async def between(
 
 async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
     """The last record of a topic, without announcements of epochs and records of other clusters.
-    Waits for the broker."""
+    Waits for the broker. Raises UnavailableError as ``tails`` does."""
 
     def is_message(record: envelope.Record) -> bool:
         is_foreign = fencing.is_foreign(record, given.cluster_name)
@@ -304,7 +305,10 @@ async def _read_to_ends(
     found: dict[str, list[envelope.Record]] = {reader.partitions[at].name: [] for at in wanted}
     left = set(wanted)
     while left:
-        fetched = await reader.consumer.getmany(*left, timeout_ms=POLL_MS)
+        try:
+            fetched = await reader.consumer.getmany(*left, timeout_ms=POLL_MS)
+        except clients.CLIENT_ERRORS as error:
+            raise clients.translate_error("read the log", error) from error
         for at, raw in fetched.items():
             topic = reader.partitions[at]
             found[topic.name] += [record_of(topic, one) for one in raw]
