@@ -18,8 +18,11 @@
     │   ├── RejectedError         422: ``violations`` lists the errors, each with its path
     │   └── UnavailableError      503: temporarily unavailable
     ├── GoneError                 the object of a wait was deleted or replaced
-    └── TimedOutError             a wait reached its timeout
+    ├── TimedOutError             a wait reached its timeout
+    └── WorkersLostError          an executor's job ended, or a call's worker was lost too often
 """
+
+import concurrent.futures
 
 from stromboli.shared.messages.admission import Violation
 
@@ -110,6 +113,10 @@ class GoneError(ClientError):
 
 class TimedOutError(ClientError):
     """The wait reached its timeout."""
+
+
+class WorkersLostError(ClientError, concurrent.futures.BrokenExecutor):
+    """An executor's job ended or cannot be reached, or a call's worker was lost too often."""
 
 
 BY_STATUS: dict[int, type[ResponseError]] = {

@@ -1,0 +1,76 @@
+"""``AsyncJobExecutor``: the executor of programs with an event loop."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from stromboli.client.blocking import Client
+from stromboli.client.executor.executor import JobExecutor
+from stromboli.client.executor.worker_job import WorkerOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncJobExecutor:
+    """As ``JobExecutor``, whose arguments it takes; an async context manager.
+
+    Leaving the context waits for all calls; leaving it by an exception, cancellation included, ends
+    running calls.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        options: WorkerOptions | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        client: Client | None = None,
+        max_losses: int = 2,
+    ) -> None:
+        self._workers = workers
+        self._arguments: dict[str, Any] = {
+            "options": options,
+            "storage": storage,
+            "client": client,
+            "max_losses": max_losses,
+        }
+        self._executor: JobExecutor | None = None
+
+    async def __aenter__(self) -> Self:
+        self._executor = await asyncio.to_thread(JobExecutor, self._workers, **self._arguments)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.blocking.shutdown, cancel_futures=kind is not None)
+
+    @property
+    def blocking(self) -> JobExecutor:
+        """The executor of this context, such as for ``loop.run_in_executor``."""
+        if self._executor is None:
+            raise RuntimeError("use it within `async with`")
+        return self._executor
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """The call's result; cancelling it cancels a call that was not sent yet."""
+        return asyncio.wrap_future(self.blocking.submit(fn, *args, **kwargs))
+
+    async def map(self, fn: Callable[..., T], /, *iterables: Iterable[Any]) -> AsyncIterator[T]:
+        """Results in the order of the arguments. All calls are submitted at once; those that are
+        left are cancelled when the iteration ends early."""
+        futures = [self.blocking.submit(fn, *args) for args in zip(*iterables, strict=False)]
+        try:
+            for future in futures:
+                yield await asyncio.wrap_future(future)
+        finally:
+            for future in futures:
+                with contextlib.suppress(asyncio.InvalidStateError):
+                    future.cancel()
