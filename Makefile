@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom format lock real-tools kubelet-tools test-kubelets real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom dist format lock real-tools kubelet-tools test-kubelets real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -84,6 +84,9 @@ docs: setup ## the documentation site in .site, every warning an error (`make ch
 sbom: setup ## bills of materials of the four images in .sbom, from their locks (CycloneDX)
 	@$(BIN)/python -m tools.sbom .sbom
 
+dist: setup ## wheels and source distributions of all packages in dist/, installed once as a check
+	@$(BIN)/python -m tools.dist dist
+
 format: setup ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -116,5 +119,5 @@ real-down: setup ## stop exactly what real-up started
 	@$(BIN)/python -m stromboli.testkit.real_up down
 
 clean: ## remove the environment and every tool's cache (not .strom: state and jobs of yours)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site .sbom dist
 	find . -name __pycache__ -not -path './.strom/*' -prune -exec rm -rf {} +
