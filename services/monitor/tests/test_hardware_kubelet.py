@@ -123,6 +123,30 @@ def test_the_api_tells_pods_cpus_devices_memory_and_claims(tmp_path: Path) -> No
     assert found.read_failures == ()
 
 
+def test_state_files_that_are_not_mounted_are_no_failure_while_the_api_answers(
+    tmp_path: Path,
+) -> None:
+    """The chart mounts the API's socket and the settings alone unless `stateFiles` is set."""
+    recorded_machines.put(tmp_path / "config.yaml", SETTINGS)
+    answers = fake.FakeKubelet()
+    answers.given = (fake.ContainerAllocation(pod="train-0", cpus=(2, 3)),)
+    with fake.serve(answers, tmp_path):
+        found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
+    assert found.read_failures == ()
+    assert found.facts.cpu_policy == "static"
+    assert [each.cpus for each in found.exclusive_allocations] == ["2,3"]
+
+
+def test_missing_state_files_are_a_failure_when_the_api_does_not_answer(tmp_path: Path) -> None:
+    """Then who holds which CPUs is unknown."""
+    recorded_machines.put(tmp_path / "config.yaml", SETTINGS)
+    found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
+    assert [each.what for each in found.read_failures] == [
+        "the kubelet's PodResources API",
+        "cpu_manager_state",
+    ]
+
+
 def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
     tmp_path: Path,
 ) -> None:

@@ -41,7 +41,9 @@ class Kubelet:
         config = self._settings(failed)
         return kubelet.KubeletReadings(
             config=config,
-            cpu_state=self._state(CPU_STATE, failed),
+            # Without the API this file alone names the holders of CPUs; the chart mounts it only
+            # where `stateFiles` is set.
+            cpu_state=self._state(CPU_STATE, failed, optional=exclusive_allocations is not None),
             memory_state=self._state(MEMORY_STATE, failed, optional=True),
             exclusive_allocations=exclusive_allocations,
             allocatable_cpus=cpus,
