@@ -209,6 +209,6 @@ async def test_what_is_wrong_with_a_configuration_is_said_at_once(tmp_path: path
     broken = tmp_path / "broken"
     broken.write_text("clusters: [")
     for path, word in ((str(tmp_path / "absent"), "absent"), (str(broken), "broken")):
-        with pytest.raises(errors.PermanentError, match=word):
+        with pytest.raises(errors.ConfigurationError, match=word):
             async with KubernetesCluster(KubernetesSettings(kubeconfig=path)):
                 pass

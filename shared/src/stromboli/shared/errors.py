@@ -7,6 +7,7 @@
     │   ├── RateLimitedError  the caller exceeded a limit of its own
     │   └── UnavailableError  no response
     └── PermanentError        the same call fails again
+        ├── ConfigurationError   an address or credentials are missing or malformed
         ├── NotFoundError
         ├── ConflictError        a patch test failed, or the version or uid does not match
         │   └── AlreadyExistsError
@@ -48,6 +49,10 @@ class UnavailableError(TransientError):
 
 class PermanentError(ExternalError):
     """The same call fails again."""
+
+
+class ConfigurationError(PermanentError):
+    """An address or credentials are missing or malformed: a process ends with this as its line."""
 
 
 class NotFoundError(PermanentError):

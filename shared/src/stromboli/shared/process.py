@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from stromboli.shared import topics
+from stromboli.shared import errors, topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 from stromboli.shared.runtime import http, runtime, telemetry
@@ -29,7 +29,11 @@ time when thousands of pods come; our objects hold few cycles, and a look at so 
 def start(
     service: topics.Service, struct: type[S], main: Callable[[S, runtime.Health], Awaitable[None]]
 ) -> None:
-    """Read the settings and run ``main`` until a signal; exits with a line for each bad setting."""
+    """Read the settings and run ``main`` until a signal.
+
+    Exits with a line for each bad setting, and with one where a configuration that a setting names
+    leads nowhere.
+    """
     telemetry.set_up(service, os.environ)
     try:
         settings = settings_reader.load(struct, service, os.environ)
@@ -42,7 +46,10 @@ def start(
     async def run() -> None:
         await main(settings, runtime.Health(service))
 
-    runtime.run(run)
+    try:
+        runtime.run(run)
+    except errors.ConfigurationError as error:
+        sys.exit(str(error))
 
 
 @contextlib.asynccontextmanager

@@ -47,7 +47,7 @@ class KubernetesCluster:
         self._connection = Connection(settings, self._spread)
 
     async def __aenter__(self) -> Self:
-        """Read the configuration. Raises PermanentError when it is wrong."""
+        """Read the configuration. Raises ConfigurationError when it is wrong."""
         await self._connection.open()
         return self
 

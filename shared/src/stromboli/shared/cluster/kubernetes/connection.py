@@ -61,7 +61,7 @@ class Connection:
         )
 
     async def open(self) -> None:
-        """Read the configuration. Raises PermanentError when it is wrong."""
+        """Read the configuration. Raises ConfigurationError when it is wrong."""
         await self._access.load()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(

@@ -17,6 +17,9 @@ REFRESH_AFTER_S = 60.0
 """How long credentials are taken as they are. Short-lived tokens are renewed minutes before they
 end, and an exec plugin runs again only when its token is about to."""
 
+DEFAULT_FILE = "~/.kube/config"
+"""What kubectl reads where ``KUBECONFIG`` is not set."""
+
 _WHAT = "read the Kubernetes configuration"
 
 
@@ -32,17 +35,20 @@ class Credentials:
         self.tls: ssl.SSLContext | None = None
 
     async def load(self) -> None:
-        """Read the configuration. Raises PermanentError, with what is wrong with it."""
+        """Read the configuration. Raises ConfigurationError, with what is wrong with it."""
         # Imported here: it brings every generated model class along, 1.5 s of a process's start,
         # which only those pay who talk to an API server.
         from kubernetes_asyncio import client, config
 
         self._configuration = client.Configuration()
         path = self._settings.kubeconfig
+        in_cluster = not path and os.environ.get("KUBERNETES_SERVICE_HOST")
         try:
             if path:
                 _check_file(path)  # the loader itself only misses a key in nothing
-            if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            elif not in_cluster:
+                _check_default_files()
+            if in_cluster:
                 config.load_incluster_config(  # type: ignore[no-untyped-call]  # it has no types
                     self._configuration
                 )
@@ -53,8 +59,10 @@ class Credentials:
                     client_configuration=self._configuration,
                 )
             self.tls = self._make_tls()
+        except errors.ConfigurationError:
+            raise
         except Exception as error:  # the loader meets a malformed file with any error there is
-            raise errors.PermanentError(_WHAT, f"{type(error).__name__}: {error}") from error
+            raise errors.ConfigurationError(_WHAT, f"{type(error).__name__}: {error}") from error
         self._keep()
 
     @property
@@ -117,3 +125,16 @@ class Credentials:
 
 def _check_file(path: str) -> None:
     pathlib.Path(path).open("rb").close()
+
+
+def _check_default_files() -> None:
+    """Raise ConfigurationError if none of the files that kubectl reads exists."""
+    named = os.environ.get("KUBECONFIG", "")
+    files = [file for file in named.split(os.pathsep) if file] or [DEFAULT_FILE]
+    if not any(pathlib.Path(file).expanduser().exists() for file in files):
+        raise errors.ConfigurationError(
+            _WHAT,
+            f"there is no {' and no '.join(files)}, and this is not a pod "
+            "(KUBERNETES_SERVICE_HOST is not set); set STROM_KUBERNETES_KUBECONFIG to the path "
+            "of a kubeconfig",
+        )
