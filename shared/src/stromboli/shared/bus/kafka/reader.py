@@ -35,6 +35,11 @@ TOPIC_ID_CHECK_S = 5.0
 deleted and created again mostly shows sooner, by an offset that is not there."""
 
 
+UNREADABLE = (UnicodeDecodeError, kafka_errors.UnsupportedCodecError)
+"""What aiokafka raises, at each try, for a batch from a record on with a header name that is not
+UTF-8, and for a batch with a codec that is not installed. A broker accepts both."""
+
+
 class ReadResult(msgspec.Struct, frozen=True):
     """Accepted and fenced records, and topics that are read from their start again."""
 
@@ -115,20 +120,65 @@ class Reader:
             if recreated:
                 return ReadResult(recreated=recreated)
         try:
-            fetched = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
+            fetched = await self.fetch()
         except kafka_errors.OffsetOutOfRangeError as error:
             return await self._not_there(next(iter(error.args[0])))
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
-        accepted, fenced = self._fence.split(
-            record_of(self.partitions[partition], one)
-            for partition, raw in fetched.items()
-            for one in raw
-        )
+        accepted, fenced = self._fence.split(fetched)
         await self._tell_how_far()
         at_end = dict(self.at_end)
         await self._note_ends()
         return ReadResult(tuple(accepted), tuple(fenced), at_end=at_end)
+
+    async def fetch(self, *wanted: structs.TopicPartition) -> list[envelope.Record]:
+        """The next records of these partitions (of all without any), fenced ones included. Raises
+        kafka errors."""
+        partitions = wanted or tuple(self.partitions)
+        before = {partition: await self.consumer.position(partition) for partition in partitions}
+        try:
+            fetched = await self.consumer.getmany(
+                *partitions, timeout_ms=POLL_MS, max_records=BATCH_RECORDS
+            )
+        except UNREADABLE:
+            # The error of one partition loses what was taken of those before it.
+            for partition, offset in before.items():
+                self.consumer.seek(partition, offset)
+            return await self._fetch_to_unreadable(partitions)
+        return [
+            record_of(self.partitions[partition], one)
+            for partition, raw in fetched.items()
+            for one in raw
+        ]
+
+    async def _fetch_to_unreadable(
+        self, partitions: Sequence[structs.TopicPartition]
+    ) -> list[envelope.Record]:
+        """Records one by one, up to the unreadable one, which is replaced by a record without
+        content: that cannot be decoded, so it is reported like any other."""
+        found: list[envelope.Record] = []
+        for partition in partitions:
+            while len(found) < BATCH_RECORDS:
+                try:
+                    fetched = await self.consumer.getmany(
+                        partition, timeout_ms=POLL_MS, max_records=1
+                    )
+                except UNREADABLE as error:
+                    topic, offset = self.partitions[partition], await self._step(partition)
+                    _log.error("unreadable", topic=topic.name, offset=offset, reason=str(error))
+                    return [*found, envelope.Record(topic, offset, "", b"", {})]
+                except clients.CLIENT_ERRORS:
+                    return found  # the next read raises it
+                if not fetched:
+                    break
+                found += [record_of(self.partitions[partition], one) for one in fetched[partition]]
+        return found
+
+    async def _step(self, partition: structs.TopicPartition) -> int:
+        """Move behind the next offset; returns that offset."""
+        offset: int = await self.consumer.position(partition)
+        self.consumer.seek(partition, offset + 1)
+        return offset
 
     async def _note_ends(self) -> None:
         """Note when a topic was read to its end: not when the broker's answer came, which may have
@@ -306,12 +356,11 @@ async def _read_to_ends(
     left = set(wanted)
     while left:
         try:
-            fetched = await reader.consumer.getmany(*left, timeout_ms=POLL_MS)
+            fetched = await reader.fetch(*left)
         except clients.CLIENT_ERRORS as error:
             raise clients.translate_error("read the log", error) from error
-        for at, raw in fetched.items():
-            topic = reader.partitions[at]
-            found[topic.name] += [record_of(topic, one) for one in raw]
+        for record in fetched:
+            found[record.topic.name].append(record)
         left = {
             at
             for at in left
