@@ -5,10 +5,26 @@ import pytest
 
 from stromboli.monitor.core import projection
 from stromboli.shared import keys
-from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.api import batch, core, flow, kinds, meta
 from stromboli.shared.messages import base, cluster
 from stromboli.testkit import builders, objects, served_pods
 
+SECRET = "s3cret"
+ENVIRONMENT = {"env": [{"name": "A", "value": SECRET}]}
+WITH_VALUE = builders.make_task(
+    pod_spec={"containers": [{"name": "c", "image": "i", **ENVIRONMENT}]}
+)
+PATCHED = flow.Flow(
+    name="t",
+    depends_on=flow.FlowDependsOn(
+        probe=flow.Probe(
+            http_get_list=(flow.HttpGet(http_header=flow.HttpHeader(name="A", value=SECRET)),)
+        )
+    ),
+    patch=flow.FlowPatch(
+        job_spec=msgspec.Raw(base.encode(builders.make_job(tasks=[WITH_VALUE]).spec))
+    ),
+)
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -135,3 +151,23 @@ def test_of_a_pods_volumes_only_those_with_a_claim_are_on_the_topic() -> None:
     observed = projection.observe(kinds.PODS, msgspec.json.encode(document))
     assert isinstance(observed.message, core.Pod)
     assert [each.name for each in observed.message.spec.volumes] == ["data", "scratch"]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        builders.make_job(tasks=[WITH_VALUE], plugins={"ssh": ("--ssh-private-key", SECRET)}),
+        builders.make_template("t", builders.make_job(tasks=[WITH_VALUE])),
+        builders.make_cron("c", job=builders.make_job(tasks=[WITH_VALUE])),
+        builders.make_flow("f", [PATCHED]),
+    ],
+    ids=lambda workload: type(workload).__name__,
+)
+def test_no_literal_value_of_the_environment_is_published(workload: meta.Object) -> None:
+    raw = base.encode(workload)
+    assert SECRET.encode() in raw
+    observed = projection.observe(builders.kind_of(workload), raw)
+    published = base.encode(observed.message)
+    assert SECRET.encode() not in published
+    assert b'"name":"A"' in published
+    assert projection.observe(builders.kind_of(workload), published).digest == observed.digest

@@ -15,12 +15,13 @@ import msgspec
 
 from services.controller.tests.oracle import job_pods
 from services.controller.tests.support import invariants
-from services.controller.tests.support.patches import json_patch, merged
+from services.controller.tests.support.patches import generation_of, json_patch, merged
 from stromboli.controller.core import commands, manifests, reconcilers
 from stromboli.controller.core.queues import queues
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.jobspec import redaction
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit import builders
 
@@ -184,6 +185,8 @@ class CoreHarness:
                 read = None if owner is None else _metadata(owner)
                 found = self.cache.note_owner(command.namespace, command.uid, read)
                 self.dirty |= dict.fromkeys(found)
+            case commands.ReadSpec():
+                self._take_in(command.kind, command.key)
             case commands.CatchUp():
                 self._take_in(command.kind, command.key)
                 is_there = self._look(command) is not None
@@ -285,11 +288,12 @@ class CoreHarness:
         metadata["resourceVersion"] = str(number)
         if kind is kinds.PODS:
             body.setdefault("status", {}).setdefault("phase", "Pending")
+        key = kind.decode(msgspec.json.encode(body)).metadata.key
+        metadata["generation"] = generation_of(body, self.objects.get((kind.plural, key)))
         stored = kind.decode(msgspec.json.encode(body))
-        key = stored.metadata.key
         self.objects[kind.plural, key] = body
         if kind in topics.SNAPSHOTS:
-            self._show(builders.snapshot_of(stored))
+            self._show(builders.snapshot_of(redaction.without_values(stored)))
         elif kind in kinds.WORKLOADS and self.cache.strays.has_owners(kind):
             owner = stored.metadata
             found = self.cache.note_owner(owner.namespace, owner.uid, owner)

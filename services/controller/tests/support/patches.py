@@ -49,3 +49,11 @@ def _patch_list(place: list[Any], last: str, operation: Body) -> None:
         place[int(last)] = operation["value"]
     else:
         raise ValueError(operation["path"])
+
+
+def generation_of(body: Body, before: Body | None) -> int:
+    """The generation as an API server counts it: each change of the spec is one."""
+    if before is None or before["metadata"]["uid"] != body["metadata"]["uid"]:
+        return 1
+    is_changed = bool(before.get("spec") != body.get("spec"))
+    return int(before["metadata"]["generation"]) + is_changed

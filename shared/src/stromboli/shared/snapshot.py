@@ -120,6 +120,10 @@ class Snapshot:
         self._remember_gone(kind, key, uid, math.inf)
         return self._put(kind, key, None, None)
 
+    def replace(self, kind: Kind[Any], found: meta.Object) -> None:
+        """Put the same version of an object, with fields that its record leaves out."""
+        self._of(kind)[found.metadata.key] = found
+
     def mark_unknown(self, kind: Kind[Any], key: str, reason: str) -> Change:
         """The object under this key cannot be handled: its key is unknown until its next record."""
         return self._put(kind, key, Unknown(reason), None)

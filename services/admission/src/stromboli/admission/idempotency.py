@@ -19,9 +19,9 @@ from litestar import Request
 
 from stromboli.admission import keyed_lock
 from stromboli.admission.auth import authentication
-from stromboli.admission.core import redaction
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port as bus_port
+from stromboli.shared.jobspec import redaction
 from stromboli.shared.messages.admission import RequestAnswered
 from stromboli.shared.runtime import runtime
 

@@ -171,6 +171,19 @@ class ReadOwner(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
 
 
+class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Read a workload whose values the snapshot topics leave out, and put it into the cache."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
     """Read an object of which a published event is ahead of the cache; it may be gone."""
 
@@ -189,6 +202,7 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
 Command = (
     CatchUp
     | ReadOwner
+    | ReadSpec
     | Create
     | Patch
     | PatchJobStatus

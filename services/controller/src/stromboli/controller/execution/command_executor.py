@@ -185,6 +185,9 @@ class CommandExecutor:
                     is_it = found is not None and found.metadata.uid == command.uid
                     read = found.metadata if found is not None and is_it else None
                     self._take_in(self._cache.note_owner(command.namespace, command.uid, read))
+                case commands.ReadSpec():
+                    async with self._limiter.hold(group):
+                        await self.read(command.kind, command.namespace, command.name)
                 case commands.CatchUp():
                     async with self._limiter.hold(group):
                         found = await self.read(command.kind, command.namespace, command.name)

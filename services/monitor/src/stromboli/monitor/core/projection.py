@@ -3,8 +3,9 @@
 The projection of an object is what our Struct of its kind reads of it. All of its annotations
 stay but two sorts: kubectl's copy of the whole object, and values so large that they are somebody
 else's store. Of a pod's volumes only those with a claim stay: the API server gives each pod a token
-volume, and no service reads it. What cannot be read, or is too large for a record, becomes a stub
-that says so: its key is unknown, never absent.
+volume, and no service reads it. Workloads lose literal values of environment variables and other
+secrets (``stromboli.shared.jobspec.redaction``). What cannot be read, or is too large for a record,
+becomes a stub that says so: its key is unknown, never absent.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import msgspec
 from stromboli.shared import keys, topics
 from stromboli.shared.api import core, kinds, meta, nesting
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec import redaction
 from stromboli.shared.messages import base, cluster
 
 AnyKind = Kind[Any]
@@ -24,7 +26,7 @@ LARGEST_ANNOTATION_BYTES = 16 * 1024
 """Ours are below 1 KiB; beyond this it is a tool that keeps its state on the object."""
 LARGEST_VALUE_BYTES = topics.RECORD_BYTES - 64 * 1024
 """What a record holds beside key and headers, with room to spare."""
-RULES = "2"
+RULES = "3"
 """Changes with the rules of this module, so that all snapshots are made anew by them."""
 
 
@@ -80,7 +82,7 @@ def observe(kind: AnyKind, raw: bytes) -> Observed:
 def _projected(read: meta.Object) -> Observed:
     annotations = read.metadata.annotations or {}
     carried = _with_annotations(read, {k: v for k, v in annotations.items() if _carried(k, v)})
-    message = _with_claims_only(carried)
+    message = redaction.without_values(_with_claims_only(carried))
     value = _unversioned(message)
     identity = _identity(read.metadata)
     if len(value) > LARGEST_VALUE_BYTES:

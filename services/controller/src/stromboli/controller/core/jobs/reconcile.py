@@ -25,6 +25,9 @@ to: the policy's status write comes first, because the policy finds the end by t
 *Never behind the previous leader.* A new leader reads objects that are missing or older in its
 cache than in published events before it decides anything about the job (``catch_up``).
 
+*Never from a redacted spec.* The snapshot topics leave out literal values of environment variables.
+A plan that was made without them is replaced by a read of the job (``store.complete_specs``).
+
 *Liveness.* Everything that a plan waits for puts the job into the work queue again: a change of an
 object of the job or of a job that it names, an error by back-off, and time by ``due``.
 
@@ -52,7 +55,7 @@ from stromboli.controller.core.jobs import (
     phase_effects,
     policies,
 )
-from stromboli.controller.core.store import controller_cache, event_history
+from stromboli.controller.core.store import complete_specs, controller_cache, event_history
 from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
@@ -88,19 +91,45 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     # 6. Delete a finished job whose time to live is over.
     if _has_expired(cache, job, now):
         return (deleted, events, (_delete(job),))
+    plan = (deleted, *_decide(cache, job, observed, events, now))
+    if _needs_values(plan) and not cache.is_complete(job):
+        return ((complete_specs.read(kinds.JOBS, job),),)
+    return plan
+
+
+def _decide(
+    cache: controller_cache.ControllerCache,
+    job: Job,
+    observed: job_pods.JobPods,
+    events: commands.Stage,
+    now: datetime,
+) -> commands.Plan:
     # 7. Carry out the oldest command of a user, or refuse it.
-    user_commands = cache.user_commands_for(controller_cache.ReconcileKey("job", key))
+    item = controller_cache.ReconcileKey("job", job.metadata.key)
+    user_commands = cache.user_commands_for(item)
     if user_commands and job.status.state.phase:
         asked = job_commands.carry_out(cache, job, user_commands[0], observed.counts, now)
-        return (deleted, events, *asked)
+        return (events, *asked)
     # 8. Write the status of a phase that has to change, and nothing else. The end of a pod that no
     #    restart caused is published later: the policy that reacts to it comes first.
     changes = phase_changes.advance(cache, job, observed, now)
     if changes:
         first = tuple(it for it in events if not event_history.concerns_policies(job, it))
-        return (deleted, first, *changes)
+        return (first, *changes)
     # 9. Carry out what the phase asks for.
-    return (deleted, *phase_effects.effects(cache, job, observed, events, now))
+    return phase_effects.effects(cache, job, observed, events, now)
+
+
+def _needs_values(plan: commands.Plan) -> bool:
+    """Whether the plan may depend on what the topics leave out: a new object other than the
+    PodGroup, or an Event about what prevents one. A status write needs nothing, and its response
+    completes the job."""
+    return any(
+        isinstance(command, commands.RecordEvent)
+        or (isinstance(command, commands.Create) and command.kind is not kinds.POD_GROUPS)
+        for stage in plan
+        for command in stage
+    )
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from stromboli.controller.core import commands
 from stromboli.controller.core.store import (
+    complete_specs,
     event_history,
     explanations,
     hardware_index,
@@ -26,7 +27,7 @@ from stromboli.controller.core.store import (
 )
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
-from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec import job_plugins, redaction
 from stromboli.shared.jobspec.validation import queues as rules
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import batch as batch_messages
@@ -74,6 +75,7 @@ class ControllerCache:
         self.published = published
         self.sync = snapshot.Sync()
         self._objects = snapshot.Snapshot()
+        self._specs = complete_specs.CompleteSpecs()
         self._explanations = explanations.Explanations()
         self._pods_of: dict[str, set[str]] = {}
         self.group_members = pod_group_members.GroupMembers()
@@ -122,6 +124,10 @@ class ControllerCache:
     def get(self, kind: kinds.Kind[snapshot.T], key: str) -> snapshot.T | None:
         """Any object, if it is there and readable."""
         return self._objects.get(kind, key)
+
+    def is_complete(self, found: meta.Object) -> bool:
+        """Whether the object has the values that the topics leave out."""
+        return self._specs.has(found) or not redaction.is_redacted(found)
 
     def children(self, owner_uid: str) -> list[batch.Job]:
         """Jobs that a flow or cron manages, by name."""
@@ -242,7 +248,7 @@ class ControllerCache:
             claimed = self.sync.claimed
             self.sync.apply(record, after_s)
             return ApplyResult(tuple(self.items()) if self.sync.claimed != claimed else ())
-        change = self._objects.apply(record)
+        change = self._specs.apply(self._objects, record)
         if change is None:
             return ApplyResult()
         unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
@@ -277,7 +283,7 @@ class ControllerCache:
         """Apply a write response, or an object just read, ahead of the topics."""
         if kind not in topics.SNAPSHOTS:
             return ()
-        change = self._objects.observe(kind, written)
+        change = self._specs.observe(self._objects, kind, written)
         return () if change is None else self._follow(change)
 
     def forget(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
@@ -345,6 +351,7 @@ class ControllerCache:
         if isinstance(before, meta.Object):
             if not isinstance(after, meta.Object) or after.metadata.uid != before.metadata.uid:
                 self._deleting.discard(before.metadata.uid)
+                self._specs.forget(before.metadata.uid)
                 self._recorded.forget(before.metadata.uid)
                 self._enqueuing.discard(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle, pending_reason
-from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.store import complete_specs, controller_cache
 from stromboli.controller.core.workloads import child_jobs, cron_history
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds
@@ -154,13 +154,16 @@ def _lateness(
 def _start(
     cache: controller_cache.ControllerCache, cron_state: CronState, at: datetime, now: datetime
 ) -> tuple[commands.Stage, ...]:
-    """Stages: remove what is replaced, then make the job."""
+    """Stages: remove what is replaced, then make the job. First a read, if the cached template
+    lacks values."""
     cron, template = cron_state.cron, cron_state.cron.spec.job_template
     name = child_jobs.cron_job_name(cron, at)
     if taken := child_jobs.taken(cache, cron, name):
         said = _about(cron, "Warning", "FailedCreate", taken, now)
         why = pending_reason.reasons([(said.reason, f"not started at {_text(cron, at)}: {taken}")])
         return ((said,), pending_reason.noted(kinds.CRON_JOBS, cron, why))
+    if not cache.is_complete(cron):
+        return ((complete_specs.read(kinds.CRON_JOBS, cron),),)
     replaced: list[commands.Command] = []
     if cron.spec.concurrency_policy == "Replace":
         for job in cron_state.active:

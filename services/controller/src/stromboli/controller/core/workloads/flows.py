@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle
-from stromboli.controller.core.store import controller_cache
+from stromboli.controller.core.store import complete_specs, controller_cache
 from stromboli.controller.core.workloads import child_jobs, probes, template_patch
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds
@@ -65,6 +65,8 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     found = _ours(cache, key)
     if found is None:
         return ()
+    if found.status.state.phase not in FINAL and not cache.is_complete(found):
+        return ((complete_specs.read(kinds.JOB_FLOWS, found),),)
     members = _members(cache, found)
     phase = next_phase(found.status.state.phase, [member.phase for member in members])
     effects: list[commands.Command] = list(_made(found, members, now))
@@ -189,6 +191,9 @@ def _start(
     if template is None:
         why = f"job {member.name} waits: there is no JobTemplate {namespace}/{template_name}"
         yield _about(found, "Warning", "SyncJobFlow", why, now)
+        return
+    if not cache.is_complete(template):
+        yield complete_specs.read(kinds.JOB_TEMPLATES, template)
         return
     marks = {
         keys.CREATED_BY_TEMPLATE: f"{namespace}.{template_name}",

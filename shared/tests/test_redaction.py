@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.admission.core.redaction import REDACTED, redacted
+from stromboli.shared.jobspec.redaction import REDACTED, redacted
 
 PLAIN = {"kind": "Job", "spec": {"tasks": [{"env": [{"name": "A", "valueFrom": {"x": 1}}]}]}}
 

@@ -1,0 +1,88 @@
+"""Specs of workloads with the values that the snapshot topics leave out.
+
+The topics carry workloads without literal values of environment variables and other secrets
+(``stromboli.shared.jobspec.redaction``). Pods and child jobs need the values. Every response of the
+API server has them, so the response to a job's first status write completes it, and no request is
+made for them. A controller that takes over reads a job when its plan first needs more than an
+event. Later records of the same generation are completed from here; the API server counts a
+generation for each change of a spec, and none for a status.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands
+from stromboli.shared import envelope, snapshot
+from stromboli.shared.api import batch, flow, kinds, meta
+
+
+class CompleteSpecs:
+    """Uid -> the newest complete spec known. Shares specs with the cached objects."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Any]] = {}
+
+    def apply(self, objects: snapshot.Snapshot, record: envelope.Record) -> snapshot.Change | None:
+        """Apply a record to ``objects``, with the values that it leaves out if they are known."""
+        change = objects.apply(record)
+        return None if change is None else self._complete(objects, change)
+
+    def observe(
+        self, objects: snapshot.Snapshot, kind: kinds.Kind[Any], read: meta.Object
+    ) -> snapshot.Change | None:
+        """Apply an object as the API server returned it. Completes the cached object if that is not
+        older."""
+        self.note(read)
+        change = objects.observe(kind, read)
+        if change is not None:
+            return change
+        known = objects.state(kind, read.metadata.key)
+        if not isinstance(known, meta.Object) or known.metadata.uid != read.metadata.uid:
+            self.forget(read.metadata.uid)
+            return None
+        same = snapshot.Change(kind, read.metadata.key, known, known)
+        completed = self._complete(objects, same)
+        return None if completed is same else completed
+
+    def _complete(self, objects: snapshot.Snapshot, change: snapshot.Change) -> snapshot.Change:
+        after = change.after
+        if not isinstance(after, meta.Object) or (completed := self.completed(after)) is after:
+            return change
+        objects.replace(change.kind, completed)
+        return msgspec.structs.replace(change, after=completed)
+
+    def note(self, read: meta.Object) -> None:
+        """Take in an object as the API server returned it. An older generation changes nothing."""
+        if not isinstance(read, batch.Job | flow.JobTemplate | flow.JobFlow | flow.CronJob):
+            return
+        generation, _ = self._known.get(read.metadata.uid, (-1, None))
+        if _edition(read) > generation:
+            self._known[read.metadata.uid] = _edition(read), read.spec
+
+    def has(self, found: meta.Object) -> bool:
+        """Whether the complete spec of this generation is known."""
+        return self._known.get(found.metadata.uid, (-1, None))[0] == _edition(found)
+
+    def completed(self, found: meta.Object) -> meta.Object:
+        """The object with its complete spec; unchanged if that is not known."""
+        edition, spec = self._known.get(found.metadata.uid, (-1, None))
+        if edition != _edition(found) or getattr(found, "spec", None) is spec:
+            return found
+        return msgspec.structs.replace(found, spec=spec)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._known.pop(uid, None)
+
+
+def read(kind: kinds.Kind[Any], found: meta.Object) -> commands.ReadSpec:
+    """The command that completes an object."""
+    return commands.ReadSpec(
+        kind=kind, namespace=found.metadata.namespace, name=found.metadata.name
+    )
+
+
+def _edition(found: meta.Object) -> int:
+    """The generation; where there is none, any new version may have another spec."""
+    return found.metadata.generation or found.metadata.version

@@ -1,0 +1,180 @@
+"""Redaction of secret values in what is published on topics.
+
+More accounts read ``cluster.*`` and ``admission.answers`` than the objects in them, and the topics
+keep old versions. Readers need an object's identity and shape, but no literal values of environment
+variables, no data of Secrets, no private keys in arguments of the job plugin ``ssh`` and no header
+values of probes. The controller needs the values to create pods and jobs: it reads them from the
+API server (``stromboli.controller.core.store.complete_specs``).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.shared.api import batch, flow, meta
+
+REDACTED = "(redacted)"
+PRIVATE_KEY_ARGUMENT = "ssh-private-key"
+_PLUGIN = "ssh"
+_MARK = REDACTED.encode()
+_SECRET_FIELDS = ("data", "stringData")
+_LISTS_OF_VALUES = ("env", "httpHeaders")
+T = TypeVar("T", bound=meta.Object)
+
+
+def redacted(body: bytes) -> bytes:
+    """A JSON document without secrets; one without any, and what is no JSON, comes back unchanged.
+    O(values)."""
+    try:
+        document = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return body
+    return msgspec.json.encode(document) if _redact(document) else body
+
+
+def without_values(found: T) -> T:
+    """A workload without secrets; any other object comes back unchanged. O(values)."""
+    match found:
+        case batch.Job():
+            return msgspec.structs.replace(found, spec=_job_spec(found.spec))
+        case flow.JobTemplate():
+            return msgspec.structs.replace(found, spec=_raw(found.spec))
+        case flow.JobFlow():
+            flows = tuple(_flow(each) for each in found.spec.flows)
+            return msgspec.structs.replace(
+                found, spec=msgspec.structs.replace(found.spec, flows=flows)
+            )
+        case flow.CronJob():
+            template = msgspec.structs.replace(
+                found.spec.job_template, spec=_raw(found.spec.job_template.spec)
+            )
+            spec = msgspec.structs.replace(found.spec, job_template=template)
+            return msgspec.structs.replace(found, spec=spec)
+        case _:
+            return found
+
+
+def is_redacted(found: meta.Object) -> bool:
+    """Whether a workload may lack values: a field of it reads as redacted. O(bytes of its spec)."""
+    return any(_MARK in part for part in _parts(found))
+
+
+def _parts(found: meta.Object) -> Iterator[bytes]:
+    match found:
+        case batch.Job():
+            yield from (bytes(task.template.spec) for task in found.spec.tasks)
+            yield " ".join((found.spec.plugins or {}).get(_PLUGIN) or ()).encode()
+        case flow.JobTemplate():
+            yield bytes(found.spec)
+        case flow.JobFlow():
+            yield from (bytes(each.patch.job_spec) for each in found.spec.flows if each.patch)
+            yield from (header.value.encode() for header in _headers(found))
+        case flow.CronJob():
+            yield bytes(found.spec.job_template.spec)
+        case _:
+            return
+
+
+def _headers(found: flow.JobFlow) -> Iterator[flow.HttpHeader]:
+    for each in found.spec.flows:
+        probe = each.depends_on.probe if each.depends_on else None
+        for asked in probe.http_get_list if probe else ():
+            if asked.http_header is not None:
+                yield asked.http_header
+
+
+def _raw(raw: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(redacted(bytes(raw)))
+
+
+def _job_spec(spec: batch.JobSpec) -> batch.JobSpec:
+    tasks = tuple(
+        msgspec.structs.replace(
+            task,
+            template=msgspec.structs.replace(task.template, spec=_raw(task.template.spec)),
+        )
+        for task in spec.tasks
+    )
+    plugins = spec.plugins
+    if plugins and (arguments := plugins.get(_PLUGIN)):
+        plugins = {**plugins, _PLUGIN: tuple(_without_private_key(arguments))}
+    return msgspec.structs.replace(spec, tasks=tasks, plugins=plugins)
+
+
+def _flow(entry: flow.Flow) -> flow.Flow:
+    patch, waits = entry.patch, entry.depends_on
+    if patch is not None:
+        patch = msgspec.structs.replace(patch, job_spec=_raw(patch.job_spec))
+    if waits is not None and waits.probe is not None:
+        asked = tuple(_without_header_value(each) for each in waits.probe.http_get_list)
+        probe = msgspec.structs.replace(waits.probe, http_get_list=asked)
+        waits = msgspec.structs.replace(waits, probe=probe)
+    return msgspec.structs.replace(entry, patch=patch, depends_on=waits)
+
+
+def _without_header_value(asked: flow.HttpGet) -> flow.HttpGet:
+    if asked.http_header is None or not asked.http_header.value:
+        return asked
+    header = msgspec.structs.replace(asked.http_header, value=REDACTED)
+    return msgspec.structs.replace(asked, http_header=header)
+
+
+def _redact(value: Any) -> bool:
+    """Redact in place; returns whether anything changed."""
+    changed = False
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, list):
+            pending += found
+        elif isinstance(found, dict):
+            for name in _LISTS_OF_VALUES:
+                changed |= _redact_entries(found.get(name))
+            changed |= _redact_entries([found.get("httpHeader")])
+            changed |= _redact_plugins(found.get("plugins"))
+            if found.get("kind") == "Secret":
+                for name in _SECRET_FIELDS:
+                    changed |= _redact_members(found.get(name))
+            pending += found.values()
+    return changed
+
+
+def _redact_entries(entries: Any) -> bool:
+    """Redact the values of entries ``{name, value}``."""
+    changed = False
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("value"):
+            entry["value"] = REDACTED
+            changed = True
+    return changed
+
+
+def _redact_members(members: Any) -> bool:
+    if not isinstance(members, dict) or not members:
+        return False
+    members.update(dict.fromkeys(members, REDACTED))
+    return True
+
+
+def _redact_plugins(plugins: Any) -> bool:
+    arguments = plugins.get(_PLUGIN) if isinstance(plugins, dict) else None
+    if not isinstance(arguments, list):
+        return False
+    before = list(arguments)
+    arguments[:] = _without_private_key(before)
+    return arguments != before
+
+
+def _without_private_key(arguments: Sequence[Any]) -> list[Any]:
+    """Arguments in the forms ``--name=value`` and ``--name value``."""
+    found = list(arguments)
+    for index, argument in enumerate(arguments):
+        name, sign, _ = argument.partition("=") if isinstance(argument, str) else ("", "", "")
+        if name.lstrip("-") != PRIVATE_KEY_ARGUMENT:
+            continue
+        if sign:
+            found[index] = f"{name}={REDACTED}"
+        elif index + 1 < len(found):
+            found[index + 1] = REDACTED
+    return found
