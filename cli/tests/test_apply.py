@@ -100,3 +100,23 @@ def test_a_kind_that_is_not_known_is_refused_with_the_known_ones(strom: Any) -> 
 def test_a_file_is_needed(strom: Any) -> None:
     assert strom("apply").exit_code == 2
     assert strom("apply", "-f", "absent.yaml").exit_code == 1
+
+
+def test_a_claim_template_is_created_like_any_other_object(strom: Any) -> None:
+    template = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: two-gpus}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: gpus, exactly: {deviceClassName: gpu.example.com, count: 2}}
+"""
+    applied = strom("apply", "-f", "-", stdin=template)
+    assert applied.stdout == "resourceclaimtemplate.resource.k8s.io/two-gpus created\n"
+    assert strom("claimtemplate", "list").stdout.splitlines()[1].split()[:3] == [
+        "two-gpus",
+        "2",
+        "gpu.example.com",
+    ]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli.render import workload_view
-from stromboli.shared.api import flow, kinds, meta
+from stromboli.cli.render import claim_view, workload_view
+from stromboli.shared.api import flow, kinds, meta, resource
 from stromboli.testkit.builders import (
     NOON,
     make_cron,
@@ -20,10 +20,28 @@ from stromboli.testkit.builders import (
 )
 
 NOW = NOON + timedelta(minutes=5)
+A = meta.ObjectMeta(name="a", namespace="default")
+GPUS = resource.ResourceClaimSpec(
+    devices=resource.DeviceClaim(
+        requests=(
+            resource.DeviceRequest(
+                name="gpus",
+                exactly=resource.ExactRequest(device_class_name="gpu.example.com", count=2),
+            ),
+        )
+    )
+)
 WORDS: dict[str, tuple[kinds.Kind[Any], meta.Object]] = {
     "flow": (kinds.JOB_FLOWS, make_flow("a", {"one": [], "two": ["one"]})),
     "template": (kinds.JOB_TEMPLATES, make_template("a")),
     "cron": (kinds.CRON_JOBS, make_cron("a", "*/5 * * * *")),
+    "claim": (kinds.RESOURCE_CLAIMS, resource.ResourceClaim(metadata=A, spec=GPUS)),
+    "claimtemplate": (
+        kinds.RESOURCE_CLAIM_TEMPLATES,
+        resource.ResourceClaimTemplate(
+            metadata=A, spec=resource.ResourceClaimTemplateSpec(spec=GPUS)
+        ),
+    ),
 }
 
 
@@ -145,3 +163,32 @@ def test_a_cron_shows_when_the_next_job_is_due() -> None:
 @pytest.mark.parametrize("cron", [make_cron(schedule="x"), make_cron(time_zone="Mars/Base")])
 def test_a_schedule_that_cannot_be_read_has_no_next_time(cron: flow.CronJob) -> None:
     assert workload_view.next_time(cron, NOW) is None
+
+
+def test_a_claim_shows_its_devices_and_the_pods_that_reserve_it() -> None:
+    device = resource.AllocatedDevice(request="gpus", driver="d", pool="node-1", device="gpu-3")
+    allocation = resource.Allocation(devices=resource.AllocationDevices(results=(device,)))
+    pod = resource.ClaimConsumer(resource="pods", name="train-worker-0")
+    created = meta.ObjectMeta(name="c", namespace="default", creation_timestamp=NOON)
+    claim = resource.ResourceClaim(metadata=created, spec=GPUS)
+    assert claim_view.claim_row(claim, NOW) == ("c", "pending", "2 gpu.example.com", "", "", "5m")
+    status = resource.ResourceClaimStatus(allocation=allocation, reserved_for=(pod,))
+    reserved = msgspec.structs.replace(claim, status=status)
+    assert claim_view.claim_row(reserved, NOW)[1:5] == (
+        "allocated,reserved",
+        "2 gpu.example.com",
+        "node-1/gpu-3",
+        "train-worker-0",
+    )
+
+
+def test_a_request_with_alternatives_names_each() -> None:
+    either = resource.DeviceRequest(
+        name="gpus",
+        first_available=(
+            resource.SubRequest(name="big", device_class_name="big", allocation_mode="All"),
+            resource.SubRequest(name="small", device_class_name="small", count=2),
+        ),
+    )
+    spec = resource.ResourceClaimSpec(devices=resource.DeviceClaim(requests=(either,)))
+    assert claim_view.requests(spec) == "all big or 2 small"

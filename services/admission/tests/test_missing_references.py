@@ -99,8 +99,7 @@ async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) ->
     [
         ("batch/v1", "Job", "batch.volcano.sh/v1alpha1 Job"),
         ("batch/v1", "CronJob", "batch.volcano.sh/v1alpha1 CronJob"),
-        ("scheduling.k8s.io/v1beta1", "PriorityClass", "scheduling.k8s.io/v1 PriorityClass"),
-        ("policy/v1beta1", "PodDisruptionBudget", "policy/v1 PodDisruptionBudget"),
+        ("scheduling.k8s.io/v2", "PriorityClass", "scheduling.k8s.io/v1 PriorityClass"),
         ("batch.volcano.sh/v1alpha1", "Jobs", "batch.volcano.sh/v1alpha1 Job"),
         ("scheduling.volcano.sh/v1beta1", "PodGruop", "scheduling.volcano.sh/v1beta1 PodGroup"),
     ],

@@ -14,7 +14,7 @@ import msgspec
 from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError, UnreachableError
 from stromboli.cli.render import output
 from stromboli.cli.server import Address
-from stromboli.client import blocking, calls
+from stromboli.client import blocking, calls, workload_calls
 from stromboli.client import errors as client_errors
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, Explanation, SchedulingInput
@@ -171,7 +171,7 @@ class Client:
 
     def workloads(self, kind: Kind[Any], namespace: str | None) -> tuple[msgspec.Raw, ...]:
         """The flows, templates or crons of a namespace, or all."""
-        return self.send(calls.workloads(kind, namespace or "")).items
+        return self.send(workload_calls.workloads(kind, namespace or "")).items
 
     def tools(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
         """The pods of tools beside a job. Raises NotFoundError."""

@@ -45,6 +45,14 @@ class Root(lazy.Group):
             "stromboli.cli.commands.workloads:crons",
             "Inspect, suspend and resume crons: jobs on a schedule.",
         ),
+        "claim": Entry(
+            "stromboli.cli.commands.claims:claims",
+            "Inspect claims: devices that are allocated to pods.",
+        ),
+        "claimtemplate": Entry(
+            "stromboli.cli.commands.claims:templates",
+            "Inspect claim templates, from which a claim is created for each pod.",
+        ),
         "cluster": Entry(
             "stromboli.cli.commands.cluster_dump:app", "Export the scheduler's view of the cluster."
         ),
@@ -71,6 +79,9 @@ class Root(lazy.Group):
     aliases: ClassVar[dict[str, str]] = {
         "jobs": "job", "queues": "queue", "pods": "pod", "podgroups": "podgroup", "pg": "podgroup",
         "nodes": "node", "flows": "flow", "templates": "template", "crons": "cron",
+        "claims": "claim", "resourceclaim": "claim", "resourceclaims": "claim",
+        "claimtemplates": "claimtemplate", "resourceclaimtemplate": "claimtemplate",
+        "resourceclaimtemplates": "claimtemplate",
     }  # fmt: skip
 
     def main(

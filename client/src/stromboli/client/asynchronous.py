@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, errors, server, watch_state
+from stromboli.client import calls, errors, server, watch_state, workload_calls
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
@@ -196,15 +196,15 @@ class AsyncClient:
 
     def workloads(self, kind: Kind[M], namespace: str = "") -> AsyncGenerator[M, None]:
         """Those of a namespace, or all, page by page."""
-        return self._all(kind, functools.partial(calls.workloads, kind, namespace))
+        return self._all(kind, functools.partial(workload_calls.workloads, kind, namespace))
 
     async def workload(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
         """One of them. Raises NotFoundError."""
-        return kind.decode(await self.send(calls.workload(kind, namespace, name)))
+        return kind.decode(await self.send(workload_calls.workload(kind, namespace, name)))
 
     async def delete_workload(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
         """Delete one with all that is its own. Raises NotFoundError."""
-        await self.send(calls.delete_workload(kind, namespace, name))
+        await self.send(workload_calls.delete_workload(kind, namespace, name))
 
     # --- queues and gangs -------------------------------------------------------------------
 

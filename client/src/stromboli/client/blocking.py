@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, errors, server, watch_state
+from stromboli.client import calls, errors, server, watch_state, workload_calls
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
@@ -195,15 +195,15 @@ class Client:
 
     def workloads(self, kind: Kind[M], namespace: str = "") -> Iterator[M]:
         """Those of a namespace, or all, page by page."""
-        return self._all(kind, functools.partial(calls.workloads, kind, namespace))
+        return self._all(kind, functools.partial(workload_calls.workloads, kind, namespace))
 
     def workload(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
         """One of them. Raises NotFoundError."""
-        return kind.decode(self.send(calls.workload(kind, namespace, name)))
+        return kind.decode(self.send(workload_calls.workload(kind, namespace, name)))
 
     def delete_workload(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
         """Delete one with all that is its own. Raises NotFoundError."""
-        self.send(calls.delete_workload(kind, namespace, name))
+        self.send(workload_calls.delete_workload(kind, namespace, name))
 
     # --- queues and gangs -------------------------------------------------------------------
 

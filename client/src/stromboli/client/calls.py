@@ -170,7 +170,7 @@ def _job_name(job: object) -> str:
 def jobs(namespace: str = "", *, limit: int = 0, continue_: str = "") -> Call[Page]:
     """The jobs of a namespace, or all."""
     path = _jobs(namespace) if namespace else "/v1/jobs"
-    return _page(path, "jobs", limit, continue_)
+    return list_page(path, "jobs", limit, continue_)
 
 
 def job(namespace: str, name: str) -> Call[bytes]:
@@ -180,17 +180,17 @@ def job(namespace: str, name: str) -> Call[bytes]:
 
 def delete_job(namespace: str, name: str) -> Call[None]:
     """Delete a job and all that is its own."""
-    return _job_call("DELETE", namespace, name, "", _no_content)
+    return _job_call("DELETE", namespace, name, "", no_content)
 
 
 def job_pods(namespace: str, name: str) -> Call[Page]:
     """A job's pods."""
-    return _job_call("GET", namespace, name, "/pods", _PAGE)
+    return _job_call("GET", namespace, name, "/pods", PAGE)
 
 
 def job_events(namespace: str, name: str) -> Call[Page]:
     """Kubernetes' Events about a job, its PodGroup and its pods."""
-    return _job_call("GET", namespace, name, "/events", _PAGE)
+    return _job_call("GET", namespace, name, "/events", PAGE)
 
 
 def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
@@ -201,7 +201,7 @@ def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
 
 def job_tools(namespace: str, name: str) -> Call[Page]:
     """The pods of tools that run beside a job."""
-    return _job_call("GET", namespace, name, "/tools", _PAGE)
+    return _job_call("GET", namespace, name, "/tools", PAGE)
 
 
 def explanation(namespace: str, name: str) -> Call[Explanation]:
@@ -245,44 +245,11 @@ def log(
     query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
     return Call(
         method="GET",
-        path=f"/v1/namespaces/{_path_segment(namespace)}/pods/{_path_segment(pod)}/log",
+        path=f"/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(pod)}/log",
         what=f"pod {namespace}/{pod}",
         read=bytes,
         query=query,
     )
-
-
-# --- what makes jobs -----------------------------------------------------------------------
-
-MAKERS: Mapping[Kind[Any], str] = {
-    kinds.JOB_FLOWS: "flow",
-    kinds.JOB_TEMPLATES: "template",
-    kinds.CRON_JOBS: "cron",
-}
-"""Kinds of objects that make jobs, with the word for one. They are created with ``apply``."""
-
-
-def workloads(
-    kind: Kind[Any], namespace: str = "", *, limit: int = 0, continue_: str = ""
-) -> Call[Page]:
-    """The flows, templates or crons of a namespace, or all."""
-    path = _workloads(kind, namespace) if namespace else f"/v1/{kind.plural}"
-    return _page(path, f"{MAKERS[kind]}s", limit, continue_)
-
-
-def workload(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
-    """One flow, template or cron."""
-    return _of_workload("GET", kind, namespace, name, "", bytes)
-
-
-def workload_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
-    """Kubernetes' Events about a flow, template or cron."""
-    return _of_workload("GET", kind, namespace, name, "/events", _PAGE)
-
-
-def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
-    """Delete a flow, template or cron with all that is its own."""
-    return _of_workload("DELETE", kind, namespace, name, "", _no_content)
 
 
 # --- queues and the cluster ----------------------------------------------------------------
@@ -303,7 +270,7 @@ def create_queue(queue: scheduling.Queue | Document) -> Call[bytes]:
 
 def queues(*, limit: int = 0, continue_: str = "") -> Call[Page]:
     """All queues."""
-    return _page("/v1/queues", "queues", limit, continue_)
+    return list_page("/v1/queues", "queues", limit, continue_)
 
 
 def queue(name: str) -> Call[bytes]:
@@ -313,12 +280,12 @@ def queue(name: str) -> Call[bytes]:
 
 def delete_queue(name: str) -> Call[None]:
     """Delete a queue."""
-    return Call(method="DELETE", path=_queue(name), what=f"queue {name}", read=_no_content)
+    return Call(method="DELETE", path=_queue(name), what=f"queue {name}", read=no_content)
 
 
 def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
     """All nodes."""
-    return _page("/v1/nodes", "nodes", limit, continue_)
+    return list_page("/v1/nodes", "nodes", limit, continue_)
 
 
 def node_topology(name: str) -> Call[TopologyObserved]:
@@ -340,7 +307,7 @@ def pod_group(namespace: str, name: str) -> Call[bytes]:
     """One PodGroup."""
     return Call(
         method="GET",
-        path=f"/v1/namespaces/{_path_segment(namespace)}/podgroups/{_path_segment(name)}",
+        path=f"/v1/namespaces/{path_segment(namespace)}/podgroups/{path_segment(name)}",
         what=f"podgroup {namespace}/{name}",
         read=bytes,
     )
@@ -377,7 +344,7 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
 
 def watch_jobs(namespace: str = "") -> Call[batch.Job]:
     """Changes of a namespace's jobs, or of all."""
-    return _watch(_watched(kinds.JOBS, namespace), "jobs", kinds.JOBS.decode)
+    return watch_call(watch_path(kinds.JOBS, namespace), "jobs", kinds.JOBS.decode)
 
 
 def watch_job(namespace: str, name: str) -> Call[batch.Job]:
@@ -398,49 +365,48 @@ def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
 
 def watch_pods(namespace: str = "") -> Call[core.Pod]:
     """Changes of a namespace's pods, or of all."""
-    return _watch(_watched(kinds.PODS, namespace), "pods", kinds.PODS.decode)
+    return watch_call(watch_path(kinds.PODS, namespace), "pods", kinds.PODS.decode)
 
 
 def watch_pod_groups(namespace: str = "") -> Call[scheduling.PodGroup]:
     """Changes of a namespace's PodGroups, or of all."""
-    path = _watched(kinds.POD_GROUPS, namespace)
-    return _watch(path, "pod groups", kinds.POD_GROUPS.decode)
-
-
-def watch_workloads(kind: Kind[Any], namespace: str = "") -> Call[Any]:
-    """Changes of a namespace's flows, templates or crons, or of all."""
-    return _watch(_watched(kind, namespace), f"{MAKERS[kind]}s", kind.decode)
+    path = watch_path(kinds.POD_GROUPS, namespace)
+    return watch_call(path, "pod groups", kinds.POD_GROUPS.decode)
 
 
 def watch_queues() -> Call[scheduling.Queue]:
     """Changes of queues."""
-    return _watch("/v1/watch/queues", "queues", kinds.QUEUES.decode)
+    return watch_call("/v1/watch/queues", "queues", kinds.QUEUES.decode)
 
 
-def _watched(kind: Kind[Any], namespace: str) -> str:
-    inside = f"namespaces/{_path_segment(namespace)}/" if namespace else ""
+def watch_path(kind: Kind[Any], namespace: str) -> str:
+    """The path of the changes of a kind, in a namespace or everywhere."""
+    inside = f"namespaces/{path_segment(namespace)}/" if namespace else ""
     return f"/v1/watch/{inside}{kind.plural}"
 
 
-def _watch(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:
+def watch_call(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:
+    """A stream of changes, each decoded by ``read``."""
     return Call(method="GET", path=path, what=what, read=read, is_collection=True)
 
 
 def _watch_of_job(namespace: str, name: str, below: str, read: Callable[[bytes], T]) -> Call[T]:
-    path = f"/v1/watch{_jobs(namespace)[3:]}/{_path_segment(name)}{below}"
+    path = f"/v1/watch{_jobs(namespace)[3:]}/{path_segment(name)}{below}"
     return Call(method="GET", path=path, what=f"job {namespace}/{name}", read=read)
 
 
 # --- parts ---------------------------------------------------------------------------------
 
-_PAGE = msgspec.json.Decoder(Page).decode
+PAGE = msgspec.json.Decoder(Page).decode
 
 
-def _no_content(_: bytes) -> None:
-    return None
+def no_content(_: bytes) -> None:
+    """Decode an empty answer."""
+    return
 
 
-def _page(path: str, what: str, limit: int, continue_: str) -> Call[Page]:
+def list_page(path: str, what: str, limit: int, continue_: str) -> Call[Page]:
+    """A page of a collection; all of it without a limit."""
     query = {"limit": str(limit)} if limit else {}
     return _list_call(path, what, query | ({"continue": continue_} if continue_ else {}))
 
@@ -450,7 +416,7 @@ def _namespaced_path(path: str, what: str, namespace: str) -> Call[Page]:
 
 
 def _list_call(path: str, what: str, query: dict[str, str]) -> Call[Page]:
-    return Call(method="GET", path=path, what=what, read=_PAGE, query=query, is_collection=True)
+    return Call(method="GET", path=path, what=what, read=PAGE, query=query, is_collection=True)
 
 
 def _job_call(
@@ -463,36 +429,21 @@ def _job_call(
 ) -> Call[T]:
     return Call(
         method=method,
-        path=f"{_jobs(namespace)}/{_path_segment(name)}{below}",
+        path=f"{_jobs(namespace)}/{path_segment(name)}{below}",
         what=f"job {namespace}/{name}",
         read=read,
         body=body,
     )
 
 
-def _of_workload(
-    method: str, kind: Kind[Any], namespace: str, name: str, below: str, read: Callable[[bytes], T]
-) -> Call[T]:
-    return Call(
-        method=method,
-        path=f"{_workloads(kind, namespace)}/{_path_segment(name)}{below}",
-        what=f"{MAKERS[kind]} {namespace}/{name}",
-        read=read,
-    )
-
-
-def _workloads(kind: Kind[Any], namespace: str) -> str:
-    return f"/v1/namespaces/{_path_segment(namespace)}/{kind.plural}"
-
-
 def _jobs(namespace: str) -> str:
-    return f"/v1/namespaces/{_path_segment(namespace)}/jobs"
+    return f"/v1/namespaces/{path_segment(namespace)}/jobs"
 
 
 def _queue(name: str) -> str:
-    return f"/v1/queues/{_path_segment(name)}"
+    return f"/v1/queues/{path_segment(name)}"
 
 
-def _path_segment(name: str) -> str:
+def path_segment(name: str) -> str:
     """A name inside a path; an empty one leaves a hole there, which is never sent."""
     return quote(name, safe="")

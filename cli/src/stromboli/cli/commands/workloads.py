@@ -12,7 +12,7 @@ import typer
 
 from stromboli.cli import lazy, options, selectors
 from stromboli.cli.render import listing, output, workload_view
-from stromboli.client import calls
+from stromboli.client import workload_calls
 from stromboli.shared.api import kinds
 
 
@@ -50,9 +50,9 @@ CRONS = WorkloadKind(
 )
 
 
-def _app(workload: WorkloadKind, text: str) -> typer.Typer:
+def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
     """The commands that all of them have."""
-    word = calls.MAKERS[workload.kind]
+    word = workload_calls.WORKLOADS[workload.kind]
     app = typer.Typer(cls=lazy.GetGroup, help=text)
     complete = options.workload_names(workload.kind)
     one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
@@ -90,7 +90,7 @@ def _app(workload: WorkloadKind, text: str) -> typer.Typer:
         with options.client(server) as client:
 
             def remove(name: str) -> str:
-                client.send(calls.delete_workload(workload.kind, namespace, name))
+                client.send(workload_calls.delete_workload(workload.kind, namespace, name))
                 return f"{output.title(workload.kind, name)} deleted"
 
             options.for_each(names, remove)
@@ -110,7 +110,7 @@ def _list(
     wanted = options.selector(selector)
     found = listing.Listing(
         kind=workload.kind,
-        what=f"{calls.MAKERS[workload.kind]}s",
+        what=f"{workload_calls.WORKLOADS[workload.kind]}s",
         headers=workload.headers,
         row=workload.row,
         is_wanted=lambda each: selectors.matches(wanted, each.metadata.labels),
@@ -119,7 +119,7 @@ def _list(
     )
     with options.client(server) as client:
         if watch:
-            call = calls.watch_workloads(workload.kind, namespace or "")
+            call = workload_calls.watch_workloads(workload.kind, namespace or "")
             listing.follow(client, found, output_format, call)
         else:
             listing.show(client, found, output_format, client.workloads(workload.kind, namespace))
@@ -133,12 +133,12 @@ def _get(
     server: str | None,
 ) -> None:
     with options.client(server) as client:
-        raw = client.send(calls.workload(workload.kind, namespace, name))
+        raw = client.send(workload_calls.workload(workload.kind, namespace, name))
         if not output_format.is_table:
             output.show_objects(output_format, workload.kind, [raw])
             return
         found = client.decode(workload.kind, raw)
-        events = client.send(calls.workload_events(workload.kind, namespace, name)).items
+        events = client.send(workload_calls.workload_events(workload.kind, namespace, name)).items
     now = datetime.now(UTC)
     output.show_lines(workload.facts(found, now))
     if workload.rows is not None:
@@ -158,15 +158,15 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
     }
     with options.client(server) as client:
         # Applied to one that is not there it would be a new one, and a bad one.
-        client.send(calls.workload(kinds.CRON_JOBS, namespace, name))
+        client.send(workload_calls.workload(kinds.CRON_JOBS, namespace, name))
         client.apply([document])
     said = "suspended" if is_suspended else "resumed"
     output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
 
 
-flows = _app(FLOWS, "Inspect flows: jobs that are created in order from templates.")
-templates = _app(TEMPLATES, "Inspect templates, from which flows create jobs.")
-crons = _app(CRONS, "Inspect, suspend and resume crons: jobs on a schedule.")
+flows = kind_app(FLOWS, "Inspect flows: jobs that are created in order from templates.")
+templates = kind_app(TEMPLATES, "Inspect templates, from which flows create jobs.")
+crons = kind_app(CRONS, "Inspect, suspend and resume crons: jobs on a schedule.")
 CronName = Annotated[
     str,
     typer.Argument(

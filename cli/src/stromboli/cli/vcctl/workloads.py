@@ -9,7 +9,7 @@ from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables
-from stromboli.client import calls
+from stromboli.client import workload_calls
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _commands(kind: Kind) -> typer.Typer:
         kubeconfig: shell.Kubeconfig = None,
     ) -> None:
         with shell.client(master, kubeconfig) as client:
-            raw = client.send(calls.workload(kind, namespace, shell.required(name)))
+            raw = client.send(workload_calls.workload(kind, namespace, shell.required(name)))
             found = [client.decode(kind, raw)]
         output.show_lines(tables.workloads(kind, found, datetime.now(UTC)))
 
@@ -113,7 +113,7 @@ def _commands(kind: Kind) -> typer.Typer:
             return
         with shell.client(master, kubeconfig) as client:
             if name:
-                raws = [client.send(calls.workload(kind, namespace, name))]
+                raws = [client.send(workload_calls.workload(kind, namespace, name))]
             else:
                 raws = [bytes(raw) for raw in client.workloads(kind, namespace)]
         for number, raw in enumerate(raws):
@@ -140,7 +140,7 @@ def _tell(kind: Kind, verb: str, done: str, document: dict[str, Any], act: Any) 
 def _create(client: "Client", kind: Kind, document: dict[str, Any]) -> None:
     namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
     try:
-        client.send(calls.workload(kind, namespace, name))
+        client.send(workload_calls.workload(kind, namespace, name))
     except NotFoundError:
         client.apply([document])
     else:
@@ -149,7 +149,7 @@ def _create(client: "Client", kind: Kind, document: dict[str, Any]) -> None:
 
 def _delete(client: "Client", kind: Kind, document: dict[str, Any]) -> None:
     metadata = document["metadata"]
-    client.send(calls.delete_workload(kind, metadata["namespace"], metadata["name"]))
+    client.send(workload_calls.delete_workload(kind, metadata["namespace"], metadata["name"]))
 
 
 def _of_file(kind: Kind, filename: str) -> list[dict[str, Any]]:

@@ -161,6 +161,14 @@ RESOURCE_SLICES = Kind(
 RESOURCE_CLAIMS = Kind(
     "resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", resource.ResourceClaim
 )
+RESOURCE_CLAIM_TEMPLATES = Kind(
+    "resource.k8s.io",
+    "v1",
+    "ResourceClaimTemplate",
+    "resourceclaimtemplates",
+    resource.ResourceClaimTemplate,
+    status_subresource=False,
+)
 NODE_SHARDS = Kind(
     "shard.volcano.sh",
     "v1alpha1",
@@ -257,8 +265,9 @@ WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as abo
     NETWORK_POLICIES,
     INGRESSES,
     LEASES,
+    RESOURCE_CLAIM_TEMPLATES,
 )
-"""What services only write, or nobody folds yet."""
+"""Kinds that no service watches: services write them, or other controllers read them."""
 
 WORKLOADS: tuple[Kind[meta.Object], ...] = (
     DEPLOYMENTS,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared.api.core import NodeSelector, Quantity
-from stromboli.shared.api.meta import Int64, Object, Part
+from stromboli.shared.api.meta import Int64, Object, ObjectMeta, Part
 
 
 class CelSelector(Part, frozen=True, kw_only=True):
@@ -156,6 +156,19 @@ class ResourceClaim(Object, frozen=True, kw_only=True):
 
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Part, frozen=True, kw_only=True):
+    """The claim that is created for each pod; ``metadata`` holds its labels and annotations."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Object, frozen=True, kw_only=True):
+    """A template from which Kubernetes creates a claim for each pod that names it."""
+
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
 class DeviceAttribute(Part, frozen=True, kw_only=True):

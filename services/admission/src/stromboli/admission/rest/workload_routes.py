@@ -1,5 +1,7 @@
-"""REST routes of JobFlows, JobTemplates and CronJobs: read, delete, events. ``apply`` creates
-them."""
+"""REST routes that several kinds have: read, delete, events. ``apply`` creates the objects.
+
+They are the kinds that create jobs, and the device claims that jobs use.
+"""
 
 from typing import Any
 
@@ -17,7 +19,13 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
 
-KINDS: tuple[Kind[Any], ...] = (kinds.JOB_FLOWS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS)
+KINDS: tuple[Kind[Any], ...] = (
+    kinds.JOB_FLOWS,
+    kinds.JOB_TEMPLATES,
+    kinds.CRON_JOBS,
+    kinds.RESOURCE_CLAIMS,
+    kinds.RESOURCE_CLAIM_TEMPLATES,
+)
 
 
 class _InvolvedObject(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stromboli.admission.auth import authentication
+from stromboli.admission.core import unknown_kinds
 from stromboli.admission.review import reviewer, submitted_objects
 from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts, SubmittedObject
 from stromboli.shared import errors
@@ -257,9 +258,10 @@ def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
         if patch.is_too_deep(document):
             refused.append(msgspec.structs.replace(review.TOO_DEEP, path=where.rstrip(".")))
             continue
-        kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
+        kind_name = str(document.get("apiVersion")), str(document.get("kind"))
+        kind = kinds.BY_NAME.get(kind_name)
         if kind not in kinds.SUBMITTED:
-            refused.append(submitted_objects.unknown_kind(document, f"{where}kind"))
+            refused.append(unknown_kinds.unknown_kind(*kind_name, f"{where}kind"))
         elif not isinstance(document.get("metadata"), dict) or not (
             patch.text_of(document, "name") or patch.text_of(document, "generateName")
         ):

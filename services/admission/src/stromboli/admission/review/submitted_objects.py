@@ -1,6 +1,5 @@
 """Submitted objects: their names, the rights they need, and their violations."""
 
-import difflib
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ import msgspec
 
 from stromboli.admission.auth import authentication
 from stromboli.shared import errors, keys
-from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.jobspec.validation import patch
@@ -132,21 +130,6 @@ def with_generated_name(document: Document, suffix: str) -> Document:
         return document
     rest = {key: value for key, value in metadata.items() if key != "generateName"}
     return {**document, "metadata": {**rest, "name": stem + suffix[:8]}}
-
-
-def unknown_kind(document: Document, path: str) -> Violation:
-    """That objects of this kind are not taken, and which one is probably meant: the kind in the
-    group and version that is, or a kind with nearly the same name."""
-    version, kind = str(document.get("apiVersion")), str(document.get("kind"))
-    taken = sorted({(each.kind, each.api_version) for each in kinds.SUBMITTED})
-    close = difflib.get_close_matches(kind, [name for name, _ in taken], n=1, cutoff=0.8)
-    meant = [f"{known} {name}" for name, known in taken if name in (kind, *close)]
-    expected = f"one of {', '.join(f'{known} {name}' for name, known in taken)}"
-    if meant:
-        expected = f"did you mean {' or '.join(meant)}?"
-    return Violation(
-        path=path, reason=f"{version[:100]} {kind[:100]} is unknown", expected=expected
-    )
 
 
 def already_exists(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:

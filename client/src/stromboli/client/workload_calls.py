@@ -1,0 +1,65 @@
+"""The REST API of flows, templates, crons and device claims as values. Sends nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from stromboli.client import calls
+from stromboli.client.calls import Call
+from stromboli.client.responses import Page
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+
+T = TypeVar("T")
+
+WORKLOADS: Mapping[Kind[Any], str] = {
+    kinds.JOB_FLOWS: "flow",
+    kinds.JOB_TEMPLATES: "template",
+    kinds.CRON_JOBS: "cron",
+    kinds.RESOURCE_CLAIMS: "claim",
+    kinds.RESOURCE_CLAIM_TEMPLATES: "claimtemplate",
+}
+"""Kinds of objects with the same requests, with the word for one: those that create jobs, and
+device claims. They are created with ``apply``."""
+
+
+def workloads(
+    kind: Kind[Any], namespace: str = "", *, limit: int = 0, continue_: str = ""
+) -> Call[Page]:
+    """The objects of one of ``WORKLOADS`` in a namespace, or all."""
+    path = _workloads(kind, namespace) if namespace else f"/v1/{kind.plural}"
+    return calls.list_page(path, f"{WORKLOADS[kind]}s", limit, continue_)
+
+
+def workload(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
+    """One object of one of ``WORKLOADS``."""
+    return _of_workload("GET", kind, namespace, name, "", bytes)
+
+
+def workload_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
+    """Kubernetes' Events about one of them."""
+    return _of_workload("GET", kind, namespace, name, "/events", calls.PAGE)
+
+
+def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
+    """Delete one of them with the objects that it owns."""
+    return _of_workload("DELETE", kind, namespace, name, "", calls.no_content)
+
+
+def watch_workloads(kind: Kind[Any], namespace: str = "") -> Call[Any]:
+    """Changes of one of ``WORKLOADS`` in a namespace, or everywhere."""
+    return calls.watch_call(calls.watch_path(kind, namespace), f"{WORKLOADS[kind]}s", kind.decode)
+
+
+def _of_workload(
+    method: str, kind: Kind[Any], namespace: str, name: str, below: str, read: Callable[[bytes], T]
+) -> Call[T]:
+    return Call(
+        method=method,
+        path=f"{_workloads(kind, namespace)}/{calls.path_segment(name)}{below}",
+        what=f"{WORKLOADS[kind]} {namespace}/{name}",
+        read=read,
+    )
+
+
+def _workloads(kind: Kind[Any], namespace: str) -> str:
+    return f"/v1/namespaces/{calls.path_segment(namespace)}/{kind.plural}"
