@@ -20,6 +20,7 @@ from stromboli.testkit import builders, topic_log
 
 STEP = timedelta(seconds=1)
 PRIORITIES = 3
+DENIED = 'admission webhook "policy.example.com" denied the request'
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -49,11 +50,12 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """``deserved``: cpus, for the plugin capacity."""
+    """``deserved``: cpus, for the plugin capacity. ``dequeue_strategy``: for queue-policy."""
 
     name: str
     weight: int = 1
     deserved: int | None = None
+    dequeue_strategy: str = ""
 
 
 class Loop:
@@ -75,6 +77,10 @@ class Loop:
         self.history: list[str] = []
         self.refused_nodes: set[str] = set()
         """Nodes to which the API server refuses binds."""
+        self.refused_pods: set[str] = set()
+        """Pods of which the API server refuses binds."""
+        self.refused_entries: set[str] = set()
+        """Gangs of which the API server refuses to write the phase."""
         self.refuses_evictions = False
         self._comes_back = comes_back
         self._policy = policy.Policy(configured=configured)
@@ -169,6 +175,11 @@ class Loop:
         return [each for each in self._log.records if each.topic == topic]
 
     @property
+    def log(self) -> list[envelope.Record]:
+        """All records, in order."""
+        return self._log.records
+
+    @property
     def memory(self) -> Mapping[str, str]:
         """What the last recorded session remembers."""
         return self._cache.memory
@@ -232,9 +243,10 @@ class Loop:
     def _carry_out(self, record: envelope.Record, statement: messages.StatementDecided) -> None:
         name = statement.pod_group.partition("/")[2]
         self.history.append(_in_words(name, statement))
-        if statement.enqueue:
+        is_entering = statement.enqueue and name not in self.refused_entries
+        if is_entering:
             self._show_phase(name, "Inqueue")
-        refused = {each.uid for each in statement.binds if each.node in self.refused_nodes}
+        refused = {each.uid for each in statement.binds if self._refuses(each)}
         for bind in statement.binds:
             key = f"{bind.namespace}/{bind.pod}"
             if bind.uid in refused:
@@ -250,6 +262,8 @@ class Loop:
                 pod=pod,
                 uid=uid,
                 result="refused" if uid in refused else "executed",
+                reason="Forbidden" if uid in refused else "",
+                message=DENIED if uid in refused else "",
             )
             for namespace, pod, uid in named
         ]
@@ -257,7 +271,7 @@ class Loop:
             decision=record.id,
             decision_offset=record.offset,
             pod_group=statement.pod_group,
-            enqueue="executed" if statement.enqueue else None,
+            enqueue=_entry_result(statement, is_entering=is_entering),
             tasks=tuple(tasks),
         )
         self._append(topics.OUTCOMES, record.id, answer)
@@ -269,6 +283,10 @@ class Loop:
                 self._show_pod(self._new_pod(gang, gone.metadata.name, ""))
         for each in {name, *(_gang_of_name(one.pod) for one in statement.evictions)}:
             self._follow_phase(each)
+
+    def _refuses(self, bind: messages.Bind) -> bool:
+        pod = f"{bind.namespace}/{bind.pod}"
+        return bind.node in self.refused_nodes or pod in self.refused_pods
 
     def _follow_phase(self, name: str) -> None:
         """Set the phase as the controller does: a gang with its minimum on nodes is Running."""
@@ -349,10 +367,20 @@ def restarted(log: Sequence[envelope.Record], by: policy.Policy) -> cluster_cach
 
 def _queue_object(queue: Queue) -> scheduling.Queue:
     made = builders.make_queue(queue.name, weight=queue.weight)
+    spec = msgspec.structs.replace(made.spec, dequeue_strategy=queue.dequeue_strategy)
+    made = msgspec.structs.replace(made, spec=spec)
     if queue.deserved is None:
         return made
     deserved: dict[str, core.Quantity] = {"cpu": str(queue.deserved)}
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, deserved=deserved))
+
+
+def _entry_result(
+    statement: messages.StatementDecided, *, is_entering: bool
+) -> messages.Result | None:
+    if not statement.enqueue:
+        return None
+    return "executed" if is_entering else "refused"
 
 
 def _gang_of(pod: core.Pod) -> str:

@@ -29,6 +29,7 @@ TIERS: Mapping[Tier, str] = {
     "releasing": "it is nominated to resources that terminating pods still hold",
     "topology": "no topology domain has enough free resources for it",
     "never-fits": "it can never fit into the cluster or its queue as they are",
+    "refused": "the API server refused to bind it or to make room for it; it is retried",
     "unknown": "an object that the scheduler needs for it cannot be read",
 }
 """The reason code of a pending job -> its text."""
@@ -91,8 +92,8 @@ def render(
             for refused in explained.refusals
         ),
     ]
-    # The message is Volcano's condition, except that of a job which can never fit.
-    if explained.message and (verbose or explained.tier == "never-fits"):
+    # The message is Volcano's condition, except for reasons that Volcano does not have.
+    if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
     told = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]

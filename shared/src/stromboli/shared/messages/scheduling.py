@@ -164,11 +164,13 @@ Tier = Literal[
     "releasing",
     "topology",
     "never-fits",
+    "refused",
 ]
 """``share``: the queue may not hold more now. ``fragmentation``: enough is free in sum, but no node
 has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is promised what is
 being released. ``topology``: no part of the network that is near enough has the room.
-``never-fits``: nodes and limits as they are have no room for it, however long it waits."""
+``never-fits``: nodes and limits as they are have no room for it, however long it waits.
+``refused``: its last decisions were refused, by the API server as a rule, and it backs off."""
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):

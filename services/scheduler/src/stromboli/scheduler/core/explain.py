@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core import capacity_check
-from stromboli.scheduler.core.cache import cluster_cache, partial_gangs
+from stromboli.scheduler.core.cache import cluster_cache, partial_gangs, refusal_backoff
 from stromboli.scheduler.core.config import durations
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities, queue_usage, requirements, resource_vectors
@@ -51,11 +51,13 @@ def explain_waiting(
     closed: session.Session,
     creation_grace: timedelta,
     partial: Mapping[str, partial_gangs.PartialGang] | None = None,
+    backing_off: Mapping[str, refusal_backoff.BackingOff] | None = None,
 ) -> ExplanationChanges:
     """Explain all waiting gangs after a closed session; return what differs from the topic.
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
-    ``partial``: gangs of which only a part was started. O(waiting jobs).
+    ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
+    left alone because their decisions were refused. O(waiting jobs).
     """
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(cache.explained)
     lines: dict[str, list[entities.Job]] = {queue: [] for queue in cache.ordered}
@@ -70,13 +72,15 @@ def explain_waiting(
             now[key] = cache.explained.get(key)
             lines.setdefault(job.queue, []).append(job)
             continue
-        blocking = _blocking_reason(cache, closed, job)
+        refused = (backing_off or {}).get(key)
+        blocking = _blocking_reason(cache, closed, job, refused)
         if blocking is None:
             continue
         if blocking.tier == "gang" and _is_being_created(closed, job, creation_grace):
             continue
         lines.setdefault(job.queue, []).append(job)
-        if key in closed.untried:
+        is_known = blocking.tier == "refused" and _names_refusal(cache.explained.get(key), refused)
+        if key in closed.untried or is_known:
             now[key] = cache.explained.get(key)
         else:
             gang = (partial or {}).get(key)
@@ -93,6 +97,14 @@ def explain_waiting(
         tuple(_queue_order_changes(cache, closed, lines)),
         bool(closed.untried),
     )
+
+
+def _names_refusal(
+    known: messages.PodGroupExplained | None, refused: refusal_backoff.BackingOff | None
+) -> bool:
+    """Whether the explanation names the refusal already: only the first session has its text."""
+    has_news = refused is not None and bool(refused.text)
+    return known is not None and known.tier == "refused" and not has_news
 
 
 def _with_capacity(
@@ -132,7 +144,10 @@ def _is_being_created(
 
 
 def _blocking_reason(
-    cache: cluster_cache.ClusterCache, closed: session.Session, job: entities.Job
+    cache: cluster_cache.ClusterCache,
+    closed: session.Session,
+    job: entities.Job,
+    refused: refusal_backoff.BackingOff | None,
 ) -> BlockingReason | None:
     """What blocks the job after the session's decisions; None if nothing does."""
     if job.is_going:
@@ -151,6 +166,8 @@ def _blocking_reason(
         return None
     if not queue.is_open:
         return BlockingReason("queue-closed", f"queue {queue.name} is {queue.state}")
+    if refused is not None:
+        return BlockingReason("refused", refusal_backoff.message_of(job.key, refused))
     invalid = closed.job_valid(job)
     if invalid is not None and invalid.reason == extension_points.PLUGIN_FAILED:
         return BlockingReason("unknown", f": {invalid.message}")
@@ -249,7 +266,7 @@ def _explanation(
     if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
         tier = "fragmentation"
     waits = job.count(*_UNBOUND)
-    is_outside = tier in ("enqueue", "queue-closed")
+    is_outside = tier in ("enqueue", "queue-closed", "refused")
     message = blocking.reason if is_outside else _message(job, blocking.reason, tried)
     if partial is not None:
         message += partial_gangs.message_of(partial, job.min_available)

@@ -45,6 +45,7 @@ from stromboli.scheduler.core.cache import (
     assumptions,
     cluster_cache,
     partial_gangs,
+    refusal_backoff,
     unschedulable,
 )
 from stromboli.scheduler.core.cluster import cluster_objects
@@ -169,8 +170,9 @@ class SessionRun:
         )
         # 3. Skip the gangs that failed before and that nothing since can have helped.
         cache.unschedulable_gangs.skip_unschedulable(cache.world, self._configured, self._now)
-        # 4. Open the session with its plugins, release partial gangs, run the actions, explain what
-        #    still waits, close. A plugin that fails is left out, and this step starts again.
+        # 4. Open the session with its plugins, release partial gangs, leave refused gangs alone
+        #    while they back off, run the actions, explain what still waits, close. A plugin that
+        #    fails is left out, and this step starts again.
         self._with_gauges = with_gauges
         closed = plugin_isolation.run_isolated(
             self._configured,
@@ -222,10 +224,13 @@ class SessionRun:
 
     def _act(self, opened: framework.Session) -> None:
         """Explanations and gauges call plugins as actions do: one that fails there has failed."""
-        starts = self._cache.assumed.partial_starts
-        partial = partial_gangs.release_partial_gangs(opened, starts)
+        refusals = self._cache.assumed.refusals
+        partial = partial_gangs.release_partial_gangs(opened, refusals)
+        backing_off = refusal_backoff.back_off(opened, refusals)
         simulate.run_actions(opened)
-        self._explained = explain.explain_waiting(self._cache, opened, CREATION_GRACE, partial)
+        self._explained = explain.explain_waiting(
+            self._cache, opened, CREATION_GRACE, partial, backing_off
+        )
         self._gauges = opened.gauges() if self._with_gauges else None
         self._blocking_classes = unschedulable.find_unschedulable(opened)
 
@@ -255,7 +260,7 @@ class SessionRun:
         decided, remembered, or learned from outcomes."""
         cache = self._cache
         memory = {**cache.memory, **closed.remember}
-        if not (has_decisions or memory != cache.memory or cache.assumed.partial_starts):
+        if not (has_decisions or memory != cache.memory or cache.assumed.refusals):
             return None
         unconfirmed_from, outcomes_from = cache.restart_from()
         return messages.SessionRecorded(

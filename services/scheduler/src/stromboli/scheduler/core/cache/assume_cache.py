@@ -10,9 +10,11 @@ of them is open.
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
+
+import msgspec
 
 from stromboli.scheduler.core.cache import outcome_log, republication
 from stromboli.scheduler.core.cache.assumption_states import Event, State
@@ -30,9 +32,29 @@ from stromboli.shared.api import core, resource
 from stromboli.shared.messages import scheduling
 
 K = TypeVar("K", bound=Hashable)
+_DONE = {
+    Effect.BIND: "bound",
+    Effect.EVICTION: "evicted",
+    Effect.ENTRY: "admitted to its queue",
+}
 VOLUME_CLAIM, VOLUME, DEVICE_CLAIM = "volume claim", "volume", "device claim"
+MAX_REFUSAL_TEXT = 300
+"""Characters of a refusal that are kept: a webhook may answer with any text."""
 Observe = Callable[[Assumption], Observation]
 """Observes the effect of an assumption in the snapshots."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A decision of a gang that was refused at least in part.
+
+    ``offset``: of the outcome. ``uid``: of the PodGroup. ``text``: the first part that was refused,
+    with the reason. ``is_start``: a bind of the decision that started the gang was refused.
+    """
+
+    offset: int
+    uid: str
+    text: str
+    is_start: bool = False
 
 
 class AssumeCache:
@@ -49,7 +71,7 @@ class AssumeCache:
         self._offsets: list[tuple[int, str]] = []
         self._republications = republication.RepublicationSchedule()
         self._last: Rank = (-1, -1)
-        self._partial_starts: dict[str, tuple[int, str]] = {}
+        self._refusals: dict[str, Refusal] = {}
         self._recorded_outcomes = 0
 
     def __len__(self) -> int:
@@ -194,19 +216,18 @@ class AssumeCache:
         return len(self._costly)
 
     @property
-    def partial_starts(self) -> dict[str, str]:
-        """PodGroups (key -> uid) whose start was refused at least in part, according to outcomes
-        that no recorded session has read. O(such outcomes)."""
-        return {key: uid for key, (_, uid) in self._partial_starts.items()}
+    def refusals(self) -> Mapping[str, Refusal]:
+        """PodGroup -> its last refusal, according to outcomes that no recorded session has read."""
+        return self._refusals
 
     def record_session(self, outcomes: int) -> None:
-        """Drop ``partial_starts`` of outcomes below this offset: a recorded session has read them.
+        """Drop ``refusals`` of outcomes below this offset: a recorded session has read them.
         The record may be read before the outcomes, which are then ignored."""
         self._recorded_outcomes = max(self._recorded_outcomes, outcomes)
-        self._partial_starts = {
+        self._refusals = {
             key: noted
-            for key, noted in self._partial_starts.items()
-            if noted[0] >= self._recorded_outcomes
+            for key, noted in self._refusals.items()
+            if noted.offset >= self._recorded_outcomes
         }
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
@@ -246,6 +267,7 @@ class AssumeCache:
         decision.is_answered = True
         decision.enqueued_version = answer.enqueued_version
         executed = {(pod_key(it), it.uid) for it in answer.tasks if it.result == "executed"}
+        refused: list[Assumption] = []
         for each in list(decision.open.values()):
             if each.effect is Effect.ENTRY:
                 is_executed = answer.enqueue == "executed"
@@ -253,14 +275,27 @@ class AssumeCache:
                 is_executed = (each.key, each.uid) in executed
             # An outcome answers the whole publication: a task that it lacks was not executed.
             self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
-            if not is_executed and each.effect is Effect.BIND:
-                self._note_partial_start(decision.statement, offset)
+            if not is_executed:
+                refused.append(each)
+        if refused and offset >= self._recorded_outcomes:
+            self._note_refusal(decision.statement, refused, answer, offset)
         self._observe_all(list(decision.open.values()))
         self._close_if_over(decision)
 
-    def _note_partial_start(self, statement: scheduling.StatementDecided, offset: int) -> None:
-        if statement.starts_gang and offset >= self._recorded_outcomes:
-            self._partial_starts[statement.pod_group] = (offset, statement.pod_group_uid)
+    def _note_refusal(
+        self,
+        statement: scheduling.StatementDecided,
+        refused: Sequence[Assumption],
+        answer: scheduling.DecisionAnswered,
+        offset: int,
+    ) -> None:
+        before = self._refusals.get(statement.pod_group)
+        uid = statement.pod_group_uid
+        is_start = statement.starts_gang and any(it.effect is Effect.BIND for it in refused)
+        if before is not None and before.uid == uid:
+            is_start = is_start or before.is_start
+        text = _refusal_text(refused, answer)
+        self._refusals[statement.pod_group] = Refusal(offset, uid, text, is_start)
 
     def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
         for assumption in list(assumptions):
@@ -323,6 +358,17 @@ class AssumeCache:
                 return offset
             heapq.heappop(self._offsets)
         return math.inf
+
+
+def _refusal_text(refused: Sequence[Assumption], answer: scheduling.DecisionAnswered) -> str:
+    """The first refused part, with the reason, and the number of the others."""
+    first = min(refused, key=lambda each: (each.effect.value, each.key))
+    outcomes = (it for it in answer.tasks if (pod_key(it), it.uid) == (first.key, first.uid))
+    outcome = None if first.effect is Effect.ENTRY else next(outcomes, None)
+    reasons = () if outcome is None else (outcome.reason, outcome.message)
+    reason = ": ".join(filter(None, reasons))[:MAX_REFUSAL_TEXT]
+    more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return f"{first.key} was not {_DONE[first.effect]}{f' ({reason})' if reason else ''}{more}"
 
 
 def _claims(bind: scheduling.Bind | None) -> set[tuple[str, str]]:

@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from stromboli.scheduler.core.cache import assume_cache
 from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 
@@ -57,15 +58,17 @@ class PartialGang(msgspec.Struct, frozen=True):
 
 
 def release_partial_gangs(
-    opened: session.Session, partial_starts: Mapping[str, str]
+    opened: session.Session, refusals: Mapping[str, assume_cache.Refusal]
 ) -> dict[str, PartialGang]:
     """Release each gang that has been partial for too long; return all partial gangs by key.
 
-    ``partial_starts``: PodGroups (key -> uid) of outcomes that no session has seen. Call it before
-    the actions: members that are evicted here are not completed by the same session.
+    ``refusals``: PodGroup -> refusal of outcomes that no session has read. Call it before the
+    actions: members that are evicted here are not completed by the same session.
     """
     before = _decode(opened.cluster.memory.get(NAME, ""))
-    noted = {key: PartialGang(uid, opened.now) for key, uid in partial_starts.items()}
+    noted = {
+        key: PartialGang(each.uid, opened.now) for key, each in refusals.items() if each.is_start
+    }
     noted |= {key: each for key, each in before.items() if noted.get(key, each).uid == each.uid}
     partial = {}
     for key, gang in sorted(noted.items()):

@@ -59,4 +59,5 @@ class Changes:
             if touched is not None:
                 touched.fit_errors, touched.fit_error, touched.topology_error = {}, "", ""
                 touched.is_unschedulable = touched.is_refused_by_queue = False
+                touched.is_backing_off = False
         self._tasks.clear()

@@ -203,6 +203,10 @@ class Job(msgspec.Struct, eq=False):
     """
     is_going: bool = False
     """The PodGroup is being deleted; nothing more is decided about it."""
+    is_backing_off: bool = False
+    """Set for a session that decides nothing about the job, because its last decisions were
+    refused.
+    """
     is_unschedulable: bool = False
     """Set during the session; decides the phase that is written when it closes."""
 
@@ -265,8 +269,8 @@ class Job(msgspec.Struct, eq=False):
 
     @property
     def is_decidable(self) -> bool:
-        """Whether all of the job is readable and it is not being deleted."""
-        return not (self.frozen or self.is_going)
+        """Whether all of the job is readable, and it is neither being deleted nor backing off."""
+        return not (self.frozen or self.is_going or self.is_backing_off)
 
     @property
     def is_pending(self) -> bool:
