@@ -1,6 +1,17 @@
 """What can be said of the images without building them."""
 
+import itertools
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
 import pytest
+import trustme
 
 from tests.images.support import image_build
 
@@ -38,3 +49,65 @@ def test_no_image_installs_another_services_dependencies() -> None:
         assert "kubernetes-asyncio" in wanted[service]
         assert not {"numpy", "numba"} & wanted[service]
     assert not any({"pytest", "hypothesis", "textual"} & names for names in wanted.values())
+
+
+class EmptyIndex(BaseHTTPRequestHandler):
+    """A package index without packages."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def index(authority: trustme.CA) -> Iterator[str]:
+    """The address of an index whose certificate only ``authority`` vouches for."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyIndex)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}/simple"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def first_steps(service: str) -> list[image_build.Step]:
+    """Those between FROM and the first COPY, which make the file of trusted certificates."""
+    steps = image_build.dockerfile(service)[1:]
+    return list(itertools.takewhile(lambda step: step.instruction != "COPY", steps))
+
+
+def test_every_image_trusts_certificates_in_the_same_way() -> None:
+    assert all(first_steps(service) == first_steps("monitor") for service in SERVICES)
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_build_trusts_the_certificates_of_its_argument(
+    is_given: bool, authority: trustme.CA, index: str, tmp_path: Path
+) -> None:
+    """Behind a proxy that intercepts TLS, uv else ends with UnknownIssuer."""
+    given = {"CA_CERTIFICATES": authority.cert_pem.bytes().decode()} if is_given else {}
+    stage = image_build.Stage(tmp_path, given)
+    for step in first_steps("monitor"):
+        stage.take(step, {})
+    environment = {**os.environ, **stage.environment, "UV_HTTP_RETRIES": "0"}
+    uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--no-cache"]
+    tried = subprocess.run(
+        [*uv, "--target", str(tmp_path / "t"), "--default-index", index, "no-such-package"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ("not found in the package registry" in tried.stderr) is is_given, tried.stderr
+    assert ("UnknownIssuer" in tried.stderr) is not is_given, tried.stderr

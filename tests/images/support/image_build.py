@@ -51,21 +51,25 @@ def dockerfile(service: str) -> list[Step]:
 def build(service: str, where: Path) -> Image:
     """Run the install steps of all stages below ``where``. Raises CalledProcessError."""
     stages: dict[str, Path] = {}
-    made = _Stage(where)
+    made = Stage(where)
     for step in dockerfile(service):
         if step.instruction == "FROM":
             name = step.value.partition(" AS ")[2] or "final"
-            made = _Stage(where / name)
+            made = Stage(where / name)
             stages[name] = made.root
         else:
             made.take(step, stages)
     return Image(made.root, made.environment, made.entrypoint, made.healthcheck, made.user)
 
 
-class _Stage:
-    def __init__(self, root: Path) -> None:
+class Stage:
+    """One stage of a Dockerfile; ``arguments``: values of build arguments by name."""
+
+    def __init__(self, root: Path, arguments: Mapping[str, str] | None = None) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
+        self.arguments: dict[str, str] = {}
+        self._given = arguments or {}
         self.environment: dict[str, str] = {}
         self.entrypoint: list[str] = []
         self.healthcheck: list[str] = []
@@ -73,6 +77,7 @@ class _Stage:
         self._at = root
 
     def take(self, step: Step, stages: Mapping[str, Path]) -> None:
+        """Run one step; ``stages``: folders of earlier stages by name."""
         match step.instruction:
             case "WORKDIR":
                 self._at = self.root / step.value.lstrip("/")
@@ -81,6 +86,9 @@ class _Stage:
                 self._copy(shlex.split(step.value), stages)
             case "RUN":
                 self._run(step.value)
+            case "ARG":
+                name, _, default = step.value.partition("=")
+                self.arguments[name] = self._given.get(name, default.strip('"'))
             case "ENV":
                 name, _, value = step.value.partition("=")
                 path = f"{os.environ['PATH']}:{self.environment.get('PATH', '')}".rstrip(":")
@@ -113,9 +121,9 @@ class _Stage:
     def _run(self, command: str) -> None:
         # The folder of this Python comes first, as the base image has its Python there.
         path = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
-        environment = {
-            name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"
-        } | {"PATH": path}
+        machine = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+        # What the machine sets holds: its trust may have certificates that its proxy needs.
+        environment = {**self.environment, **self.arguments, **machine, "PATH": path}
         subprocess.run(
             self._below(command), shell=True, check=True, cwd=self._at, env=environment,
             capture_output=True, text=True,
