@@ -94,7 +94,9 @@ def test_documents_are_the_callers_to_change() -> None:
 
 
 def test_a_kind_that_is_not_ours_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"Job\.batch is none of our .*Job\.batch\.volcano\.sh"):
+    with pytest.raises(
+        ValueError, match=r"Job\.batch is not a custom resource .*Job\.batch\.volcano\.sh"
+    ):
         crds.violations("batch", "Job", {})
 
 

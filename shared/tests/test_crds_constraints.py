@@ -228,7 +228,7 @@ def test_a_hypernodes_member_is_selected_in_exactly_one_way(
             'expected a duration such as "30s", "5m" or "1h30m"',
         ),
         ("spec.schedulerName", "s" * 70, "is 70 characters long; expected at most 63"),
-        ("status.state.lastTransitionTime", "now", '"now" is no time; expected one such as'),
+        ("status.state.lastTransitionTime", "now", '"now" is not a time; expected one such as'),
     ],
 )
 def test_a_refusal_names_the_path_what_stands_there_and_what_would_be_right(

@@ -55,7 +55,7 @@ def with_fewer_values(theirs: Document) -> None:
     [
         (without_a_field, "spec.queue"),
         (without_a_nested_field, "spec.tasks[].maxRetry"),
-        (without_status, "status is no subresource"),
+        (without_status, "status is not a subresource"),
         (of_another_version, "version v1alpha1 is not served"),
         (not_served, "version v1alpha1 is not served"),
         (of_another_scope, "its objects are Cluster, not Namespaced"),

@@ -55,14 +55,14 @@ def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Pa
 
 def test_what_is_no_plugin_ends_the_start(site: Path) -> None:
     install(site, "licence", "their_package:Licence", "class Licence: pass\n")
-    with pytest.raises(TypeError, match=r"entry point licence .* derives not from"):
+    with pytest.raises(TypeError, match=r"entry point licence .* does not derive from"):
         job_plugins.load()
 
 
 def test_names_of_ours_are_taken(site: Path) -> None:
     source = "from stromboli.shared.jobspec.job_plugins import Plugin as Svc\n"
     install(site, "svc", "their_package:Svc", source)
-    with pytest.raises(ValueError, match="has a name of ours"):
+    with pytest.raises(ValueError, match="has the name of a built-in plugin"):
         job_plugins.load()
 
 

@@ -21,7 +21,7 @@ def asking(text: str) -> batch.Job:
         ("jupyter", "JSON is malformed"),
         ('[{"tol": "jupyter"}]', "Object contains unknown field `tol`"),
         ('[{"tool": "emacs"}]', "tool 'emacs' is unknown"),
-        ('[{"tool": "jupyter"}, {"tool": "jupyter"}]', "tool 'jupyter' stands twice"),
+        ('[{"tool": "jupyter"}, {"tool": "jupyter"}]', "tool 'jupyter' is duplicate"),
         ('[{"tool": "jupyter", "task": "ps"}]', "there is no task 'ps'"),
     ],
 )

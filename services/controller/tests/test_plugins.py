@@ -124,7 +124,7 @@ def test_svc_leaves_variables_out_when_told_so() -> None:
         (["plain", "--x"], {}, "plain: not a flag; write --name=value"),
         (["--", "--x"], {}, ""),
         (["--n=7", "-s", "text"], {"n": 7, "s": "text"}, ""),
-        (["--n", "seven"], {}, "--n: 'seven' is no number; write n=5"),
+        (["--n", "seven"], {}, "--n: 'seven' is not a number; write n=5"),
         (["--s"], {}, "--s: needs a value; write s=d"),
     ],
 )

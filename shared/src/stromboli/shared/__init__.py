@@ -1,1 +1,1 @@
-"""What more than one service means by the same word: objects, messages, topics, units and ports."""
+"""The platform of all services: objects, messages, topics, units and ports."""

@@ -1,9 +1,9 @@
-"""Writes ``docs/asyncapi.yaml``: every topic, for consumers in any language.
+"""Generates ``docs/asyncapi.yaml``: every topic, for consumers in any language.
 
     python -m stromboli.shared.asyncapi [--check]
 
-With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be
-written. Everything in it comes from ``topics`` and the message types.
+With ``--check`` it writes nothing and exits with 1 if the file is out of date. All content is
+derived from ``topics`` and the message types.
 """
 
 import pathlib
@@ -23,18 +23,18 @@ _SCHEMAS = "#/components/schemas/"
 _GONE = "ObjectGone"
 
 _ABOUT = """\
-Everything that stands on Stromboli's log. A topic has one partition and one writer; what it
-keeps stands in its bindings. Topics with `x-stability: stable` are an interface for
-integrations: their messages grow by optional fields, a new meaning is a new type, and old
-versions are read for ever. The others may change with a release.
+All topics of Stromboli. A topic has one partition and one writer; its bindings give its retention.
+Topics with `x-stability: stable` are an interface for integrations: their messages grow by
+optional fields, a new meaning is a new type, and old versions remain readable. The others may
+change with a release.
 
-A record is a CloudEvent in Kafka's binary mode: its type stands in the header `ce_type`, its
-value is JSON. Pass over types and fields you do not know. Delivery is at least once: `ce_id`
-tells a repetition. `ce_id` is writer/epoch/sequence. A writer announces its epoch on each of its
-topics, on its main topic by `opened`, whose epoch is the larger of its offset and its `floor`.
-Drop a record whose epoch is lower than the highest one announced on its topic (its writer has
-been replaced), or higher (nobody announced it). Epochs never go back, also where a topic was
-deleted and created again. On `admission.*` none replaces another."""
+A record is a CloudEvent in Kafka's binary mode: the header `ce_type` has its type, its value is
+JSON. Ignore unknown types and fields. Delivery is at least once: a repeated record has the same
+`ce_id`, which is writer/epoch/sequence. A writer announces its epoch on each of its topics, on its
+main topic by `opened`, whose epoch is the larger of its offset and its `floor`. Drop a record
+whose epoch is lower than the highest one announced on its topic (its writer has been replaced), or
+higher (it was not announced). Epochs never decrease, even where a topic was deleted and created
+again. Writers on `admission.*` act side by side and do not replace each other."""
 
 _TEXT = {"type": "string"}
 _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
@@ -46,7 +46,7 @@ _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
     inspect.NoneType: {"type": "null"},
     inspect.DateTimeType: {"type": "string", "format": "date-time"},
     inspect.BytesType: {"type": "string", "contentEncoding": "base64"},
-    inspect.RawType: {"description": "any JSON, carried as it was written"},
+    inspect.RawType: {"description": "any JSON, unchanged"},
 }
 _ENVELOPE = {
     "type": "object",
@@ -57,14 +57,14 @@ _ENVELOPE = {
             **_TEXT,
             "description": (
                 "writer/epoch/sequence; the record that opens a writer and determines its epoch "
-                "has writer/opened/ and something unique instead"
+                "has writer/opened/ and a unique text instead"
             ),
             "examples": ["controller/41/7"],
         },
         "ce_type": {**_TEXT, "description": "the message's name, with its version"},
         "ce_source": {**_TEXT, "description": "/clusters/, the cluster's name, / and the writer"},
         "ce_cluster": {**_TEXT, "description": "name of the Kubernetes cluster"},
-        "ce_time": {"type": "string", "format": "date-time", "description": "when it happened"},
+        "ce_time": {"type": "string", "format": "date-time", "description": "time of the event"},
         "ce_cause": {**_TEXT, "description": "ce_id of the event that led to this one"},
         "traceparent": {**_TEXT, "description": "W3C trace context of the submission"},
         "content-type": {"const": "application/json"},
@@ -77,35 +77,36 @@ _SUBMISSION = {
         "ce_id": {
             **_TEXT,
             "maxLength": 255,
-            "description": "yours, and unique for your ce_source; the same again is done once",
+            "description": "chosen by the client, unique per ce_source; repetitions run once",
         },
         "ce_type": {"const": base.type_name(admission.ObjectsSubmitted)},
-        "ce_source": {**_TEXT, "maxLength": 255, "description": "who you are among your programs"},
+        "ce_source": {**_TEXT, "maxLength": 255, "description": "identifies the client program"},
         "ce_time": {
             "type": "string",
             "format": "date-time",
-            "description": "when you handed it in: what is older than minutes is refused",
+            "description": "time of the submission; submissions older than minutes are rejected",
         },
         "authorization": {
             **_TEXT,
             "description": "Bearer and a token of the audience stromboli-submissions",
         },
-        "traceparent": {**_TEXT, "description": "W3C trace context of yours"},
+        "traceparent": {**_TEXT, "description": "W3C trace context of the client"},
     },
 }
 _TOMBSTONE = {
     "allOf": [{"$ref": _SCHEMAS + "Envelope"}],
     "required": ["ce_objectuid", "ce_objectversion"],
     "properties": {
-        "ce_objectuid": {**_TEXT, "description": "uid of the object that is gone"},
+        "ce_objectuid": {**_TEXT, "description": "uid of the deleted object"},
         "ce_objectversion": {**_TEXT, "description": "its last resourceVersion"},
     },
 }
 
 
 class _Writer(yaml.SafeDumper):
-    """Writes every piece out in full, since an alias across half a file helps no reader, and text
-    of several lines as it reads."""
+    """A YAML dumper without aliases, which would point across half a file, and with block style for
+    text of several lines.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -138,7 +139,7 @@ def document() -> dict[str, Any]:
         "channels": {topic.name: _channel(topic) for topic in topics.ALL},
         "operations": {f"write {topic.name}": _operation(topic) for topic in topics.ALL},
         "components": {
-            # Sorted: which module was imported first says nothing.
+            # Sorted: the order of imports is not meaningful.
             "messages": {name: messages[name] for name in sorted(messages)},
             "schemas": {
                 "Envelope": _ENVELOPE,
@@ -173,7 +174,7 @@ def _channel(topic: topics.Topic) -> dict[str, Any]:
 
 
 def _configuration(topic: topics.Topic) -> dict[str, Any]:
-    """The part of the topic's settings that the Kafka binding knows: what is kept."""
+    """The retention settings of a topic that the Kafka binding can express."""
     known: dict[str, Any] = {"cleanup.policy": [topic.settings["cleanup.policy"]]}
     if "retention.ms" in topic.settings:
         known["retention.ms"] = int(topic.settings["retention.ms"])
@@ -199,9 +200,9 @@ def _message(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _schema(of: inspect.Type, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a type; those of Structs go into ``schemas``.
+    """The JSON schema of a type; schemas of Structs are added to ``schemas``.
 
-    msgspec's own generator stops at a field whose default is raw JSON, of which we have some.
+    msgspec's generator fails on a field whose default is raw JSON, which some of our fields have.
     """
     match of:
         case inspect.StructType(cls=struct):
@@ -238,14 +239,14 @@ def _summary(struct: type[msgspec.Struct]) -> str:
 def _gone() -> dict[str, Any]:
     return {
         "name": cluster.GONE,
-        "summary": "The object is gone: a record without value.",
+        "summary": "The object was deleted: a record without value.",
         "headers": {"$ref": _SCHEMAS + "TombstoneEnvelope"},
         "payload": {"type": "null"},
     }
 
 
 def text() -> str:
-    """What the file should hold."""
+    """The expected content of the file."""
     body = yaml.dump(document(), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
     return f"# Written by `python -m stromboli.shared.asyncapi` from the message types.\n{body}"
 

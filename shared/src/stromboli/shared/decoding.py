@@ -1,8 +1,8 @@
-"""Decoding of what others send: one documented error, whatever the bytes.
+"""Decoding of untrusted bytes: one documented error for any input.
 
-msgspec raises ``DecodeError`` for what is no JSON or not of the type, but ``UnicodeDecodeError``
-for text that is not UTF-8, ``RecursionError`` for deep nesting, and ``ValueError`` for some times
-that no calendar has. A caller that knows only the first would end with the process.
+msgspec raises ``DecodeError`` for invalid JSON or a wrong type, but ``UnicodeDecodeError`` for text
+that is not UTF-8, ``RecursionError`` for deep nesting, and ``ValueError`` for some times outside
+the calendar. A caller that handles only the first would crash on the others.
 """
 
 from datetime import datetime
@@ -13,20 +13,20 @@ import msgspec
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 MOST_DIGITS = 19
-"""Digits of a decimal number that is certain to fit 64 bits."""
+"""Digits of a decimal number that certainly fits 64 bits."""
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with a zone: one without cannot be compared with any other of ours."""
+"""A time with a zone; times without one cannot be compared with ours."""
 
 
 class Decoder(Protocol[T_co]):
-    """A decoder of msgspec, for JSON of one type."""
+    """A msgspec decoder for JSON of one type."""
 
     def decode(self, buf: bytes | str | msgspec.Raw, /) -> T_co:
-        """The value. Raises whatever it likes."""
+        """The value. May raise errors of several types."""
 
 
 def decode(decoder: Decoder[T], raw: bytes | str | msgspec.Raw) -> T:
-    """The value. Raises msgspec.DecodeError, and nothing else."""
+    """The value. Raises only msgspec.DecodeError."""
     try:
         return decoder.decode(raw)
     except msgspec.DecodeError:
@@ -43,12 +43,12 @@ _DOCUMENT: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str,
 
 
 def document(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """A JSON object. Raises msgspec.DecodeError, and nothing else."""
+    """A JSON object. Raises only msgspec.DecodeError."""
     return decode(_DOCUMENT, raw)
 
 
 def instant(text: str) -> datetime:
-    """A time as RFC 3339 has it, with its zone. Raises msgspec.DecodeError, and nothing else."""
+    """An RFC 3339 time with its zone. Raises only msgspec.DecodeError."""
     try:
         return msgspec.convert(text, Instant)
     except msgspec.DecodeError:
@@ -58,7 +58,8 @@ def instant(text: str) -> datetime:
 
 
 def number(text: str) -> int | None:
-    """A whole number in decimal digits, such as an offset or a version; None if it is none, or is
-    longer than any of those."""
+    """A whole number in decimal digits, such as an offset or a version; None if it is not one or
+    has too many digits.
+    """
     is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
     return int(text) if is_number else None

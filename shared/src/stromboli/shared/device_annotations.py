@@ -1,7 +1,7 @@
-"""Which devices were meant for a pod, as they stand on it since its bind.
+"""The devices assigned to a pod, as its annotations record them since the bind.
 
-Ours (``stromboli.sh/cpus`` and ``devices``) and those that device plugins of shared GPUs read. What
-cannot be read says nothing.
+Reads our annotations (``stromboli.sh/cpus`` and ``devices``) and those that device plugins of
+shared GPUs read. Invalid annotations are ignored.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,13 @@ _CPUS = msgspec.json.Decoder(dict[str, str])
 _DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
 
 DeviceAssignments = dict[str, tuple[str, ...]]
-"""Resource -> ids, those of all containers together."""
+"""Resource -> ids, over all containers."""
 
 
 def assigned_devices(annotations: Mapping[str, str] | None) -> DeviceAssignments:
-    """What stands on a pod of these annotations. Shares of a GPU say how much: ``GPU-x (5000MiB)``;
-    CPUs are lists such as ``0-3,8``."""
+    """The devices in a pod's annotations. GPU slices include their amount: ``GPU-x (5000MiB)``;
+    CPUs are lists such as ``0-3,8``.
+    """
     notes = annotations or {}
     found: dict[str, list[str]] = {}
     for own in _read(_CPUS, notes.get(keys.CPUS)).values():
@@ -45,7 +46,7 @@ def assigned_devices(annotations: Mapping[str, str] | None) -> DeviceAssignments
 
 
 def format_assignments(found: Mapping[str, tuple[str, ...]]) -> str:
-    """The same in a line: ``cpu 0-3; gpu GPU-a,GPU-b``."""
+    """The assignments in one line: ``cpu 0-3; gpu GPU-a,GPU-b``."""
     return "; ".join(
         f"{resource.rpartition('/')[2]} {','.join(ids)}" for resource, ids in found.items() if ids
     )

@@ -102,7 +102,7 @@ class Record(msgspec.Struct, frozen=True):
             raise self.undecodable(f"ce_time: {error}") from None
 
     def undecodable(self, reason: str) -> errors.UndecodableError:
-        """The error that says this record cannot be read."""
+        """The error for a record that cannot be decoded."""
         return errors.UndecodableError(self.topic.name, self.offset, self.key, reason)
 
 

@@ -1,10 +1,10 @@
-"""The token of a REST API on loopback: made at each start, for the user who started it.
+"""The token of a REST API on loopback: generated at each start, for the user who started it.
 
-Without accounts, whoever holds this token may do everything, so it is kept from other users of the
-machine (a file of mode 0600 in a directory of mode 0700) and from web pages (which cannot read
-files). Clients of the same user find the file by the port alone, wherever they are called:
-``$XDG_STATE_HOME/stromboli/tokens/PORT``, by default below ``~/.local/state``. A file that a killed
-server left behind holds a token that counts no more.
+Without accounts, this token grants all rights, so it is protected from other users of the machine
+(a file of mode 0600 in a directory of mode 0700) and from web pages (which cannot read files).
+Clients of the same user find the file by the port: ``$XDG_STATE_HOME/stromboli/tokens/PORT``, by
+default below ``~/.local/state``. The file of a server that was killed contains a token that is no
+longer valid.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 HOSTS = ("127.0.0.1", "::1", "localhost")
-"""The names of loopback."""
+"""The host names of loopback."""
 TOKEN_BYTES = 32
 LARGEST_BYTES = 4096
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
+    """An unguessable token."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -45,8 +45,9 @@ def file_for(url: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def read_token(file: Path) -> str:
-    """The token in a file; empty if there is none that we may read. A file that belongs to another
-    user is not believed: its token would tell that user nothing, but neither would it be ours."""
+    """The token in a file; empty if there is no readable one. A file that belongs to another user
+    is ignored.
+    """
     try:
         with file.open(encoding="ascii") as opened:
             if os.fstat(opened.fileno()).st_uid != os.geteuid():
@@ -58,7 +59,8 @@ def read_token(file: Path) -> str:
 
 @contextlib.contextmanager
 def publish_token(token: str, file: Path) -> Iterator[None]:
-    """Keep the token in ``file`` while inside; an empty one removes what a killed server left.
+    """Write the token to ``file`` and remove it on exit. An empty token only removes the file of a
+    server that was killed.
 
     Raises OSError if the file cannot be written.
     """
@@ -76,5 +78,5 @@ def publish_token(token: str, file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if read_token(file) == token:  # else another server has this port by now
+        if read_token(file) == token:  # otherwise another server uses this port now
             file.unlink(missing_ok=True)

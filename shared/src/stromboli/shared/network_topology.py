@@ -1,9 +1,10 @@
-"""Where nodes lie on the network: HyperNodes as a tree (spec/topology 4).
+"""The network topology: the tree of HyperNodes over the nodes.
 
-Domains are listed in preorder, the root first, so that all below one follow it. A mistake never
-stops the others, and never brings nodes together: what two HyperNodes claim of which neither is
-below the other belongs to what holds both; a HyperNode that names one of its own tier or a higher
-one (a cycle always does) does not get it. Each is complained of.
+Domains are listed in preorder, the root first, so that all descendants of a domain follow it. An
+invalid HyperNode never affects the others, and never groups nodes that are apart: a member that two
+HyperNodes claim, neither of them below the other, belongs to their lowest common ancestor; a
+HyperNode whose member has the same or a higher tier (a cycle always does) does not get that member.
+Each case is reported as a complaint.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +14,10 @@ from stromboli.shared.api import batch, core, topology
 from stromboli.shared.formats import patterns
 
 ROOT = "<cluster-top-hypernode>"
-"""Name of the root, which owns every node, as the field's scheduler calls it."""
+"""Name of the root domain, which contains every node; the same as Volcano's."""
 ROOT_INDEX = 0
 NODES_BY_NAME = 3
-"""Nodes that a complaint names; it counts the others."""
+"""Nodes that a complaint lists by name; it counts the others."""
 
 NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
 
@@ -25,9 +26,9 @@ Labels = Mapping[str, str]
 
 class Layout(NamedTuple):
     """``names``, ``tiers``, ``parents``: by domain in preorder; the root is 0 and its own parent,
-    its tier one above the highest. ``homes``: node -> the lowest domain that holds it.
-    ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes no sense; ``about``:
-    the same by the HyperNodes that it is about."""
+    its tier one above the highest. ``homes``: node -> its lowest domain. ``tier_names``: name ->
+    tier. ``complaints``: errors in the HyperNodes; ``about``: the same by HyperNode.
+    """
 
     names: Sequence[str]
     tiers: Sequence[int]
@@ -38,7 +39,7 @@ class Layout(NamedTuple):
     about: Mapping[str, Sequence[str]]
 
     def counts(self) -> list[int]:
-        """Nodes in each domain, those in domains below it included."""
+        """Nodes of each domain, including descendants."""
         found = [0] * len(self.names)
         for home in self.homes.values():
             found[home] += 1
@@ -48,15 +49,16 @@ class Layout(NamedTuple):
 
 
 class Tiers(NamedTuple):
-    """The tiers that HyperNodes have. ``lowest``: None if there is no HyperNode. ``names``: of the
-    lowest tier that has the name."""
+    """The existing tiers. ``lowest``: None without HyperNodes. ``names``: tier name -> the lowest
+    tier with that name.
+    """
 
     lowest: int | None
     names: Mapping[str, int]
 
 
 def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
-    """The tiers of these."""
+    """The tiers of these HyperNodes."""
     names: dict[str, int] = {}
     found = [each.spec for each in hyper_nodes]
     for spec in found:
@@ -66,10 +68,10 @@ def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
 
 
 def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
-    """The highest tier that a hard wish allows its pods to span.
+    """The highest tier that a hard constraint allows its pods to span.
 
-    Raises ValueError that says why the wish cannot be held: taken for none, it would let a gang
-    that must lie together be scattered.
+    Raises ValueError that gives the reason if the constraint cannot be satisfied: ignoring it would
+    let a gang that must be close together be scattered.
     """
     if known.lowest is None:
         raise ValueError("hard networkTopology, but there is no HyperNode that could hold it")
@@ -91,7 +93,7 @@ def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
 
 
 def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
-    """The tree of these HyperNodes over nodes with their labels.
+    """The tree of these HyperNodes over the nodes, which are given with their labels.
 
     O(HyperNodes log HyperNodes + members), and O(nodes) for each pattern and label selector.
     """
@@ -99,7 +101,7 @@ def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels
 
 
 def selected(member: topology.Member, nodes: Mapping[str, Labels]) -> Collection[str]:
-    """The nodes that a member of type Node means. Raises ValueError for a pattern that is none."""
+    """The nodes that a member of type Node selects. Raises ValueError for an invalid pattern."""
     selector = member.selector
     if selector.exact_match is not None:
         name = selector.exact_match.name
@@ -147,7 +149,7 @@ class _Builder:
         self._complaints: list[str] = []
         self._about: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
-        """HyperNode -> what holds it; not there: the root."""
+        """HyperNode -> its parent; the root if absent."""
 
     def build(self) -> Layout:
         claims: dict[str, list[str]] = {}
@@ -159,7 +161,7 @@ class _Builder:
                 else:
                     for node in self._meant(name, member):
                         own.setdefault(node, []).append(name)
-        # From the top, so that what holds the claimants is known when they are compared.
+        # Top-down, so that the ancestors of the claimants are known when they are compared.
         for name in sorted(claims, key=lambda each: (-self._known[each].spec.tier, each)):
             claimants = tuple(sorted(set(claims[name])))
             holder = self._holder(claimants)
@@ -208,7 +210,7 @@ class _Builder:
             claims.setdefault(exact.name, []).append(name)
 
     def _meant(self, name: str, member: topology.Member) -> Iterable[str]:
-        """The nodes that a member means; none if nobody can say which."""
+        """The nodes that a member selects; none if the selector is invalid."""
         try:
             return selected(member, self._nodes)
         except ValueError as error:
@@ -216,8 +218,9 @@ class _Builder:
             return ()
 
     def _holder(self, claimants: Sequence[str]) -> str:
-        """What a claimed thing belongs to: the lowest of its claimants if the others hold that, or
-        what holds them all; empty for the root."""
+        """The owner of a claimed member: the lowest claimant if all others contain it, else their
+        lowest common ancestor; empty for the root.
+        """
         if len(claimants) == 1:
             return claimants[0]
         chains = {name: list(self._upwards(name)) for name in claimants}
@@ -270,7 +273,7 @@ class _Builder:
 
 
 def _members(nodes: Sequence[str]) -> str:
-    """Who is a member, as the beginning of a sentence."""
+    """The members, as the beginning of a sentence."""
     if len(nodes) == 1:
         return f"node {nodes[0]} is a member"
     more = f" and {len(nodes) - NODES_BY_NAME} more" if len(nodes) > NODES_BY_NAME else ""

@@ -1,4 +1,4 @@
-"""A service as a process of its own: settings from the environment, telemetry, health, the log."""
+"""Runs a service as its own process: settings from the environment, telemetry, health, the log."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,13 @@ from stromboli.shared.runtime import settings as settings_reader
 
 S = TypeVar("S", bound=msgspec.Struct)
 PROBE_EVERY_S = 2.0
-"""How often broker and API server are asked whether they are there: it takes them less than a
-millisecond."""
+"""Interval of the health checks of broker and API server, which take less than a millisecond."""
 
 ALLOCATIONS_BETWEEN_LOOKS = 20_000
-"""Python looks for cycles among new objects every 700 by itself, which takes a tenth of a service's
-time when thousands of pods come; our objects hold few cycles, and a look at so many takes 1 ms."""
+"""Python's garbage collector runs every 700 allocations by default, which takes a tenth of a
+service's time when thousands of pods arrive. Our objects have few cycles, and a run over this many
+takes 1 ms.
+"""
 
 
 def start(
@@ -65,8 +66,10 @@ async def serve_health(health: runtime.Health, host: str, port: int) -> AsyncIte
 async def connect_bus(
     settings: KafkaSettings, health: runtime.Health
 ) -> AsyncIterator[bus_port.Bus]:
-    """The log while inside; waits for a broker that is away, not ready meanwhile, nor later
-    whenever it is away: a fold just waits then, so its reader would not notice."""
+    """The log while inside. Waits while the broker is unavailable, and reports not ready then. It
+    also reports a broker that becomes unavailable later, which a reader does not notice because it
+    just waits.
+    """
     health.set("log", "connecting")
     bus = KafkaBus(settings)
     await runtime.retry_until_available(bus.__aenter__, "log", health)
@@ -78,10 +81,10 @@ async def connect_bus(
 
 
 class Dependency(Protocol):
-    """What can be away."""
+    """An external system that may be unavailable."""
 
     async def is_reachable(self) -> bool:
-        """Whether it answers, now and soon."""
+        """Whether it answers now."""
 
 
 @contextlib.asynccontextmanager

@@ -1,13 +1,14 @@
-"""The order of a queue in chunks: one record for each, so that no record grows with the queue.
+"""The order of a queue in chunks, one record each, so that no record grows with the queue.
 
-A chunk ends behind a PodGroup whose name says so (its CRC-32 is a multiple of ``AVERAGE``), or when
-it is full. So a PodGroup that joins or leaves changes the chunk that it is in, and mostly no other:
-ends that are counted off would move with every PodGroup that leaves at the front. (Content-defined
-chunking; Muthitacharoen et al., "A Low-bandwidth Network File System", SOSP 2001.)
+A chunk ends after a PodGroup whose name hashes to a boundary (its CRC-32 is a multiple of
+``AVERAGE``), or when it is full. So a PodGroup that joins or leaves changes its own chunk and
+mostly no other; chunks of fixed length would all shift with every PodGroup that leaves at the
+front. (Content-defined chunking; Muthitacharoen et al., "A Low-bandwidth Network File System", SOSP
+2001.)
 
-Chunks are numbered from the front. Where there are fewer than before, empty ones remain. A reader
-may see some chunks of a new order and some of the one before for a moment; positions are those of
-the chunks that it has.
+Chunks are numbered from the front. When their number shrinks, empty ones remain. A reader may
+briefly see chunks of both the new and the previous order; its positions are those of the chunks
+that it has.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from stromboli.shared.messages import scheduling
 AVERAGE = 1024
 """PodGroups in a chunk, on average."""
 MOST_BYTES = 256 * 1024
-"""Length of the names in a chunk, at most."""
+"""Limit of the total length of the names in a chunk."""
 
 
 def chunks(queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
@@ -43,19 +44,19 @@ class QueueOrders:
         self._queues: dict[str, dict[int, tuple[str, ...]]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """The queues of which something has been read."""
+        """The queues of which at least one chunk has been read."""
         return iter(self._queues)
 
     def put(self, message: scheduling.QueueOrdered) -> None:
-        """Read a chunk."""
+        """Add a chunk."""
         self._queues.setdefault(message.queue, {})[message.chunk] = message.pod_groups
 
     def clear(self) -> None:
-        """Forget all that was read."""
+        """Remove all chunks."""
         self._queues.clear()
 
     def news(self, queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
-        """The chunks that are to be written so that the queue's order is this one."""
+        """The chunks to publish so that the queue's order becomes this one."""
         known = self._queues.get(queue, {})
         number = 0
         for message in chunks(queue, pod_groups):

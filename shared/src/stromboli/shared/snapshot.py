@@ -1,15 +1,17 @@
-"""The picture of the cluster that a service folds from snapshot topics.
+"""The cache of cluster objects that a service materializes from snapshot topics.
 
 Pure: records in, changes out. Rules:
 
-* Within a key the newest wins: an object of a lower resourceVersion with the same uid is old news
-  (our own write responses may be ahead of the topics).
-* A new uid under an old key is a deletion and an addition. Only while a response to our own write
-  is ahead of its topic, what comes of another uid and older is of the one before.
-* An object that has ended is not there again by news from before its end, also where the topic has
-  that news once more, behind its successor: an append whose answer was lost is repeated whole.
-* A record that cannot be read makes its key *unknown*: neither the old value nor absence.
-* Any interleaving across topics that keeps each key's order gives the same picture.
+* Within a key the newest record wins: an object of a lower resourceVersion with the same uid is
+  ignored (responses to our own writes may be ahead of the topics).
+* A new uid under an existing key is a deletion and an addition. Only while the response to our own
+  write is ahead of its topic, a record of another uid and lower version belongs to the previous
+  object.
+* A deleted object does not reappear by a record from before its deletion, even if the topic
+  contains that record again after its successor: an append whose acknowledgement was lost is
+  repeated as a whole.
+* A record that cannot be decoded makes its key *unknown*: neither the old value nor absence.
+* Any interleaving across topics that keeps each key's order gives the same cache.
 """
 
 import math
@@ -29,11 +31,11 @@ _KINDS: Mapping[str, Kind[Any]] = {topic.name: kind for kind, topic in topics.SN
 
 
 GONE_KEPT = 10_000
-"""Deletions remembered against news that arrives late: a response is at most seconds late."""
+"""Deletions that are remembered to detect late records: a response is at most seconds late."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Something is there that we cannot read, and why. ``node``: of a pod, where it is."""
+    """An object that exists and cannot be decoded, and why. ``node``: of a pod, its node."""
 
     reason: str
     node: str = ""
@@ -59,8 +61,8 @@ class Snapshot:
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
         self._gone: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        """Key -> uid and version of what ended last under it."""
-        self._ahead: set[tuple[str, str]] = set()  # known by a response, not by the topic yet
+        """Key -> uid and version of the object that was last deleted under it."""
+        self._ahead: set[tuple[str, str]] = set()  # known from a response, not from the topic yet
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:
         """All readable objects of a kind."""
@@ -69,12 +71,12 @@ class Snapshot:
                 yield state  # type: ignore[misc]  # a topic holds its kind's objects only
 
     def unknowns(self, kind: Kind[Any]) -> Mapping[str, Unknown]:
-        """Keys of a kind that cannot be read."""
+        """Keys of a kind that cannot be decoded."""
         states = self._of(kind)
         return {key: state for key, state in states.items() if isinstance(state, Unknown)}
 
     def keys(self, kind: Kind[Any]) -> list[str]:
-        """Keys of all objects of a kind, readable or not, in order."""
+        """Sorted keys of all objects of a kind, readable or not."""
         return sorted(self._of(kind))
 
     def state(self, kind: Kind[Any], key: str) -> State:
@@ -82,12 +84,12 @@ class Snapshot:
         return self._of(kind).get(key)
 
     def get(self, kind: Kind[T], key: str) -> T | None:
-        """The object if it is there and readable."""
+        """The object if it exists and is readable."""
         state = self._of(kind).get(key)
         return None if state is None or isinstance(state, Unknown) else state  # type: ignore[return-value]
 
     def apply(self, record: envelope.Record) -> Change | None:
-        """Fold a record of a snapshot topic; None if it changed nothing or is of another topic."""
+        """Apply a record of a snapshot topic; None if it changed nothing or is of another topic."""
         kind = _KINDS.get(record.topic.name)
         if kind is None:
             return None
@@ -102,16 +104,18 @@ class Snapshot:
         if not isinstance(message, meta.Object):
             raise TypeError(f"{record.topic.name} carries {type(message).__name__}")
         if not message.metadata.version and message.metadata.resource_version:
-            reason = f"resourceVersion {message.metadata.resource_version[:40]!r} is no number"
+            reason = f"resourceVersion {message.metadata.resource_version[:40]!r} is not a number"
             return self._put(kind, record.key, Unknown(reason), record)
         return self._observe(kind, record.key, message, record)
 
     def observe(self, kind: Kind[Any], written: meta.Object) -> Change | None:
-        """Take in the response to our own write, ahead of the topic."""
+        """Apply the response to our own write, ahead of the topic."""
         return self._observe(kind, written.metadata.key, written, None)
 
     def forget(self, kind: Kind[Any], key: str, uid: str) -> Change | None:
-        """We learned ourselves that this object (of this uid) is gone: late news of it is none."""
+        """Mark the object (of this uid) as deleted, learned ahead of the topic: late records of it
+        are ignored.
+        """
         before = self._of(kind).get(key)
         if before is None:
             self._remember_gone(kind, key, uid, math.inf)
@@ -129,7 +133,7 @@ class Snapshot:
         return self._put(kind, key, Unknown(reason), None)
 
     def drop(self, names: Collection[str]) -> None:
-        """Forget the objects of these topics: they are to be read again from the start."""
+        """Drop the objects of these topics, which are read again from the start."""
         for name in self._states.keys() & set(names):
             self._states[name].clear()
             self._ahead = {each for each in self._ahead if each[0] != _KINDS[name].plural}
@@ -200,13 +204,13 @@ class Snapshot:
 
 
 class Sync:
-    """How far and how lately the monitor has seen each kind, and who else acts on the same objects.
-    A monitor looks for others before it says that anything is synced.
+    """How completely and how recently the monitor has observed each kind, and which other systems
+    act on the same objects. A monitor looks for such systems before it reports a kind as synced.
 
-    Age is measured by the reader's own monotonic clock alone; no time that another host wrote is
+    Age is measured by the reader's own monotonic clock; times written by other hosts are never
     compared with it. A record proves that the monitor was alive at some time after the reader had
-    last read all of the topic, so the age of a kind counts from there. What was in the log before
-    this reader reached its end the first time proves nothing: its monitor may be dead since.
+    last read the whole topic, so the age of a kind counts from there. Records that were in the log
+    before the reader first reached its end prove nothing: their monitor may have stopped since.
     """
 
     def __init__(self) -> None:
@@ -214,10 +218,11 @@ class Sync:
         self._others = cluster.CompetitorsObserved(competitors=())
 
     def apply(self, record: envelope.Record, after_s: float = -math.inf) -> None:
-        """Fold a record of ``cluster.sync``; one that does not decode means not synced.
+        """Apply a record of ``cluster.sync``; one that cannot be decoded means not synced.
 
-        ``after_s``: seconds of the reader's monotonic clock when it had last read all of the topic
-        before this record came (``Batch.at_end``); never, for one that was there at its start.
+        ``after_s``: seconds of the reader's monotonic clock when it had last read the whole topic
+        before this record arrived (``Batch.at_end``); never, for a record that was already there at
+        its start.
         """
         if record.topic != topics.SYNC:
             return
@@ -240,10 +245,11 @@ class Sync:
         max_age_s: float,
         positions: Mapping[str, int],
     ) -> tuple[str, ...]:
-        """Why one may not decide yet: a line for each kind that is not synced, or not lately.
+        """Why decisions are not allowed yet: a line for each kind that is not synced, or not
+        recently.
 
-        ``now_s``: seconds of the clock that ``apply`` was given times of. ``positions``: topic name
-        -> how far the snapshots are read.
+        ``now_s``: seconds on the same clock as ``apply``'s. ``positions``: topic name -> how far
+        the snapshots are read.
         """
         lines = []
         for kind in wanted:
@@ -259,7 +265,7 @@ class Sync:
         return tuple(lines)
 
     def is_whole(self, wanted: tuple[Kind[Any], ...]) -> bool:
-        """Whether all of these were listed completely, lately or not."""
+        """Whether all of these kinds were listed completely, recently or not."""
         known = (self._kinds.get(kind.plural) for kind in wanted)
         return all(each is not None and each[0].state == "synced" for each in known)
 
@@ -269,7 +275,9 @@ class Sync:
         return frozenset(rival.scheduler_name for rival in self._others.competitors)
 
     def competitors(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
-        """Why one may not act under these names: a line for each lease by which another does."""
+        """Why this system may not act under these names: a line for each lease by which another one
+        does.
+        """
         lines = [
             f"Lease {rival.lease}, held by {rival.holder} since {rival.since}, claims the "
             f'scheduler name "{rival.scheduler_name}": two systems would act on the same objects; '

@@ -1,4 +1,4 @@
-"""Every topic: its key, what stands on it, how long it is kept, and its one writer."""
+"""Every topic: its key, its messages, its retention, and its only writer."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -22,9 +22,11 @@ from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
 OUTSIDE: Literal["outside"] = "outside"
-"""The writer of what others hand in: no service of ours, and as many as there are."""
+"""The writer of topics for external clients: any number of them, and none of our services."""
 UNREPLACED: frozenset[str | None] = frozenset({None, OUTSIDE, "admission"})
-"""Writers that act side by side, as admission's replicas do: a later one replaces none."""
+"""Writers that act side by side, as admission's replicas do: a later one does not replace an
+earlier one.
+"""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 RECORD_BYTES = 8 * 1024 * 1024
@@ -67,26 +69,28 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def is_compacted(self) -> bool:
-        """Only the last record of a key is sure to stay."""
+        """Whether only the last record of a key is certainly retained."""
         return self.settings["cleanup.policy"] == "compact"
 
     @property
     def is_fenced(self) -> bool:
-        """A later writer replaces an earlier one here."""
+        """Whether a later writer replaces an earlier one."""
         return self.writer not in UNREPLACED
 
     @property
     def is_announced(self) -> bool:
-        """A writer's first record here announces its epoch; on the main topic ``opened`` does."""
+        """Whether a writer's first record announces its epoch; on the main topic ``opened``
+        does.
+        """
         return self.is_fenced and not self.main
 
     @property
     def carries(self) -> tuple[type[msgspec.Struct], ...]:
-        """Its messages, and those that are the log's own."""
+        """Its messages, including those of the log itself."""
         return (*self.messages, log.EpochAnnounced) if self.is_announced else self.messages
 
     def full_name(self, cluster_name: str) -> str:
-        """The name on the broker, where clusters share brokers but no topics."""
+        """The name on the broker, unique among clusters that share it."""
         return f"{cluster_name}.{self.name}"
 
 
@@ -158,7 +162,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
 }
 """Kind -> its snapshot topic."""
 MATERIALIZED: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY)
-"""What sessions fold of the cluster, as it is now."""
+"""Topics of cluster objects that sessions materialize."""
 CHANGES = Topic(
     "cluster.changes",
     "topic/its key, or $kept",
@@ -225,8 +229,8 @@ SUBMISSIONS = Topic(
     (admission.ObjectsSubmitted,),
     {
         "cleanup.policy": "delete",
-        # As long as admission may be down: what is deleted unread never gets an answer. Tokens in
-        # here are good for an hour at most.
+        # As long as admission may be unavailable: a submission that is deleted unread never gets an
+        # answer. Tokens in these records are valid for an hour at most.
         "retention.ms": str(7 * DAY_MS),
         "segment.ms": str(DAY_MS),
         "max.message.bytes": str(RECORD_BYTES),
@@ -276,7 +280,7 @@ MAIN: Mapping[Service, Topic] = {
     for topic in ALL
     if topic.main and topic.writer is not None and topic.writer != OUTSIDE
 }
-"""Service -> the topic on which it opens."""
+"""Service -> the topic that carries its ``opened`` records."""
 
 
 def of(service: Service) -> tuple[Topic, ...]:

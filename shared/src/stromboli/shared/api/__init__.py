@@ -1,4 +1,4 @@
-"""Kubernetes objects as we read them: only the fields we use, decoded straight from bytes.
+"""Kubernetes objects: Structs with only the fields that Stromboli uses, decoded from bytes.
 
-Encoding such a Struct gives our *projection* of the object, which is what snapshot topics carry.
+Encoding such a Struct gives the *projection* of the object, which snapshot topics carry.
 """

@@ -7,18 +7,18 @@ from stromboli.shared.decoding import Instant
 
 
 class PodTemplate(Part, frozen=True, kw_only=True):
-    """A pod to be made. Its spec stays as written: we add to it and never lose a field of it."""
+    """The template of a task's pods. Its spec is kept as raw JSON, so that no field is lost."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class LifecyclePolicy(Part, frozen=True, kw_only=True):
-    """What to do when something happens to a task or job.
+    """Which action follows which event of a task or job.
 
-    ``timeout``: wait so long before acting. ``max_retries``: so often at most in the job's life.
-    ``backoff``: pods are made again so long after a restart, twice as long after each further one
-    by this policy, ``max_backoff`` at most.
+    ``timeout``: delay before the action. ``max_retries``: limit of actions over the job's life.
+    ``backoff``: delay before pods are created again after a restart, doubled after each further
+    restart by this policy, up to ``max_backoff``.
     """
 
     action: str = ""
@@ -39,7 +39,7 @@ class DependsOn(Part, frozen=True, kw_only=True):
 
 
 class NetworkTopology(Part, frozen=True, kw_only=True):
-    """How near to each other pods must be: up to a tier by number or by name, not both."""
+    """The highest tier that the pods may span, by number or by name, not both."""
 
     mode: str = "hard"
     highest_tier_allowed: Int64 | None = None
@@ -47,7 +47,7 @@ class NetworkTopology(Part, frozen=True, kw_only=True):
 
 
 class PartitionPolicy(Part, frozen=True, kw_only=True):
-    """A task in equal parts that live and restart together."""
+    """Divides a task into partitions of equal size, each a sub-gang that restarts as a whole."""
 
     total_partitions: Int32 = 0
     partition_size: Int32 = 0
@@ -56,7 +56,7 @@ class PartitionPolicy(Part, frozen=True, kw_only=True):
 
 
 class VolumeSpec(Part, frozen=True, kw_only=True):
-    """A claim mounted in every container: a named one, or one to be made."""
+    """A claim that is mounted in every container: an existing one by name, or one to create."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -64,15 +64,17 @@ class VolumeSpec(Part, frozen=True, kw_only=True):
 
 
 MOST_PODS = 100_000
-"""Of one job: ten times what the largest clusters run, and what can still be counted out. A slip of
-the pen (two thousand million) would keep the controller busy for ever. Beyond it none is made."""
+"""Limit of the pods of one job: ten times what the largest clusters run, and still fast to
+enumerate. A typo (two billion) would keep the controller busy indefinitely. A job above it gets no
+pods.
+"""
 
 
 class ArraySpec(Part, frozen=True, kw_only=True):
-    """A job whose one task runs once for each index (``0-999``, ``1,3,5-7``, ``0-100:10``).
+    """A job whose only task runs once for each index (``0-999``, ``1,3,5-7``, ``0-100:10``).
 
-    The task's ``replicas`` are how many indexes run at once. ``max_retries``: how often one index
-    is tried again.
+    The task's ``replicas`` are the number of indexes that run concurrently. ``max_retries``:
+    retries of one index.
     """
 
     indexes: str = ""
@@ -80,8 +82,9 @@ class ArraySpec(Part, frozen=True, kw_only=True):
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
-    """Replicas of one pod template. ``active_deadline_seconds``: how long each of its pods may
-    run."""
+    """Replicas of one pod template. ``active_deadline_seconds``: the run-time limit of each of its
+    pods.
+    """
 
     name: str = ""
     replicas: Int32 = 0
@@ -96,8 +99,9 @@ class TaskSpec(Part, frozen=True, kw_only=True):
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
-    """A gang of tasks in a queue. ``active_deadline_seconds``: how long the job may take from its
-    first running pods to its end, all tries together."""
+    """A gang of tasks in a queue. ``active_deadline_seconds``: the time limit from the first
+    running pods to the end of the job, over all retries.
+    """
 
     scheduler_name: str = ""
     min_available: Int32 = 0
@@ -117,7 +121,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
 
 class JobState(Part, frozen=True, kw_only=True):
-    """The phase and since when."""
+    """The phase and the time of its last transition."""
 
     phase: str = ""
     reason: str = ""
@@ -126,30 +130,32 @@ class JobState(Part, frozen=True, kw_only=True):
 
 
 class JobCondition(Part, frozen=True, kw_only=True):
-    """A phase the job was in, with the time it entered it."""
+    """A phase that the job entered, with the time."""
 
     status: str
     last_transition_time: Instant | None = None
 
 
 class TaskState(Part, frozen=True, kw_only=True):
-    """Pods of one task by pod phase."""
+    """Pod counts of one task by pod phase."""
 
     phase: dict[str, Int32] = msgspec.field(default_factory=dict)
 
 
 class RestartedTasks(Part, frozen=True, kw_only=True):
-    """What the last restart of a part of the job ends: pods of these indexes (``0-3,7``) of these
-    tasks that were made before the try ``retry_count``."""
+    """The scope of the last partial restart: pods of these indexes (``0-3,7``) of these tasks that
+    were created before the retry ``retry_count``.
+    """
 
     retry_count: Int32
     tasks: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class DelayedAction(Part, frozen=True, kw_only=True):
-    """A policy that waits for its time. ``policy``: where it stands, as a number
-    in the lists of its task or of the job (``worker/1``, ``/0``).
-    ``pod`` or ``task`` say to what it happened; both may be empty."""
+    """A policy whose timeout has not expired. ``policy``: its index in the policies of its task or
+    of the job (``worker/1``, ``/0``). ``pod`` or ``task``: the subject of the event; both may be
+    empty.
+    """
 
     policy: str
     event: str
@@ -159,10 +165,10 @@ class DelayedAction(Part, frozen=True, kw_only=True):
 
 
 class ArrayStatus(Part, frozen=True, kw_only=True):
-    """How far an array is, as sets of indexes (``0-412,414``).
+    """Progress of an array, as index sets (``0-412,414``).
 
-    ``retries``: index -> how often it failed, while it is under way. ``since_version``: pods of
-    earlier versions of the job do not count.
+    ``retries``: index -> failures so far, for active indexes. ``since_version``: pods of earlier
+    versions of the job do not count.
     """
 
     succeeded: str = ""
@@ -172,12 +178,11 @@ class ArrayStatus(Part, frozen=True, kw_only=True):
 
 
 class JobStatus(Part, frozen=True, kw_only=True):
-    """What became of the job.
+    """The observed state of the job.
 
-    ``asked_retries``: how many of ``retry_count`` cost no try: a person asked for the restart, or a
-    node rejected the pod.
-    ``deadline_at``: when its time is up. ``retry_at``: no pod is made again before.
-    ``policy_retries``: policy -> how often it acted.
+    ``asked_retries``: how many of ``retry_count`` do not count against the limit: restarts that a
+    user requested, and pods that a node rejected. ``deadline_at``: end of the job's time limit.
+    ``retry_at``: no pod is created before. ``policy_retries``: policy -> how often it acted.
     """
 
     state: JobState = JobState()
@@ -211,7 +216,7 @@ class Job(Object, frozen=True, kw_only=True):
 
 
 class Command(Object, frozen=True, kw_only=True):
-    """A one-shot wish of a user for a job or queue; its fields stand at top level."""
+    """A one-shot user command for a job or queue; its fields are at the top level."""
 
     action: str = ""
     target: OwnerReference | None = None

@@ -4,8 +4,9 @@ from stromboli.shared.api.meta import Int32, Object, Part
 
 
 class LeaseSpec(Part, frozen=True, kw_only=True):
-    """Who holds it. ``renew_time`` is text here: clocks differ, so nobody may reckon with it; what
-    counts is that it changes."""
+    """The holder and its timing. ``renew_time`` is text: clocks differ between hosts, so only a
+    change of the value is meaningful, never the value itself.
+    """
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None
@@ -15,6 +16,6 @@ class LeaseSpec(Part, frozen=True, kw_only=True):
 
 
 class Lease(Object, frozen=True, kw_only=True):
-    """A right that one of several holds for a while."""
+    """A lease that one replica holds at a time."""
 
     spec: LeaseSpec = LeaseSpec()

@@ -1,4 +1,4 @@
-"""Pods, nodes and priority classes, as far as batch scheduling looks at them."""
+"""Pods, nodes and priority classes: the fields that batch scheduling needs."""
 
 import msgspec
 
@@ -6,18 +6,18 @@ from stromboli.shared.api.meta import Int32, Int64, Object, Part
 from stromboli.shared.decoding import Instant
 
 Quantity = str | int | float
-"""YAML and older clients write ``cpu: 2``; it reads the same as ``"2"``."""
+"""YAML and older clients may write the number ``2`` for the text ``"2"``; both decode alike."""
 
 
 class ResourceRequirements(Part, frozen=True, kw_only=True):
-    """What a container asks for and may use at most."""
+    """A container's requests and limits."""
 
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
 
 
 class ContainerPort(Part, frozen=True, kw_only=True):
-    """A port; only ``host_port`` (0: none) takes something of the node."""
+    """A port; only ``host_port`` (0: none) occupies a port of the node."""
 
     host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -25,7 +25,7 @@ class ContainerPort(Part, frozen=True, kw_only=True):
 
 
 class Container(Part, frozen=True, kw_only=True):
-    """A container's share in the pod's request."""
+    """The fields of a container that determine the pod's requests."""
 
     name: str = ""
     image: str = ""
@@ -35,7 +35,7 @@ class Container(Part, frozen=True, kw_only=True):
 
 
 class Toleration(Part, frozen=True, kw_only=True):
-    """A taint that the pod accepts."""
+    """A taint that the pod tolerates."""
 
     key: str = ""
     operator: str = "Equal"
@@ -52,44 +52,44 @@ class SelectorRequirement(Part, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(Part, frozen=True, kw_only=True):
-    """All of its expressions must hold."""
+    """Expressions that must all match."""
 
     match_expressions: tuple[SelectorRequirement, ...] = ()
     match_fields: tuple[SelectorRequirement, ...] = ()
 
 
 class NodeSelector(Part, frozen=True, kw_only=True):
-    """Any one of its terms is enough."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Part, frozen=True, kw_only=True):
-    """A wish for nodes, of weight 1 to 100."""
+    """A preference for nodes, with a weight of 1 to 100."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Part, frozen=True, kw_only=True):
-    """Nodes that a pod needs, and those it likes."""
+    """Required and preferred nodes of a pod."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
 class LabelSelector(Part, frozen=True, kw_only=True):
-    """Which labels are meant: all of it must hold; an empty selector means every object."""
+    """Labels and expressions that must all match; an empty selector matches every object."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class PodAffinityTerm(Part, frozen=True, kw_only=True):
-    """Pods, and the node label whose equal values make two nodes one place.
+    """A pod selector and a topology key: nodes with the same value of that label are one domain.
 
-    An absent ``label_selector`` means no pod. ``namespaces`` and ``namespace_selector`` both
-    absent: the pod's own namespace.
+    Without ``label_selector`` no pod matches. Without ``namespaces`` and ``namespace_selector`` the
+    term applies to the pod's own namespace.
     """
 
     topology_key: str = ""
@@ -101,21 +101,21 @@ class PodAffinityTerm(Part, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(Part, frozen=True, kw_only=True):
-    """A wish to be near pods, or away from them, of weight 1 to 100."""
+    """A preferred (anti-)affinity term, with a weight of 1 to 100."""
 
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(Part, frozen=True, kw_only=True):
-    """Pods to be near (as ``podAffinity``) or away from (as ``podAntiAffinity``)."""
+    """Required and preferred terms of ``podAffinity`` or ``podAntiAffinity``."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(Part, frozen=True, kw_only=True):
-    """Where a pod wants to be."""
+    """Node affinity, pod affinity and pod anti-affinity of a pod."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -123,7 +123,7 @@ class Affinity(Part, frozen=True, kw_only=True):
 
 
 class TopologySpreadConstraint(Part, frozen=True, kw_only=True):
-    """How evenly pods lie over the values of a node label."""
+    """How evenly pods are spread over the values of a node label."""
 
     max_skew: Int32 = 1
     topology_key: str = ""
@@ -142,11 +142,11 @@ class PersistentVolumeClaimSource(Part, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(Part, frozen=True, kw_only=True):
-    """A claim made for the pod alone, named ``<pod>-<volume>``."""
+    """A claim that belongs to the pod, named ``<pod>-<volume>``."""
 
 
 class Volume(Part, frozen=True, kw_only=True):
-    """A volume of the pod; only claims matter to scheduling."""
+    """A volume of the pod; only claims affect scheduling."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -154,7 +154,7 @@ class Volume(Part, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Part, frozen=True, kw_only=True):
-    """Devices of a pod: a claim by name, or one made for the pod from a template."""
+    """A device claim of a pod: an existing one by name, or one created from a template."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -162,13 +162,13 @@ class PodResourceClaim(Part, frozen=True, kw_only=True):
 
 
 class SchedulingGate(Part, frozen=True, kw_only=True):
-    """Something a pod waits for before it may be scheduled."""
+    """A gate that must be removed before the pod may be scheduled."""
 
     name: str
 
 
 class PodSpec(Part, frozen=True, kw_only=True):
-    """What a pod needs and where it may run."""
+    """The pod's requirements and constraints."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -191,20 +191,20 @@ class PodSpec(Part, frozen=True, kw_only=True):
 
 
 class ContainerTerminated(Part, frozen=True, kw_only=True):
-    """How a container ended."""
+    """How a container terminated."""
 
     exit_code: Int32 = 0
     reason: str = ""
 
 
 class ContainerState(Part, frozen=True, kw_only=True):
-    """Only an end is of interest."""
+    """The state of a container; only termination is decoded."""
 
     terminated: ContainerTerminated | None = None
 
 
 class ContainerStatus(Part, frozen=True, kw_only=True):
-    """One container's life so far."""
+    """The status of one container."""
 
     name: str = ""
     ready: bool = False
@@ -213,7 +213,7 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
 
 
 class Condition(Part, frozen=True, kw_only=True):
-    """A condition as users see it on pods and nodes."""
+    """A condition of a pod or node."""
 
     type: str
     status: str
@@ -223,14 +223,14 @@ class Condition(Part, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(Part, frozen=True, kw_only=True):
-    """The claim that was made from a template; no name: none is needed."""
+    """The claim that was created from a template; without a name none is needed."""
 
     name: str = ""
     resource_claim_name: str = ""
 
 
 class PodStatus(Part, frozen=True, kw_only=True):
-    """What became of the pod."""
+    """The observed state of the pod."""
 
     phase: str = ""
     reason: str = ""
@@ -244,14 +244,14 @@ class PodStatus(Part, frozen=True, kw_only=True):
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """A pod: one task of a job, or somebody else's use of a node."""
+    """A pod: a task of a job, or any other workload on a node."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class Taint(Part, frozen=True, kw_only=True):
-    """Why pods should stay off a node."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -259,21 +259,21 @@ class Taint(Part, frozen=True, kw_only=True):
 
 
 class NodeSpec(Part, frozen=True, kw_only=True):
-    """What keeps pods off the node."""
+    """Taints and other settings that keep pods off the node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class ContainerImage(Part, frozen=True, kw_only=True):
-    """An image that lies on the node, under all its names."""
+    """An image that is present on the node, with all its names."""
 
     names: tuple[str, ...] = ()
     size_bytes: Int64 = 0
 
 
 class NodeStatus(Part, frozen=True, kw_only=True):
-    """What the node has."""
+    """The node's resources, conditions and images."""
 
     images: tuple[ContainerImage, ...] = ()
 
@@ -283,7 +283,7 @@ class NodeStatus(Part, frozen=True, kw_only=True):
 
 
 class Node(Object, frozen=True, kw_only=True):
-    """A machine."""
+    """A node."""
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -298,11 +298,11 @@ class PriorityClass(Object, frozen=True, kw_only=True):
 
 
 class Namespace(Object, frozen=True, kw_only=True):
-    """Where objects of users stand; its annotations say what holds for all of them."""
+    """A namespace; its annotations set defaults for the objects in it."""
 
 
 class ScopeRequirement(Part, frozen=True, kw_only=True):
-    """Which pods a quota counts: those of a scope, or of priority classes."""
+    """Which pods a quota counts: by scope, or by priority class."""
 
     scope_name: str
     operator: str
@@ -310,13 +310,13 @@ class ScopeRequirement(Part, frozen=True, kw_only=True):
 
 
 class ScopeSelector(Part, frozen=True, kw_only=True):
-    """All of these have to hold."""
+    """Requirements that must all match."""
 
     match_expressions: tuple[ScopeRequirement, ...] = ()
 
 
 class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
-    """What a namespace may hold at most; with scopes, of the pods in all of them."""
+    """The limits of a namespace; with scopes, of the pods that match all of them."""
 
     hard: dict[str, Quantity] | None = None
     scopes: tuple[str, ...] = ()
@@ -324,34 +324,34 @@ class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
 
 
 class ResourceQuotaStatus(Part, frozen=True, kw_only=True):
-    """What it may hold, and holds, as the API server counts."""
+    """The limits and the usage, as counted by the API server."""
 
     hard: dict[str, Quantity] | None = None
     used: dict[str, Quantity] | None = None
 
 
 class ResourceQuota(Object, frozen=True, kw_only=True):
-    """A namespace's limit."""
+    """A limit on the resources of a namespace."""
 
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class PodDisruptionBudgetSpec(Part, frozen=True, kw_only=True):
-    """Whose disruption is limited."""
+    """The selector of the protected pods."""
 
     selector: LabelSelector | None = None
 
 
 class PodDisruptionBudgetStatus(Part, frozen=True, kw_only=True):
-    """How many more may be disrupted; pods already being disrupted, by name."""
+    """The remaining allowed disruptions, and pods that are already being disrupted, by name."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 
 class PodDisruptionBudget(Object, frozen=True, kw_only=True):
-    """How many pods may be taken away at once."""
+    """A limit on concurrent voluntary disruptions of pods."""
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

@@ -1,6 +1,6 @@
 """flow.volcano.sh/v1alpha1 JobFlow and JobTemplate, and batch.volcano.sh/v1alpha1 CronJob.
 
-Specs of jobs to be made stay as written: what we do not read must reach the job all the same.
+Specs of child jobs are kept as raw JSON, so that fields without a Struct reach the job.
 """
 
 import msgspec
@@ -11,13 +11,13 @@ from stromboli.shared.decoding import Instant
 
 
 class JobTemplateStatus(Part, frozen=True, kw_only=True):
-    """The jobs made from a template, by name."""
+    """The jobs created from a template, by name."""
 
     job_depends_on_list: tuple[str, ...] = ()
 
 
 class JobTemplate(Object, frozen=True, kw_only=True):
-    """A job to be made by flows: its spec."""
+    """A template from which flows create jobs."""
 
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: JobTemplateStatus = JobTemplateStatus()
@@ -31,7 +31,7 @@ class HttpHeader(Part, frozen=True, kw_only=True):
 
 
 class HttpGet(Part, frozen=True, kw_only=True):
-    """Pods of a task answer a GET with 200 to 399."""
+    """Succeeds when the task's pods answer a GET with status 200 to 399."""
 
     task_name: str = ""
     path: str = ""
@@ -40,21 +40,21 @@ class HttpGet(Part, frozen=True, kw_only=True):
 
 
 class TcpSocket(Part, frozen=True, kw_only=True):
-    """Pods of a task take a connection."""
+    """Succeeds when the task's pods accept a TCP connection."""
 
     port: Int32
     task_name: str = ""
 
 
 class TaskStatusProbe(Part, frozen=True, kw_only=True):
-    """Pods of a task are in a phase."""
+    """Succeeds when the task's pods are in a phase."""
 
     task_name: str = ""
     phase: str = ""
 
 
 class Probe(Part, frozen=True, kw_only=True):
-    """What a target has to show before the next job starts, instead of its completion."""
+    """What a dependency must satisfy before the next job starts, instead of completion."""
 
     http_get_list: tuple[HttpGet, ...] = ()
     tcp_socket_list: tuple[TcpSocket, ...] = ()
@@ -62,20 +62,20 @@ class Probe(Part, frozen=True, kw_only=True):
 
 
 class FlowDependsOn(Part, frozen=True, kw_only=True):
-    """Flows that come first."""
+    """The dependencies of a flow."""
 
     targets: tuple[str, ...] = ()
     probe: Probe | None = None
 
 
 class FlowPatch(Part, frozen=True, kw_only=True):
-    """What a flow changes in its template's spec."""
+    """Changes to the template's spec."""
 
     job_spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Flow(Part, frozen=True, kw_only=True):
-    """One job of a JobFlow: a template's name, what comes first, what differs."""
+    """One job of a JobFlow: the template's name, its dependencies and its patch."""
 
     name: str
     depends_on: FlowDependsOn | None = None
@@ -83,14 +83,14 @@ class Flow(Part, frozen=True, kw_only=True):
 
 
 class JobFlowSpec(Part, frozen=True, kw_only=True):
-    """Jobs and their order."""
+    """The jobs of a flow and their retention."""
 
     flows: tuple[Flow, ...] = ()
     job_retain_policy: str = ""
 
 
 class RunningHistory(Part, frozen=True, kw_only=True):
-    """A phase that a job of the flow was in."""
+    """A phase of one of the flow's jobs, with its times."""
 
     state: str = ""
     start_timestamp: Instant | None = None
@@ -98,7 +98,7 @@ class RunningHistory(Part, frozen=True, kw_only=True):
 
 
 class FlowJobStatus(Part, frozen=True, kw_only=True):
-    """What became of one job of a flow; stays when the job is gone."""
+    """The state of one job of a flow; kept after the job is deleted."""
 
     name: str
     state: str = ""
@@ -109,7 +109,7 @@ class FlowJobStatus(Part, frozen=True, kw_only=True):
 
 
 class FlowCondition(Part, frozen=True, kw_only=True):
-    """How far one job of a flow is."""
+    """The progress of one job of a flow."""
 
     phase: str = ""
     create_time: Instant | None = None
@@ -118,13 +118,13 @@ class FlowCondition(Part, frozen=True, kw_only=True):
 
 
 class FlowState(Part, frozen=True, kw_only=True):
-    """Succeed, Terminating, Failed, Running or Pending; empty: nobody looked yet."""
+    """Succeed, Terminating, Failed, Running or Pending; empty before the first reconciliation."""
 
     phase: str = ""
 
 
 class JobFlowStatus(Part, frozen=True, kw_only=True):
-    """Job names by state, and each job's story."""
+    """Job names by state, and the history of each job."""
 
     pending_jobs: tuple[str, ...] = ()
     running_jobs: tuple[str, ...] = ()
@@ -138,21 +138,21 @@ class JobFlowStatus(Part, frozen=True, kw_only=True):
 
 
 class JobFlow(Object, frozen=True, kw_only=True):
-    """Jobs from templates that follow one another."""
+    """Jobs from templates, ordered by dependencies."""
 
     spec: JobFlowSpec = JobFlowSpec()
     status: JobFlowStatus = JobFlowStatus()
 
 
 class CronJobTemplate(Part, frozen=True, kw_only=True):
-    """The job of each time: labels, annotations and spec."""
+    """The template of the jobs of a cron job: labels, annotations and spec."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class CronJobSpec(Part, frozen=True, kw_only=True):
-    """When jobs are made, and how many stay."""
+    """The schedule, and how many finished jobs are kept."""
 
     schedule: str = ""
     time_zone: str | None = None
@@ -165,7 +165,7 @@ class CronJobSpec(Part, frozen=True, kw_only=True):
 
 
 class ObjectReference(Part, frozen=True, kw_only=True):
-    """Another object, as a status names it."""
+    """A reference to another object."""
 
     api_version: str = ""
     kind: str = ""
@@ -175,7 +175,7 @@ class ObjectReference(Part, frozen=True, kw_only=True):
 
 
 class CronJobStatus(Part, frozen=True, kw_only=True):
-    """Jobs under way, the last time that was served, and the last success."""
+    """Active jobs, the last scheduled time that was processed, and the last success."""
 
     active: tuple[ObjectReference, ...] = ()
     last_schedule_time: Instant | None = None
@@ -183,7 +183,7 @@ class CronJobStatus(Part, frozen=True, kw_only=True):
 
 
 class CronJob(Object, frozen=True, kw_only=True):
-    """Makes a job at each time of a schedule."""
+    """Creates a job at each time of a schedule."""
 
     spec: CronJobSpec = CronJobSpec()
     status: CronJobStatus = CronJobStatus()

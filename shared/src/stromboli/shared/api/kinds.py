@@ -1,4 +1,4 @@
-"""Which kinds there are, where they live on an API server, and how we read them."""
+"""The registry of kinds: their API paths and their Structs."""
 
 import functools
 from typing import Any, Generic, TypeVar
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=meta.Object)
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
-    """A resource of the Kubernetes API and the Struct that is our reading of it."""
+    """A resource of the Kubernetes API, with the Struct that decodes it."""
 
     group: str
     version: str
@@ -44,9 +44,9 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path: of an object, of a namespace's collection or of the whole collection.
+        """The URL path of an object, of a namespace's collection or of the whole collection.
 
-        Raises InvalidError for a name that would make it the path of something else.
+        Raises InvalidError for a name that would change the path to another resource.
         """
         for part in (namespace, name):
             if "/" in part or "%" in part or part in (".", ".."):
@@ -250,12 +250,12 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     COMMANDS,
     PODS,
 )
-"""What the monitor watches, in the order in which it lists them at first."""
+"""Kinds that the monitor watches, in the order of the first lists."""
 
 OPTIONAL: frozenset[Kind[Any]] = frozenset(
     {DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_SHARDS}
 )
-"""What an API server may not serve at all: then there are no objects of the kind."""
+"""Kinds that an API server may not serve; the cluster then has no objects of the kind."""
 
 WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as above
     CONFIG_MAPS,
@@ -276,15 +276,15 @@ WORKLOADS: tuple[Kind[meta.Object], ...] = (
     DAEMON_SETS,
     KUBERNETES_JOBS,
 )
-"""Kubernetes' own owners of pods: read by name when their pods name our scheduler."""
+"""Built-in owners of pods: read by name when their pods name our scheduler."""
 
 WEBHOOKS: tuple[Kind[meta.Object], ...] = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
-"""Where admission says whose certificate an API server may trust."""
+"""Webhook configurations: admission writes its CA bundle into them."""
 
 BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
     (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS, *WEBHOOKS)
 }
-"""(apiVersion, kind) as a manifest has them -> Kind."""
+"""(apiVersion, kind) as in a manifest -> Kind."""
 
 _OF_THE_CLUSTER = (
     NODES,
@@ -302,7 +302,7 @@ SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
     for kind in BY_NAME.values()
     if kind not in (*_OF_THE_CLUSTER, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS)
 )
-"""What users may send through our own door."""
+"""Kinds that users may submit through Stromboli's REST API."""
 
 _METADATA = msgspec.json.Decoder(meta.Object)
 
@@ -318,7 +318,7 @@ def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:
 
 
 def name_of(raw: bytes) -> str:
-    """The name of any object; empty for one that is to get its name yet, or is no object."""
+    """The name of any object; empty if it has a generated name or is not an object."""
     try:
         return metadata_of(raw).name
     except msgspec.DecodeError:

@@ -9,16 +9,17 @@ from stromboli.shared.decoding import Instant
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""The integers of Kubernetes' types. A custom resource's definition may let larger ones through: an
-object that has one cannot be read, as it cannot by Go."""
+"""Integers of Kubernetes' types. The schema of a custom resource may allow larger ones; an object
+with one cannot be decoded, as in Go.
+"""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of every object and part of one: camelCase outside, absent fields take defaults."""
+    """Base of every object and its parts: camelCase in JSON; absent fields take defaults."""
 
 
 class OwnerReference(Part, frozen=True, kw_only=True):
-    """Who an object belongs to and goes away with."""
+    """The owner of an object; garbage collection deletes the object with it."""
 
     api_version: str
     kind: str
@@ -29,7 +30,7 @@ class OwnerReference(Part, frozen=True, kw_only=True):
 
 
 class ObjectMeta(Part, frozen=True, kw_only=True):
-    """Name, identity, version and life of an object."""
+    """Name, identity, version and timestamps of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -58,13 +59,14 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The resourceVersion as a number: comparable within one resource, 0 when it is absent or
-        no number."""
+        """The resourceVersion as a number: comparable within one resource; 0 when it is absent or
+        not a number.
+        """
         return decoding.number(self.resource_version) or 0
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object, if one says so."""
+        """The owner reference with ``controller: true``, if there is one."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 

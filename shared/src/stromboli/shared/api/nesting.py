@@ -1,7 +1,8 @@
-"""Reads the outer levels of JSON documents that are nested too deeply for a decoder.
+"""Decodes the outer levels of JSON documents that are nested too deeply for a decoder.
 
-An API server stores up to 10,000 levels where a definition preserves unknown fields, and decoders
-recurse. One such object must not hide the others of its list. Costs O(bytes) with little memory.
+An API server stores up to 10,000 levels where a schema preserves unknown fields, and decoders
+recurse. One such object must not make the others of its list unreadable. Costs O(bytes) with little
+memory.
 """
 
 import re
@@ -11,7 +12,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def outer(raw: bytes, levels: int) -> bytes:
-    """The document with ``null`` for each array and object below so many levels."""
+    """The document with ``null`` for each array and object below ``levels``."""
     kept, start = [], 0
     for begin, end in _spans(raw, levels + 1):
         kept += [raw[start:begin], b"null"]
@@ -20,7 +21,7 @@ def outer(raw: bytes, levels: int) -> bytes:
 
 
 def parts(raw: bytes, level: int) -> list[bytes]:
-    """The arrays and objects that begin at a level; the document itself is level 1."""
+    """The arrays and objects that begin at ``level``; the document itself is level 1."""
     return [raw[begin:end] for begin, end in _spans(raw, level)]
 
 

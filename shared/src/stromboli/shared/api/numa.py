@@ -1,6 +1,7 @@
-"""nodeinfo.volcano.sh/v1alpha1 Numatopology: a node's CPUs, where they are and who holds them.
+"""nodeinfo.volcano.sh/v1alpha1 Numatopology: a node's CPUs, their location and their exclusive
+owners.
 
-Writers leave out zeros: an absent number is 0.
+Writers omit zeros: an absent number is 0.
 """
 
 from stromboli.shared.api.core import Quantity
@@ -8,7 +9,7 @@ from stromboli.shared.api.meta import Int64, Object, Part
 
 
 class CpuPlace(Part, frozen=True, kw_only=True):
-    """Where a CPU is. ``core`` counts within its socket, or through all of them."""
+    """The location of a CPU. ``core`` is numbered per socket or across all sockets."""
 
     numa: Int64 = 0
     socket: Int64 = 0
@@ -16,21 +17,23 @@ class CpuPlace(Part, frozen=True, kw_only=True):
 
 
 class NumaResource(Part, frozen=True, kw_only=True):
-    """``allocatable``: CPUs that no pod holds alone, as in ``0-3,8``; reserved ones included."""
+    """``allocatable``: CPUs that no pod holds exclusively, as in ``0-3,8``; includes reserved
+    ones.
+    """
 
     allocatable: str = ""
     capacity: Int64 = 0
 
 
 class ContainerAllocation(Part, frozen=True, kw_only=True):
-    """What one container holds alone, by resource."""
+    """The exclusive resources of one container."""
 
     name: str = ""
     allocations: dict[str, str] | None = None
 
 
 class PodAllocation(Part, frozen=True, kw_only=True):
-    """A pod that holds CPUs alone. Some writers know its uid only, others its name only."""
+    """A pod with exclusive CPUs. Some writers set only its uid, others only its name."""
 
     uid: str = ""
     name: str = ""
@@ -39,7 +42,7 @@ class PodAllocation(Part, frozen=True, kw_only=True):
 
 
 class NumatopologySpec(Part, frozen=True, kw_only=True):
-    """``policies``: CPUManagerPolicy and TopologyManagerPolicy of the kubelet."""
+    """``policies``: the kubelet's CPUManagerPolicy and TopologyManagerPolicy."""
 
     policies: dict[str, str] | None = None
     res_reserved: dict[str, Quantity] | None = None
@@ -49,6 +52,6 @@ class NumatopologySpec(Part, frozen=True, kw_only=True):
 
 
 class Numatopology(Object, frozen=True, kw_only=True):
-    """One node's CPUs; it is named after its node, cluster scoped."""
+    """The CPUs of one node, whose name it has; cluster scoped."""
 
     spec: NumatopologySpec = NumatopologySpec()

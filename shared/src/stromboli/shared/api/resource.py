@@ -1,4 +1,4 @@
-"""resource.k8s.io/v1: devices, where they are and who claims them."""
+"""resource.k8s.io/v1: devices, their location and the claims on them."""
 
 from typing import Any
 
@@ -15,46 +15,48 @@ class CelSelector(Part, frozen=True, kw_only=True):
 
 
 class DeviceSelector(Part, frozen=True, kw_only=True):
-    """Which devices are meant."""
+    """Selects devices."""
 
     cel: CelSelector | None = None
 
 
 class OpaqueConfiguration(Part, frozen=True, kw_only=True):
-    """What only a driver understands."""
+    """Parameters that only the driver interprets."""
 
     driver: str = ""
     parameters: dict[str, Any] | None = None
 
 
 class DeviceConfiguration(Part, frozen=True, kw_only=True):
-    """For the devices of these requests; none named: of all."""
+    """Configuration for the devices of these requests; without requests, for all."""
 
     requests: tuple[str, ...] = ()
     opaque: OpaqueConfiguration | None = None
 
 
 class DeviceClassSpec(Part, frozen=True, kw_only=True):
-    """All selectors must hold."""
+    """Selectors that must all match."""
 
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[DeviceConfiguration, ...] = ()
 
 
 class DeviceClass(Object, frozen=True, kw_only=True):
-    """A kind of device under a name that claims use; cluster scoped."""
+    """A class of devices that claims refer to by name; cluster scoped."""
 
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
 class CapacityRequests(Part, frozen=True, kw_only=True):
-    """How much of each device's capacity is meant."""
+    """Requested amounts of each device's capacity."""
 
     requests: dict[str, Quantity] | None = None
 
 
 class ExactRequest(Part, frozen=True, kw_only=True):
-    """Devices of one class. ``count`` 0 means 1; mode ``All`` means every one of a node."""
+    """Devices of one class. ``count`` 0 means 1; mode ``All`` means all matching devices of a
+    node.
+    """
 
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
@@ -65,7 +67,7 @@ class ExactRequest(Part, frozen=True, kw_only=True):
 
 
 class SubRequest(Part, frozen=True, kw_only=True):
-    """One of several ways to satisfy a request."""
+    """One alternative of a request."""
 
     name: str = ""
     device_class_name: str = ""
@@ -76,7 +78,7 @@ class SubRequest(Part, frozen=True, kw_only=True):
 
 
 class DeviceRequest(Part, frozen=True, kw_only=True):
-    """Devices under a name: exactly these, or the first of several that can be had."""
+    """A named request: exact, or the first feasible one of several alternatives."""
 
     name: str = ""
     exactly: ExactRequest | None = None
@@ -84,7 +86,9 @@ class DeviceRequest(Part, frozen=True, kw_only=True):
 
 
 class DeviceConstraint(Part, frozen=True, kw_only=True):
-    """Devices of these requests (none named: of all) must agree on an attribute, or differ."""
+    """Devices of these requests (without requests: of all) must match, or differ, in an
+    attribute.
+    """
 
     requests: tuple[str, ...] = ()
     match_attribute: str = ""
@@ -92,7 +96,7 @@ class DeviceConstraint(Part, frozen=True, kw_only=True):
 
 
 class DeviceClaim(Part, frozen=True, kw_only=True):
-    """What is asked for, all of it on one node."""
+    """Requests that are satisfied together on one node."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -100,13 +104,13 @@ class DeviceClaim(Part, frozen=True, kw_only=True):
 
 
 class ResourceClaimSpec(Part, frozen=True, kw_only=True):
-    """A claim's wish."""
+    """The requests of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class AllocatedDevice(Part, frozen=True, kw_only=True):
-    """A device that a claim has. With admin access it stays free for others."""
+    """A device that is allocated to a claim. With admin access it stays available to others."""
 
     request: str = ""
     driver: str = ""
@@ -116,27 +120,27 @@ class AllocatedDevice(Part, frozen=True, kw_only=True):
 
 
 class AllocatedConfiguration(DeviceConfiguration, frozen=True, kw_only=True):
-    """A configuration, and whether it is ``FromClass`` or ``FromClaim``."""
+    """A configuration and its origin, ``FromClass`` or ``FromClaim``."""
 
     source: str = ""
 
 
 class AllocationDevices(Part, frozen=True, kw_only=True):
-    """All devices of a claim, and what drivers are told of them."""
+    """All devices of a claim, and the configuration for their drivers."""
 
     results: tuple[AllocatedDevice, ...] = ()
     config: tuple[AllocatedConfiguration, ...] = ()
 
 
 class Allocation(Part, frozen=True, kw_only=True):
-    """What a claim got, and the nodes that reach it; no selector means all nodes."""
+    """The allocation of a claim, and the nodes that can use it; no selector means all nodes."""
 
     devices: AllocationDevices = AllocationDevices()
     node_selector: NodeSelector | None = None
 
 
 class ClaimConsumer(Part, frozen=True, kw_only=True):
-    """Who uses a claim; ``resource`` is ``pods`` for pods."""
+    """A consumer of a claim; ``resource`` is ``pods`` for pods."""
 
     api_group: str = ""
     resource: str = ""
@@ -145,7 +149,7 @@ class ClaimConsumer(Part, frozen=True, kw_only=True):
 
 
 class ResourceClaimStatus(Part, frozen=True, kw_only=True):
-    """Absent allocation: the claim still waits. Only who it is reserved for may use it."""
+    """Without an allocation the claim is pending. Only consumers in ``reserved_for`` may use it."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[ClaimConsumer, ...] = ()
@@ -172,7 +176,7 @@ class ResourceClaimTemplate(Object, frozen=True, kw_only=True):
 
 
 class DeviceAttribute(Part, frozen=True, kw_only=True):
-    """A fact of a device; one of the fields is set."""
+    """An attribute of a device; exactly one field is set."""
 
     int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
@@ -181,26 +185,27 @@ class DeviceAttribute(Part, frozen=True, kw_only=True):
 
     @property
     def value(self) -> int | bool | str | None:
-        """Whatever it says."""
+        """The value of the field that is set."""
         said = (self.int_, self.bool_, self.string, self.version)
         return next((each for each in said if each is not None), None)
 
 
 class DeviceCapacity(Part, frozen=True, kw_only=True):
-    """How much of something a device has."""
+    """The amount of one capacity of a device."""
 
     value: Quantity = 0
 
 
 class CounterConsumption(Part, frozen=True, kw_only=True):
-    """What of a set of counters a part of a device takes."""
+    """The amounts that a partition of a device consumes of a counter set."""
 
     counter_set: str = ""
 
 
 class Device(Part, frozen=True, kw_only=True):
-    """A device of a slice. Names without a domain are of the driver's. ``consumes_counters``: it is
-    a part of something that other devices are parts of, too."""
+    """A device of a slice. Names without a domain belong to the driver's domain.
+    ``consumes_counters``: it is a partition that shares counters with other devices.
+    """
 
     name: str
     attributes: dict[str, DeviceAttribute] | None = None
@@ -212,7 +217,7 @@ class Device(Part, frozen=True, kw_only=True):
 
 
 class ResourcePool(Part, frozen=True, kw_only=True):
-    """Slices of one pool belong together; only those of the newest generation count."""
+    """The pool of a slice; only slices of the newest generation are valid."""
 
     name: str = ""
     generation: Int64 = 0
@@ -220,7 +225,7 @@ class ResourcePool(Part, frozen=True, kw_only=True):
 
 
 class ResourceSliceSpec(Part, frozen=True, kw_only=True):
-    """Devices of a driver and the nodes that reach them."""
+    """Devices of a driver and the nodes that can use them."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
@@ -232,6 +237,6 @@ class ResourceSliceSpec(Part, frozen=True, kw_only=True):
 
 
 class ResourceSlice(Object, frozen=True, kw_only=True):
-    """A part of what a driver offers; cluster scoped."""
+    """A part of the devices that a driver offers; cluster scoped."""
 
     spec: ResourceSliceSpec = ResourceSliceSpec()

@@ -9,7 +9,7 @@ from stromboli.shared.decoding import Instant
 
 
 class PodGroupCondition(Part, frozen=True, kw_only=True):
-    """Why a gang waits (``Unschedulable``) or that it was placed (``Scheduled``)."""
+    """Why a gang is pending (``Unschedulable``), or that it was placed (``Scheduled``)."""
 
     type: str
     status: str
@@ -20,9 +20,10 @@ class PodGroupCondition(Part, frozen=True, kw_only=True):
 
 
 class SubGroupPolicy(Part, frozen=True, kw_only=True):
-    """Divides a gang: pods that the selector matches form a group for each combination of values
-    of the labels. A group needs ``sub_group_size`` pods (1 if unset), the gang ``min_sub_groups``
-    whole groups."""
+    """Divides a gang: pods that match the selector form one sub-group for each combination of
+    values of the labels. A sub-group needs ``sub_group_size`` pods (1 if unset), the gang
+    ``min_sub_groups`` complete sub-groups.
+    """
 
     name: str = ""
     label_selector: LabelSelector | None = None
@@ -33,7 +34,7 @@ class SubGroupPolicy(Part, frozen=True, kw_only=True):
 
 
 class PodGroupSpec(Part, frozen=True, kw_only=True):
-    """The gang: how many members, of which queue, with which priority."""
+    """The gang: its minimum members, queue and priority."""
 
     min_member: Int32 = 0
     min_task_member: dict[str, Int32] | None = None
@@ -45,7 +46,7 @@ class PodGroupSpec(Part, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(Part, frozen=True, kw_only=True):
-    """Phase Pending, Inqueue, Running, Unknown or Completed, with counts."""
+    """Phase Pending, Inqueue, Running, Unknown or Completed, with pod counts."""
 
     phase: str = ""
     conditions: tuple[PodGroupCondition, ...] = ()
@@ -55,34 +56,34 @@ class PodGroupStatus(Part, frozen=True, kw_only=True):
 
 
 class PodGroup(Object, frozen=True, kw_only=True):
-    """A gang. It has no status subresource: spec and status share one update."""
+    """A gang. It has no status subresource: one update writes spec and status."""
 
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
 
 class Guarantee(Part, frozen=True, kw_only=True):
-    """What a queue always has."""
+    """The resources that are reserved for a queue."""
 
     resource: dict[str, Quantity] | None = None
 
 
 class NodeGroupTerms(Part, frozen=True, kw_only=True):
-    """Names of node groups that are needed, or liked the more the earlier they stand."""
+    """Names of required node groups, and of preferred ones in descending order of preference."""
 
     required_during_scheduling_ignored_during_execution: tuple[str, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[str, ...] = ()
 
 
 class QueueAffinity(Part, frozen=True, kw_only=True):
-    """Groups of nodes that a queue's pods go to, and those that they stay off."""
+    """Node groups that a queue's pods may use, and those that they avoid."""
 
     node_group_affinity: NodeGroupTerms = NodeGroupTerms()
     node_group_anti_affinity: NodeGroupTerms = NodeGroupTerms()
 
 
 class QueueSpec(Part, frozen=True, kw_only=True):
-    """A queue's share of the cluster."""
+    """A queue's guarantee, deserved share, capability and policies."""
 
     weight: Int32 = 1
     capability: dict[str, Quantity] | None = None
@@ -96,8 +97,9 @@ class QueueSpec(Part, frozen=True, kw_only=True):
 
 
 class QueueStatus(Part, frozen=True, kw_only=True):
-    """State Open, Closed, Closing or Unknown, empty reads as Open; its PodGroups by phase; and what
-    its pods and those of queues below hold."""
+    """State Open, Closed, Closing or Unknown (empty means Open); PodGroup counts by phase; and the
+    usage of the queue, including child queues.
+    """
 
     state: str = ""
     pending: Int32 = 0

@@ -1,8 +1,9 @@
-"""What the scheduler sees of a cluster's objects, and nothing besides: to try decisions elsewhere.
+"""Reduces manifests to the fields that the scheduler reads, so that decisions can be reproduced
+elsewhere.
 
-Our Structs hold no environment, command or volume's content to begin with. Annotations may hold
-anything, kubectl's copy of the whole object for one, so only those of scheduling are kept; texts of
-conditions are left out.
+The Structs have no field for environment variables, commands or contents of volumes. Annotations
+may contain anything, such as kubectl's copy of the whole object, so only scheduling annotations are
+kept. Messages of conditions are removed.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ CLAIM_KINDS: tuple[Kind[Any], ...] = (
     kinds.RESOURCE_SLICES,
     kinds.RESOURCE_CLAIMS,
 )
-"""What decides on pods' volumes and devices."""
+"""Kinds that determine volumes and devices of pods."""
 
 SCHEDULING_KINDS: tuple[Kind[Any], ...] = (
     kinds.NODES,
@@ -40,7 +41,7 @@ SCHEDULING_KINDS: tuple[Kind[Any], ...] = (
     kinds.POD_GROUPS,
     kinds.PODS,
 )
-"""What sessions of the service decide on."""
+"""Kinds that scheduling sessions read."""
 
 _KEPT_ANNOTATIONS = (
     "volcano.sh/",
@@ -53,7 +54,7 @@ _OMITTED_ANNOTATIONS = (keys.TRACEPARENT, keys.LAST_APPLIED)
 
 
 def reduce_manifest(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """An object's manifest with what scheduling looks at. Raises msgspec.DecodeError."""
+    """The manifest of an object, reduced to scheduling fields. Raises msgspec.DecodeError."""
     found = kind.decode(raw)
     less: dict[str, Any] = {"metadata": _metadata(found.metadata)}
     if isinstance(found, core.Pod):

@@ -1,17 +1,19 @@
-"""shard.volcano.sh/v1alpha1: which nodes each of several schedulers serves."""
+"""shard.volcano.sh/v1alpha1: the nodes that each of several schedulers serves."""
 
 from stromboli.shared.api.meta import Object, Part
 
 
 class NodeShardSpec(Part, frozen=True, kw_only=True):
-    """The nodes that a scheduler is to serve."""
+    """The desired nodes of a scheduler."""
 
     owner: str = ""
     nodes_desired: tuple[str, ...] = ()
 
 
 class NodeShardStatus(Part, frozen=True, kw_only=True):
-    """The nodes that it serves as yet: another may take them only once they are given up."""
+    """The nodes that the scheduler uses now: another one may use a node only after it is
+    released.
+    """
 
     nodes_in_use: tuple[str, ...] = ()
     nodes_to_remove: tuple[str, ...] = ()

@@ -1,20 +1,20 @@
-"""Volumes, who claims them and how they come to be, as far as placing pods looks at them."""
+"""Volumes, claims and storage classes: the fields that placing pods needs."""
 
 from stromboli.shared.api.core import LabelSelector, NodeSelector, Quantity, ResourceRequirements
 from stromboli.shared.api.meta import Int64, Object, Part
 
 LATE = "WaitForFirstConsumer"
-"""The binding mode of classes whose claims are bound once a pod's node is chosen."""
+"""The binding mode of classes whose claims are bound after a pod's node is chosen."""
 
 
 class VolumeNodeAffinity(Part, frozen=True, kw_only=True):
-    """Nodes that reach a volume."""
+    """Nodes from which a volume is accessible."""
 
     required: NodeSelector | None = None
 
 
 class ClaimReference(Part, frozen=True, kw_only=True):
-    """The claim that a volume is for; without a uid any of this name."""
+    """The claim that a volume is reserved for; without a uid, any claim of this name."""
 
     namespace: str = ""
     name: str = ""
@@ -22,14 +22,14 @@ class ClaimReference(Part, frozen=True, kw_only=True):
 
 
 class CSIVolume(Part, frozen=True, kw_only=True):
-    """Who attaches a volume, and its name there."""
+    """The driver that attaches a volume, and the driver's handle of it."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
 class PersistentVolumeSpec(Part, frozen=True, kw_only=True):
-    """A volume's size and reach."""
+    """A volume's capacity, class and node affinity."""
 
     capacity: dict[str, Quantity] | None = None
     access_modes: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class PersistentVolumeSpec(Part, frozen=True, kw_only=True):
 
 
 class PersistentVolumeStatus(Part, frozen=True, kw_only=True):
-    """Available, Bound, Released or Failed; empty is as good as Available."""
+    """Available, Bound, Released or Failed; empty counts as Available."""
 
     phase: str = ""
 
@@ -54,7 +54,7 @@ class PersistentVolume(Object, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimSpec(Part, frozen=True, kw_only=True):
-    """What is asked for; ``volume_name`` once bound."""
+    """The requested storage; ``volume_name`` is set once bound."""
 
     resources: ResourceRequirements = ResourceRequirements()
     access_modes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class PersistentVolumeClaimSpec(Part, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimStatus(Part, frozen=True, kw_only=True):
-    """``Bound`` once claim and volume name each other."""
+    """``Bound`` once claim and volume refer to each other."""
 
     phase: str = ""
 
@@ -78,20 +78,22 @@ class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
 
 
 class TopologyRequirement(Part, frozen=True, kw_only=True):
-    """A node label and the values that will do."""
+    """A node label and its allowed values."""
 
     key: str = ""
     values: tuple[str, ...] = ()
 
 
 class TopologyTerm(Part, frozen=True, kw_only=True):
-    """All of it must hold."""
+    """Requirements that must all match."""
 
     match_label_expressions: tuple[TopologyRequirement, ...] = ()
 
 
 class StorageClass(Object, frozen=True, kw_only=True):
-    """How volumes of a class come to be; ``allowed_topologies``: where, none meaning anywhere."""
+    """How volumes of a class are provisioned. ``allowed_topologies``: where; empty means
+    anywhere.
+    """
 
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
@@ -99,7 +101,7 @@ class StorageClass(Object, frozen=True, kw_only=True):
 
 
 class VolumeLimit(Part, frozen=True, kw_only=True):
-    """How many volumes of a driver a node can attach; None: nothing says."""
+    """How many volumes of a driver a node can attach; None: no limit is known."""
 
     count: Int64 | None = None
 
@@ -118,27 +120,30 @@ class CSINodeSpec(Part, frozen=True, kw_only=True):
 
 
 class CSINode(Object, frozen=True, kw_only=True):
-    """What drivers say of the node of this name; cluster scoped."""
+    """The CSI drivers of the node of this name; cluster scoped."""
 
     spec: CSINodeSpec = CSINodeSpec()
 
 
 class CSIDriverSpec(Part, frozen=True, kw_only=True):
-    """``storage_capacity``: the driver says where how much is left, and counts on being asked."""
+    """``storage_capacity``: the driver publishes capacities per node, which the scheduler must
+    check.
+    """
 
     storage_capacity: bool = False
 
 
 class CSIDriver(Object, frozen=True, kw_only=True):
-    """A driver, under its provisioner's name; cluster scoped."""
+    """A CSI driver, named like its provisioner; cluster scoped."""
 
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
 class CSIStorageCapacity(Object, frozen=True, kw_only=True):
-    """How much is left for a class on some nodes; no ``node_topology`` means none.
+    """The remaining capacity of a class on some nodes; no ``node_topology`` means no nodes.
 
-    ``maximum_volume_size``: the largest volume, if the driver says; else ``capacity`` bounds it.
+    ``maximum_volume_size``: the largest volume, if the driver reports it; otherwise ``capacity`` is
+    the limit.
     """
 
     storage_class_name: str = ""

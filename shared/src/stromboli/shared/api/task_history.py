@@ -1,4 +1,4 @@
-"""What became of a job's tasks, as REST answers it: every attempt, not only the present ones."""
+"""The task history of a job, as the REST API returns it: all attempts, not only current ones."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from stromboli.shared.decoding import Instant
 
 
 class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One pod of a task's index.
+    """One pod of a task index.
 
-    ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (it went
-    without an end of its own). ``reason``: why it ends, as in ``batch.events``. Times are None
-    until it came so far, and where nobody saw it; ``created_at`` is then its object's, in whole
-    seconds. ``attempt`` counts from 1, 0 if it is not known.
-    ``devices``: resource -> ids of those that were meant for it.
+    ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (deleted
+    without an observed end). ``reason``: why it ends, as in ``batch.events``. Times are None until
+    the state is reached, and where it was not observed; ``created_at`` is then the object's
+    creation time in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``devices``:
+    resource -> ids of the devices that were assigned.
     """
 
     task: str
@@ -34,15 +34,16 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the attempt has ended."""
         return self.ended_at is not None
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A job's tasks by name and index, each with its attempts in order, also when the job is gone.
+    """A job's tasks by name and index, each with its attempts in order, also after the job is
+    deleted.
 
-    ``complete``: everything that the log keeps has been read. ``earlier``: uids of earlier jobs of
-    the same name that are still kept, the newest first.
+    ``complete``: all retained records have been read. ``earlier``: uids of earlier jobs of the same
+    name that are still retained, newest first.
     """
 
     job: str

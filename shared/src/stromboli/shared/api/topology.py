@@ -11,13 +11,13 @@ class ExactMatch(Part, frozen=True, kw_only=True):
 
 
 class RegexMatch(Part, frozen=True, kw_only=True):
-    """Nodes whose name has the pattern somewhere in it."""
+    """Nodes whose name contains a match of the pattern."""
 
     pattern: str = ""
 
 
 class MemberSelector(Part, frozen=True, kw_only=True):
-    """Which members: exactly one of the three."""
+    """Selects members by exactly one of three ways."""
 
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None
@@ -32,7 +32,7 @@ class Member(Part, frozen=True, kw_only=True):
 
 
 class HyperNodeSpec(Part, frozen=True, kw_only=True):
-    """A place on the network. A lower tier is closer."""
+    """A topology domain. A lower tier is closer."""
 
     tier: Int64 = 0
     tier_name: str = ""
@@ -40,15 +40,16 @@ class HyperNodeSpec(Part, frozen=True, kw_only=True):
 
 
 class HyperNodeStatus(Part, frozen=True, kw_only=True):
-    """``node_count``: nodes in it, those in HyperNodes below it included. ``conditions``: Ready, or
-    what is wrong with its members."""
+    """``node_count``: nodes in it, including those of HyperNodes below it. ``conditions``: Ready,
+    or what is wrong with its members.
+    """
 
     node_count: Int64 = 0
     conditions: tuple[Condition, ...] = ()
 
 
 class HyperNode(Object, frozen=True, kw_only=True):
-    """Nodes that are close on the network, cluster scoped."""
+    """Nodes that are close to each other on the network; cluster scoped."""
 
     spec: HyperNodeSpec = HyperNodeSpec()
     status: HyperNodeStatus = HyperNodeStatus()

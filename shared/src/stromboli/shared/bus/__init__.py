@@ -1,1 +1,1 @@
-"""The log as services see it (``port``), and its Kafka adapter (``kafka``)."""
+"""The port to the log (``port``) and its Kafka adapter (``kafka``)."""

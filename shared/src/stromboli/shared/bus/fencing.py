@@ -125,7 +125,7 @@ class Fence:
 
 
 def is_foreign(record: envelope.Record, cluster_name: str) -> bool:
-    """Whether a record on a topic of our services is of another Kubernetes cluster."""
+    """Whether a record on a topic of our services belongs to another Kubernetes cluster."""
     if record.topic.writer == topics.OUTSIDE:
         return False
     return record.cluster_name not in ("", cluster_name)
@@ -137,7 +137,7 @@ def announces(record: envelope.Record) -> bool:
 
 
 def is_announcement(record: envelope.Record) -> bool:
-    """Whether a record announces an epoch and is no message of its topic."""
+    """Whether a record announces an epoch. Such a record is not a message of its topic."""
     return record.topic.is_announced and record.type == log.ANNOUNCED
 
 

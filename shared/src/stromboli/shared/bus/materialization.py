@@ -1,4 +1,4 @@
-"""A fold that outlasts the log's troubles: every service reads its state through this."""
+"""Materialization that survives failures of the log: every service reads its state through this."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,9 @@ from stromboli.shared.runtime import runtime
 async def end_offsets(
     bus: port.Bus, wanted: Sequence[topics.Topic], health: runtime.Health
 ) -> Mapping[str, int]:
-    """Topic name -> the offset behind what stands there now. Whoever takes over reads up to there
-    before it acts: the one before acted on all of it, and what is not read yet is not absent."""
+    """Topic name -> the current end offset. A new leader reads up to there before it acts: its
+    predecessor acted on all of these records, and an object that is not read yet is not absent.
+    """
 
     async def end(topic: topics.Topic) -> tuple[str, int]:
         newest = await runtime.retry_until_available(lambda: bus.last(topic), "log", health)
@@ -23,7 +24,7 @@ async def end_offsets(
 
 
 def fail_on_recreated(recreated: Collection[str]) -> None:
-    """Raises LogLostError: what was derived from these topics is void."""
+    """Raises LogLostError: state derived from these topics is void."""
     names = ", ".join(sorted(recreated))
     raise errors.LogLostError(f"read {names}", "deleted and created again, or cut short")
 

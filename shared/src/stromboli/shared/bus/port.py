@@ -151,8 +151,7 @@ class Bus(Protocol):
         """Commit finished records and disconnect."""
 
     async def open_writer(self, service: topics.Service, instance: str) -> Writer:
-        """Open a writer with a new epoch of ``service``. ``instance`` names this process for
-        people."""
+        """Open a writer with a new epoch of ``service``. ``instance`` names the process in logs."""
 
     def materialize(
         self, wanted: Sequence[topics.Topic], start: Position = START

@@ -1,1 +1,1 @@
-"""The Kubernetes API as services see it (``port``), and its adapter (``kubernetes``)."""
+"""The port to the Kubernetes API (``port``) and its adapter (``kubernetes``)."""

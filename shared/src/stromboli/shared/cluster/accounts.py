@@ -1,8 +1,9 @@
-"""The port to who asks and what they may do: the cluster's own accounts and rights.
+"""The port for authentication and authorization: the cluster's accounts and RBAC rights.
 
-Promises of every adapter, held by the contract suite ``stromboli.testkit.contracts.accounts``: a
-token counts for the audience it was made for and no other; rights are those of Kubernetes' RBAC. A
-question that cannot be answered raises, so that *unknown* is never taken for *allowed*.
+Every adapter keeps these promises, tested by the contract suite
+``stromboli.testkit.contracts.accounts``: a token is valid only for the audience it was issued for;
+rights are those of Kubernetes' RBAC. A check that cannot be completed raises an error, so that
+*unknown* is never treated as *allowed*.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from stromboli.shared.api.kinds import Kind
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who somebody is, as the cluster has it: what rights are given to."""
+    """An authenticated user as the cluster knows it: the subject of rights."""
 
     name: str
     uid: str = ""
@@ -26,14 +27,15 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownToken(msgspec.Struct, frozen=True):
-    """A token nobody is known by, and why."""
+    """A token that was not authenticated, and why."""
 
     reason: str
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """To do something with a resource. An empty ``namespace`` means all of them, or a kind that has
-    none; an empty ``name`` means objects of every name."""
+    """A verb on a resource. An empty ``namespace`` means all namespaces, or a cluster-scoped kind;
+    an empty ``name`` means objects of every name.
+    """
 
     verb: str
     group: str
@@ -44,23 +46,23 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_every_name(self) -> "Right":
-        """The wider right: the same on objects of every name."""
+        """The same right on objects of every name."""
         return msgspec.structs.replace(self, name="")
 
     @property
     def path(self) -> str:
-        """The resource as RBAC has it, such as ``pods/log``."""
+        """The resource as RBAC spells it, such as ``pods/log``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def denial_message(self, user: str) -> str:
-        """That somebody lacks it, in the words API servers have for it."""
+        """The message that an API server gives a user who lacks this right."""
         what = f'resource "{self.path}"' + (f' named "{self.name}"' if self.name else "")
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
         return f'User "{user}" cannot {self.verb} {what} in API group "{self.group}" {where}'
 
     @property
     def rule(self) -> str:
-        """The RBAC rule that gives it, and where that has to stand."""
+        """The RBAC rule that grants it, and the kind of role it belongs to."""
         role = f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
         group = self.group or '""'
         return (
@@ -84,16 +86,16 @@ def right(
 
 
 class Accounts(Protocol):
-    """Whom a cluster knows, and what it lets them do."""
+    """Authenticates tokens and authorizes requests."""
 
     async def who(self, token: str, audiences: Sequence[str]) -> User | UnknownToken:
-        """Who came with a token that was made for one of these audiences.
+        """The user of a token that was issued for one of these audiences.
 
-        Raises UnavailableError if that cannot be said now.
+        Raises UnavailableError if that cannot be determined now.
         """
 
     async def may(self, user: User, asked: Right) -> bool:
-        """Whether they may. Raises UnavailableError if that cannot be said now."""
+        """Whether the user has the right. Raises UnavailableError if that cannot be determined."""
 
     async def own_username(self) -> str:
-        """The name under which we ourselves write. Raises UnavailableError."""
+        """The user name of this process. Raises UnavailableError."""

@@ -1,11 +1,11 @@
 """The port to the Kubernetes API.
 
-Objects cross it as JSON bytes; ``kind.decode`` reads them. Promises of every adapter, held by the
-contract suite ``stromboli.testkit.contracts.cluster``: optimistic concurrency by resourceVersion,
-uid preconditions, watches that resume, owner references, finalizers, status and binding
-subresources, admission webhooks, structural defaults and schemas of our CRDs.
+Objects cross it as JSON bytes; ``kind.decode`` reads them. Every adapter keeps these promises,
+tested by the contract suite ``stromboli.testkit.contracts.cluster``: optimistic concurrency by
+resourceVersion, uid preconditions, watches that resume, owner references, finalizers, status and
+binding subresources, admission webhooks, structural defaults and schemas of our CRDs.
 
-Every method raises the tree of ``stromboli.shared.errors`` and nothing else of the client's.
+Every method raises the errors of ``stromboli.shared.errors`` and no error of the client library.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -28,8 +28,9 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A part of a collection as of ``resource_version``. ``next`` asks for what follows; empty on
-    the last one."""
+    """A part of a collection as of ``resource_version``. ``next`` is the token of the next page;
+    empty on the last one.
+    """
 
     items: tuple[bytes, ...]
     resource_version: str
@@ -37,17 +38,17 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """A change. For BOOKMARK the object has nothing but a resourceVersion."""
+    """A change. A BOOKMARK's object has only a resourceVersion."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: bytes
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a container's output is wanted.
+    """Which part of a container's output to read.
 
-    ``container`` may be empty if the pod has one alone. ``follow``: go on until it ends.
-    ``previous``: what it wrote before its last restart. ``tail_lines``: its last lines only.
+    ``container`` may be empty if the pod has only one. ``follow``: continue until the container
+    ends. ``previous``: the output before its last restart. ``tail_lines``: only its last lines.
     """
 
     container: str = ""
@@ -76,7 +77,7 @@ class Cluster(Protocol):
     async def list(
         self, kind: AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
-        """All objects (of a namespace, with these labels) in one consistent picture."""
+        """All objects (of a namespace, with these labels) in one consistent view."""
 
     async def page(
         self,
@@ -87,12 +88,12 @@ class Cluster(Protocol):
         limit: int,
         after: str = "",
     ) -> Page:
-        """At most ``limit`` objects in the order of their names, behind the page whose ``next``
-        is ``after``.
+        """At most ``limit`` objects in the order of their names, after the page whose ``next`` is
+        ``after``.
 
-        Over all pages, whatever changes between them, an object that stays is seen exactly once.
-        Raises ExpiredError for an ``after`` that is too old (begin again), InvalidError for one
-        that is none.
+        Over all pages, an object that exists throughout is returned exactly once, whatever else
+        changes. Raises ExpiredError for an ``after`` that is too old (begin again), InvalidError
+        for an invalid one.
         """
 
     def watch(self, kind: AnyKind, resource_version: str) -> AsyncGenerator[WatchEvent, None]:
@@ -136,20 +137,20 @@ class Cluster(Protocol):
     async def bind(
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
-        """Bind a pod by its binding subresource; the annotations come to stand on the pod.
+        """Bind a pod by its binding subresource, and set the annotations on the pod.
 
-        Raises ConflictError if the pod has a node already, is another (uid) or is going away;
+        Raises ConflictError if the pod already has a node, has another uid or is terminating;
         NotFoundError.
         """
 
     def logs(
         self, namespace: str, pod: str, query: LogQuery
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
-        """Chunks of what a container wrote to stdout and stderr, in the order it came.
+        """Chunks of a container's stdout and stderr, in the order of arrival.
 
-        Entering raises NotFoundError, or InvalidError for a container that is not there, not named
-        among several, or not started yet; of a pod without a node the log may be empty instead.
-        Chunks just end when the connection breaks.
+        Entering raises NotFoundError, or InvalidError for a container that does not exist, is not
+        named although there are several, or has not started yet; the log of a pod without a node
+        may be empty instead. The stream ends when the connection breaks.
         """
 
     async def is_reachable(self) -> bool:

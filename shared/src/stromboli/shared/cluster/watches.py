@@ -1,4 +1,4 @@
-"""What all who watch for ever do with a watch."""
+"""Closing and pacing of endless watches."""
 
 import asyncio
 import contextlib
@@ -8,15 +8,17 @@ from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 
 SHORT_WATCH_S = 1.0
-"""A watch that a server ends sooner is its way of saying no: usual are five minutes."""
+"""A watch that the server ends sooner counts as rejected: usual are five minutes."""
 
 
 @contextlib.asynccontextmanager
 async def closing(
     events: AsyncGenerator[port.WatchEvent, None], backoff: runtime.Backoff
 ) -> AsyncIterator[AsyncGenerator[port.WatchEvent, None]]:
-    """The events of a watch, which is closed behind them. One that ended at once is not to be asked
-    for again at once: leaving takes a pause then. Errors pass through without one."""
+    """The events of a watch, closed on exit. After a watch that ended immediately, the exit waits
+    for the backoff, so that the caller does not retry in a tight loop. Errors pass through without
+    a wait.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with contextlib.aclosing(events):

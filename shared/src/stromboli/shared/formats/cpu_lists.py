@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 HIGHEST = 65_535
-"""No kernel counts so far; a list that does is broken, and would fill the memory."""
+"""Above any kernel's CPU numbers; a list beyond it is invalid and would exhaust the memory."""
 
 
 def parsed(text: str) -> frozenset[int]:
-    """CPUs of a list such as ``0-3,8``. Raises ValueError for what is none."""
+    """The CPUs of a list such as ``0-3,8``. Raises ValueError for an invalid list."""
     found: set[int] = set()
     for part in text.split(","):
         if part.strip():
@@ -20,7 +20,7 @@ def parsed(text: str) -> frozenset[int]:
 
 
 def written(cpus: Iterable[int]) -> str:
-    """The list of these CPUs, ranges of three or more drawn together."""
+    """The CPUs as a list; runs of three or more are written as ranges."""
     parts: list[str] = []
     ordered = sorted(set(cpus))
     at = 0

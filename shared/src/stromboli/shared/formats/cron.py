@@ -1,14 +1,16 @@
-"""Cron schedules: what can be read as one, and its times as instants in UTC.
+"""Cron schedules: validates them, and computes their times as instants in UTC.
 
-The grammar is the one that users of Kubernetes know (the standard parser of robfig/cron): five
-fields of ``*``, ``?``, numbers, ranges, steps, lists, names of months and days; descriptors such as
-``@daily``; ``@every 1h30m``, counted from an anchor, so that a restart changes no time.
+The grammar is that of Kubernetes (the standard parser of robfig/cron): five fields of ``*``, ``?``,
+numbers, ranges, steps, lists, names of months and days; descriptors such as ``@daily``; and
+``@every 1h30m``, counted from an anchor, so that a restart changes no time.
 
-A schedule for fixed times of day runs once on days on which the clock changes: at once when its
-time is left out, the first time when it comes twice. One whose minute or hour begins with ``*``
-follows the time that passes. Both as in Debian's cron; cronsim does the walking. It walks in hours,
-and so passes over times where a clock is set by half of one: a schedule that follows the time is
-walked with each offset that its zone has, and of each walk those times are taken that have it.
+Changes of the clock (daylight saving) are handled as in Debian's cron. A schedule for fixed times
+of day runs once on such days: immediately after the change if its time is skipped, the first time
+if it occurs twice. A schedule whose minute or hour begins with ``*`` follows elapsed time.
+
+cronsim iterates over the times. It steps in hours, and so misses times where the clock changes by
+half an hour. Therefore a schedule that follows elapsed time is iterated once for each UTC offset of
+its zone, and of each iteration only the times with that offset are used.
 """
 
 import functools
@@ -25,7 +27,7 @@ from stromboli.shared import decoding
 from stromboli.shared.formats import durations
 
 MOST_MISSED = 100
-"""Times counted before counting is given up."""
+"""Missed times are counted up to this number."""
 DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -39,12 +41,13 @@ _EVERY = "@every "
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _CLOCK_CHANGE = timedelta(hours=3)
-"""No clock is set by more."""
+"""Upper bound of any change of the clock."""
 
 
 class Field(msgspec.Struct, frozen=True):
     """One of the five fields: its lowest and highest value, and the names of values from ``low``
-    on. ``is_day``: it and the other such field are both met only where one of them is ``*``."""
+    on. ``is_day``: a day field; both day fields must match only if one of them is ``*``.
+    """
 
     name: str
     low: int
@@ -64,7 +67,7 @@ FIELDS = (
 
 
 def problem(text: str) -> str | None:
-    """Why a schedule cannot be read, None if it can."""
+    """Why a schedule is invalid; None if it is valid."""
     if not text.strip():
         return "is empty"
     if "TZ" in text:
@@ -82,8 +85,9 @@ def problem(text: str) -> str | None:
 
 
 class Schedule:
-    """The times of one schedule. Raises ValueError for one that cannot be read or never comes, or
-    for a time zone that is not known here."""
+    """The times of one schedule. Raises ValueError for one that is invalid or never occurs, or for
+    an unknown time zone.
+    """
 
     def __init__(self, text: str, time_zone: str | None, anchor: datetime) -> None:
         wrong = problem(text)
@@ -116,14 +120,14 @@ class Schedule:
         if self._every is not None:
             last = self._anchor + (until - self._anchor) // self._every * self._every
             return last if last > max(after, self._anchor) else None
-        # The end of the second counts: times are whole seconds.
+        # Compare with the end of the second: times are whole seconds.
         begin = until.replace(microsecond=0) + timedelta(seconds=1)
         found = (at for at in self._walk(begin, is_back=True) if at <= until)
         last_one = next(found, None)
         return last_one if last_one is not None and last_one > after else None
 
     def count(self, after: datetime, until: datetime) -> int:
-        """How many times lie in between, at most ``MOST_MISSED + 1``."""
+        """The number of times in between, at most ``MOST_MISSED + 1``."""
         times = itertools.takewhile(lambda at: at <= until, self._after(after))
         return sum(1 for _ in itertools.islice(times, MOST_MISSED + 1))
 
@@ -134,14 +138,15 @@ class Schedule:
                 yield self._anchor + step * self._every
         last = at
         for found in self._walk(at, is_back=False):
-            # Times that the clock leaves out fall together where it goes on.
+            # Times that the clock skips coincide at the end of the gap.
             if found > last:
                 last = found
                 yield found
 
     def _walk(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
-        """Times from ``begin`` on or back, in UTC. Near a change of the clock it begins earlier:
-        by the clock alone, a time after the change may look like one before it."""
+        """Times from ``begin`` forwards or backwards, in UTC. Near a change of the clock it begins
+        earlier: in local time, an instant after the change may appear to precede it.
+        """
         if self._follows_time:
             return self._walk_all(begin, is_back=is_back)
         offsets = {
@@ -153,7 +158,7 @@ class Schedule:
         return (at.astimezone(UTC) for at in found)
 
     def _walk_all(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
-        """The same for a schedule that follows the time that passes."""
+        """The same for a schedule that follows elapsed time."""
         walks = (
             self._walk_with(offset, begin, is_back=is_back)
             for offset in _offsets(self._zone, begin.year)
@@ -178,7 +183,9 @@ def _offsets(zone: zoneinfo.ZoneInfo, year: int) -> frozenset[timedelta]:
 
 
 def _interval(text: str) -> timedelta | None:
-    """The length of ``@every``: whole seconds, as less would be due at every look."""
+    """The length of ``@every``: at least a whole second, because shorter ones would always be
+    due.
+    """
     length = text.removeprefix(_EVERY)
     if length == text or length[:1] in ("+", "-"):
         return None
@@ -190,7 +197,9 @@ def _interval(text: str) -> timedelta | None:
 
 
 def _span(item: str, field: Field) -> range | None:
-    """The values of ``*``, ``?``, ``n``, ``n-m``, each with ``/step``; None: it cannot be read."""
+    """The values of ``*``, ``?``, ``n``, ``n-m``, each with an optional ``/step``; None if
+    invalid.
+    """
     span, slash, step = item.partition("/")
     every = decoding.number(step) if slash else 1
     if not every:
@@ -202,7 +211,7 @@ def _span(item: str, field: Field) -> range | None:
     last = _value(end, field) if dash else first
     if first is None or last is None or not field.low <= first <= last <= field.high:
         return None
-    # n/step means from n on.
+    # n/step means from n to the highest value.
     to = field.high if slash and not dash else last
     return range(first, to + 1, every)
 
@@ -215,10 +224,10 @@ def _value(text: str, field: Field) -> int | None:
 
 
 def _plain(part: str, field: Field) -> str:
-    """A field in words that cronsim reads as robfig/cron reads the original.
+    """A field in a form that cronsim interprets as robfig/cron interprets the original.
 
-    There, ``*/2`` in a field of days is a list of days and no ``*``; ``3-3/2`` is 3 alone; a day of
-    week goes to 6.
+    In robfig/cron, ``*/2`` in a day field is a list of days and not a ``*``; ``3-3/2`` is 3 alone;
+    days of week end at 6.
     """
     items = part.replace("?", "*").split(",")
     if any(item in ("*", "*/1") for item in items):

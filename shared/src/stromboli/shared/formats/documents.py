@@ -1,7 +1,8 @@
-"""YAML documents as Kubernetes reads them, each with the place where things stand in it.
+"""YAML documents as Kubernetes parses them, with the source line of each part.
 
-That is neither plain YAML 1.1 nor 1.2: dates stay text, and ``12:30`` is text and not a number of
-base 60. Stricter in one thing: a key that stands twice is refused instead of the last one winning.
+The dialect is neither plain YAML 1.1 nor 1.2: dates are text, and ``12:30`` is text and not a
+base-60 number. It is stricter in one respect: a duplicate key is an error, where Kubernetes keeps
+the last one.
 """
 
 import re
@@ -15,14 +16,14 @@ _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
 )
 MOST_LEVELS = 100
-"""As many as admission takes; PyYAML and JSON encoders recurse."""
+"""The same limit as admission's; PyYAML and JSON encoders recurse."""
 MOST_PARTS = 200_000
-"""Values of one document: an object of 3 MB has fewer."""
+"""Limit of the values in one document; an object of 3 MB has fewer."""
 _STEP = re.compile(r'\["([^"]*)"\]|\[(\d+)\]|([^.\[\]]+)')
 
 
 class DocumentError(ValueError):
-    """A text that is no YAML. ``line``: 1-based, 0 if nobody knows; ``next_step`` in words."""
+    """Invalid YAML. ``line``: 1-based, 0 if unknown; ``next_step``: how to fix it."""
 
     def __init__(self, line: int, problem: str, next_step: str) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -32,18 +33,19 @@ class DocumentError(ValueError):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """A document's YAML tree: where its parts stand."""
+    """A document's YAML tree, which knows the lines of its parts."""
 
     node: yaml.Node
 
     @property
     def line(self) -> int:
-        """The line in which it begins, 1-based."""
+        """Its first line, 1-based."""
         return _line(self.node)
 
     def line_at(self, path: str) -> int:
-        """The line of what stands at a path such as ``spec.tasks[0].name``, or of the nearest
-        thing around it. Greedy, since a path may have a key with dots in it without quotes."""
+        """The line of a path such as ``spec.tasks[0].name``, or of its nearest existing parent.
+        Greedy, because a path may contain an unquoted key with dots.
+        """
         steps = [quoted or index or word for quoted, index, word in _STEP.findall(path)]
         node, line = self.node, self.line
         while steps:
@@ -57,13 +59,13 @@ class Tree(msgspec.Struct, frozen=True):
         return line
 
     def child(self, key: str) -> "Tree | None":
-        """What stands under a key, or as an item (a number) of a list."""
+        """The value of a key, or the item of a list at an index."""
         found = _entry(self.node, key)[1]
         return None if found is None else Tree(found)
 
 
 def read(text: str) -> Iterator[tuple[Any, Tree]]:
-    """The documents of a text that are not empty. Raises DocumentError."""
+    """The non-empty documents of a text. Raises DocumentError."""
     try:
         loader = _Loader(text)
         while loader.check_node():
@@ -86,8 +88,9 @@ def read(text: str) -> Iterator[tuple[Any, Tree]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it; see the module. Bounded: in depth, and in the size that a
-    document has once its aliases are replaced by what they stand for."""
+    """The YAML dialect of the module. Limits the depth, and the size of a document after expanding
+    its aliases.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -96,7 +99,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As PyYAML's, within the bounds. Raises DocumentError."""
+        """As PyYAML's, with limits. Raises DocumentError."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML has no types
         line = event.start_mark.line + 1
         is_alias = isinstance(event, yaml.AliasEvent)
@@ -134,7 +137,7 @@ _Loader.add_implicit_resolver(
 
 
 def _check_keys(node: yaml.Node) -> None:
-    """Refuse keys that stand twice and make all of them text, as JSON has them."""
+    """Reject duplicate keys, and convert all keys to text, as in JSON."""
     todo, seen = [node], set()
     while todo:
         node = todo.pop()
@@ -153,14 +156,14 @@ def _check_mapping(node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise DocumentError(
-                _line(key), "a key that is no text", "write a plain word as the key"
+                _line(key), "a key that is not text", "write a plain word as the key"
             )
         if key.tag == _MERGE:
             continue
         if first := lines.get(key.value):
             raise DocumentError(
                 _line(key),
-                f"{key.value!r} stands twice, first in line {first}",
+                f"{key.value!r} is duplicate, first used in line {first}",
                 "keep one of them",
             )
         lines[key.value] = _line(key)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 LONGEST_S = 1000 * 365 * 24 * 3600
-"""A thousand years: a time that far away can still be told, and is never."""
+"""A thousand years: such a time can still be computed, and is never reached."""
 LONGEST_TEXT = 100
 _SECONDS = {
     "ns": Fraction(1, 10**9),
@@ -21,15 +21,15 @@ _SECONDS = {
 
 
 def duration(text: str) -> timedelta:
-    """The length of time that the text says, to the microsecond.
+    """The duration, to the microsecond.
 
     Raises ValueError that names the text and the accepted form.
     """
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return timedelta()
-    if len(rest) > LONGEST_TEXT:  # first: searching costs the square of the length
-        raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any duration that we take")
+    if len(rest) > LONGEST_TEXT:  # checked first: the search takes quadratic time
+        raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any accepted duration")
     parts = _PART.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError(
@@ -43,6 +43,7 @@ def duration(text: str) -> timedelta:
 
 
 def later(at: datetime, seconds: int) -> datetime:
-    """So many seconds after ``at``, or before it; a thousand years if they are more than that:
-    specs may hold any number, and a calendar ends."""
+    """``at`` plus ``seconds`` (which may be negative), limited to a thousand years: specs may
+    contain any number, and the calendar ends.
+    """
     return at + timedelta(seconds=max(-LONGEST_S, min(seconds, LONGEST_S)))

@@ -1,7 +1,7 @@
-"""Sets of indexes as users write them and as statuses keep them: ``0-412,414,500-998:2``.
+"""Index sets as users write them and as statuses store them: ``0-412,414,500-998:2``.
 
-A run of consecutive indexes costs a few characters however long it is, so the progress of ten
-thousand tasks usually fits in a line. The written form is canonical: ascending, runs joined.
+A run of consecutive indexes has constant length, so the progress of ten thousand tasks usually fits
+in one line. The output is canonical: ascending, with runs joined.
 """
 
 import re
@@ -12,13 +12,14 @@ import msgspec
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 FORM = "indexes such as 0-999, 1,3,5-7 or 0-100:10"
 MOST = 10_000
-"""Indexes of one array: the progress of one that alternates between success and failure has 50 kB
-then, far below what an object may have."""
+"""Limit of the indexes of one array: if every other one fails, the progress takes 50 kB, far below
+the size limit of an object.
+"""
 BOUNDS = f"1 to {MOST} of them"
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """Disjoint ascending runs (first, last), both ends in. Operations cost O(runs)."""
+    """Disjoint ascending runs (first, last), both inclusive. Operations cost O(runs)."""
 
     runs: tuple[tuple[int, int], ...] = ()
 
@@ -38,7 +39,7 @@ class Indexes(msgspec.Struct, frozen=True):
         )
 
     def __or__(self, others: "Indexes") -> "Indexes":
-        """These and the others."""
+        """The union."""
         joined: list[tuple[int, int]] = []
         for first, last in sorted((*self.runs, *others.runs)):
             if joined and first <= joined[-1][1] + 1:
@@ -48,7 +49,7 @@ class Indexes(msgspec.Struct, frozen=True):
         return Indexes(tuple(joined))
 
     def __sub__(self, others: "Indexes") -> "Indexes":
-        """These without the others."""
+        """The difference."""
         left: list[tuple[int, int]] = []
         holes = iter(others.runs)
         hole = next(holes, None)
@@ -66,7 +67,7 @@ class Indexes(msgspec.Struct, frozen=True):
         return Indexes(tuple(left))
 
     def first(self, count: int) -> "Indexes":
-        """The lowest so many."""
+        """The lowest ``count`` indexes."""
         kept: list[tuple[int, int]] = []
         for first, last in self.runs:
             if count <= 0:
@@ -88,12 +89,14 @@ def of(numbers: Iterable[int]) -> Indexes:
 
 
 def count(text: str) -> int:
-    """How many indexes the text names at most, without listing them. Raises ValueError."""
+    """Upper bound of the number of indexes in the text, without enumerating them. Raises
+    ValueError.
+    """
     return sum(len(part) for part in _parts(text))
 
 
 def problem(text: str) -> str:
-    """Why an array cannot have these indexes, empty if it can. O(length of the text)."""
+    """Why an array cannot have these indexes; empty if it can. O(length of the text)."""
     try:
         found = count(text)
     except ValueError as error:
@@ -102,10 +105,10 @@ def problem(text: str) -> str:
 
 
 def parse(text: str) -> Indexes:
-    """The set that a text names: numbers and ranges, a range also with a step (``0-10:2``).
+    """The index set of a text: numbers and ranges, a range also with a step (``0-10:2``).
 
-    The empty text is the empty set. Raises ValueError that says what is wrong. Costs O(indexes):
-    ask ``count`` first where the text is a stranger's.
+    The empty text is the empty set. Raises ValueError that names the error. Costs O(indexes): check
+    ``count`` first for untrusted text.
     """
     return of(number for part in _parts(text) for number in part)
 

@@ -1,11 +1,11 @@
-"""Regular expressions of users, in the syntax of Go and matched in linear time.
+"""Regular expressions of users, in Go's syntax and matched in linear time.
 
-Volcano matches with Go's ``regexp``, which is RE2: a match takes time linear in the text, whatever
-the pattern. Python's ``re`` backtracks, so that ``(a+)+$`` on a name of 253 characters never ends.
-RE2 has no look-around and no backreferences; Go refuses them, too.
+Volcano matches with Go's ``regexp``, which is RE2: a match takes time linear in the text, for any
+pattern. Python's ``re`` backtracks, so that ``(a+)+$`` on a name of 253 characters never ends. RE2
+has no look-around and no backreferences; Go rejects them, too.
 
 The time of a match also grows with the compiled pattern. ``MAX_INSTRUCTIONS`` limits it: a name of
-60 characters takes at most about 0.1 ms, so that 10,000 nodes take about a second at worst.
+60 characters takes at most about 0.1 ms, so 10,000 nodes take about a second at worst.
 """
 
 from typing import Protocol
@@ -17,7 +17,7 @@ MAX_LENGTH = 4096
 MAX_INSTRUCTIONS = 2000
 """Instructions of a compiled pattern. A list of 40 node names has about 800."""
 MAX_MEMORY = 2**20
-"""Bytes that a match may use for its states; beyond, it takes longer and no more memory."""
+"""Bytes that a match may use for its states; beyond it, a match takes longer and no more memory."""
 MAX_SHOWN = 100
 """Characters of a pattern that an error shows."""
 
@@ -30,7 +30,7 @@ class Pattern(Protocol):
 
 
 def compile_pattern(pattern: str) -> Pattern:
-    """The compiled pattern. Raises ValueError that says why it cannot be used."""
+    """The compiled pattern. Raises ValueError that gives the reason for an invalid one."""
     if len(pattern) > MAX_LENGTH:
         raise ValueError(f"has {len(pattern)} characters, at most {MAX_LENGTH} are allowed")
     options = re2.Options()

@@ -1,8 +1,8 @@
 """Kubernetes quantities as exact integers.
 
 A resource amount is an ``int`` in the resource's own unit: ``cpu`` in milli-cores, ``memory`` in
-bytes, ``pods`` (and every ``count/...``) in whole units, everything else in milli-units, as the
-scheduling reference has it (spec "Resource"). Integers make sums exact whatever their order.
+bytes, ``pods`` (and every ``count/...``) in whole units, everything else in milli-units, as in
+Volcano. Integers make sums exact in any order.
 """
 
 import functools
@@ -17,14 +17,16 @@ _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i))?"
 )
 LARGEST = 2**63 - 1
-"""Where Kubernetes stops counting: what is more counts as this much."""
+"""Kubernetes' largest quantity; larger ones are capped to it."""
 MOST = 2**62
-"""The largest amount in a resource's unit, which is as good as no limit: two still fit 64 bits."""
+"""The largest amount in a resource's unit, effectively unlimited: the sum of two still fits 64
+bits.
+"""
 _LARGEST = Decimal(LARGEST)
 _SMALLEST = Decimal("1e-9")
-"""What is less, and not nothing, counts as this much there."""
+"""Kubernetes' smallest non-zero quantity; smaller ones are rounded up to it."""
 _MOST_CHARACTERS = 100
-"""Nobody needs as many; each distinct text is kept."""
+"""Far above any real quantity; each distinct text is cached."""
 _FACTOR: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -45,8 +47,8 @@ _FACTOR: Mapping[str, Decimal] = {
 
 
 def quantity(text: str | int | float) -> Decimal:
-    """The value of a Kubernetes quantity such as ``500m``, ``1.5Gi`` or ``2e3``; as there at most
-    2^63-1, and if not 0, at least a billionth, whatever the sign.
+    """The value of a Kubernetes quantity such as ``500m``, ``1.5Gi`` or ``2e3``. As in Kubernetes,
+    it is at most 2^63-1 and, unless 0, at least a billionth in magnitude.
 
     Raises ValueError that names the text and the accepted suffixes. Cached: a cluster has few
     distinct quantities.
@@ -69,7 +71,8 @@ def _quantity(text: str) -> Decimal:
             f"{' '.join(_FACTOR)} or an exponent, such as 500m or 1Gi"
         )
     number, exponent, suffix = match.groups()
-    # No exponent within these bounds changes what is counted; beyond, arithmetic takes for ever.
+    # Clamping the exponent does not change the result, and arithmetic with a larger one takes
+    # indefinitely.
     power = max(-200, min(200, int(exponent or 0)))
     value = Decimal(number).scaleb(power) * _FACTOR.get(suffix, 1)
     if value and abs(value) < _SMALLEST:
@@ -78,8 +81,9 @@ def _quantity(text: str) -> Decimal:
 
 
 def amount(name: str, text: str | int | float) -> int:
-    """A quantity of resource ``name`` in its unit, rounded up as Kubernetes does; ``MOST`` at
-    most."""
+    """A quantity of resource ``name`` in its unit, rounded up as in Kubernetes, at most
+    ``MOST``.
+    """
     value = quantity(text)
     if name != "memory" and name != "pods" and not name.startswith("count/"):
         value *= 1000
@@ -113,7 +117,7 @@ def times(factor: int, values: Mapping[str, int]) -> Amounts:
 
 
 def text(name: str, value: int) -> str:
-    """An amount as a quantity a person reads: ``1500m``, ``64Mi``, ``3``."""
+    """An amount as a readable quantity: ``1500m``, ``64Mi``, ``3``."""
     if name == "memory":
         for suffix in ("Ti", "Gi", "Mi", "Ki"):
             unit = int(_FACTOR[suffix])

@@ -1,7 +1,7 @@
-"""Tools beside a running job: what an annotation of the Job asks for, and which there are. Pure.
+"""Debug tools beside a running job: parses the Job's annotation, and lists the known tools. Pure.
 
-``stromboli.sh/tools: '[{"tool": "jupyter", "task": "worker"}]'``. The controller runs each in a pod
-of its own, on a node where the job runs, with the job's volumes.
+``stromboli.sh/tools: '[{"tool": "jupyter", "task": "worker"}]'``. The controller runs each tool in
+its own pod, on a node where the job runs, with the job's volumes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,14 @@ from stromboli.shared.messages.admission import Violation
 
 PATH = f"metadata.annotations[{keys.TOOLS}]"
 TOKEN = "STROM_TOOL_TOKEN"
-"""Environment of a tool's container: the secret that it asks people for."""
+"""Environment variable of a tool's container: the secret that users must enter."""
 EXAMPLE = '[{"tool": "jupyter"}]'
 
 
 class DebugToolRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One tool. ``task``: whose node and volumes, the first task if empty; ``image``: another one
-    that has the tool."""
+    """One requested tool. ``task``: the task whose node and volumes it uses, the first one if
+    empty; ``image``: a custom image that contains the tool.
+    """
 
     tool: str
     task: str = ""
@@ -28,10 +29,10 @@ class DebugToolRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_u
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tool is run. ``{folder}`` in its command is the first folder that the job mounts.
+    """How to run a tool. ``{folder}`` in its command is the first folder that the job mounts.
 
-    ``variable``: the further name under which it looks for the token. ``asks``: whether it lets
-    nobody in without it; one that does not is never shown outside of the cluster.
+    ``variable``: another environment variable in which it expects the token. ``asks``: whether it
+    requires the token; a tool that does not is never exposed outside the cluster.
     """
 
     image: str
@@ -85,7 +86,7 @@ _REQUESTS_DECODER = msgspec.json.Decoder(tuple[DebugToolRequest, ...])
 
 
 def requested_tools(job: Job) -> tuple[DebugToolRequest, ...]:
-    """What the job asks for; nothing where that cannot be read or carried out (``problems``)."""
+    """The requested tools; empty if the annotation is invalid (see ``violations``)."""
     if any(violations(job)):
         return ()
     return _read(job)
@@ -108,7 +109,7 @@ def violations(job: Job) -> Iterator[Violation]:
             )
         if wish.tool in seen:
             yield Violation(
-                path=PATH, reason=f"tool {wish.tool!r} stands twice", expected="each tool once"
+                path=PATH, reason=f"tool {wish.tool!r} is duplicate", expected="each tool once"
             )
         if wish.task and wish.task not in tasks:
             yield Violation(
@@ -120,13 +121,14 @@ def violations(job: Job) -> Iterator[Violation]:
 
 
 def encode_annotation(found: tuple[DebugToolRequest, ...]) -> str:
-    """The annotation's text."""
+    """The annotation's value."""
     return msgspec.json.encode(found).decode()
 
 
 def object_name(job: str, tool: str) -> str:
-    """The pod, Service, Secret and Ingress of a tool. No pod of a task is called so: those end in
-    a number."""
+    """The name of a tool's pod, Service, Secret and Ingress. It never equals a task's pod name,
+    which ends in a number.
+    """
     return f"{job}-tool-{tool}"
 
 

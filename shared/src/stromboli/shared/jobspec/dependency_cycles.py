@@ -1,12 +1,12 @@
-"""Who waits for whom: the one meaning of a cycle for those that refuse it and those that wait."""
+"""Dependency cycles: one definition for admission, which rejects them, and for the controller."""
 
 from collections.abc import Collection, Mapping
 
 
 def members_of_cycles(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Names that wait for themselves, in the end, or for such a name. O(names + needs).
+    """Names that depend, directly or not, on a cycle. O(names + dependencies).
 
-    ``needs``: name -> names that come first; names that are not keys are left out of account.
+    ``needs``: name -> its dependencies; names that are not keys are ignored.
     """
     missing = {name: {it for it in wanted if it in needs} for name, wanted in needs.items()}
     waiting_for: dict[str, list[str]] = {}

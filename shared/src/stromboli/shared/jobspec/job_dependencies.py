@@ -1,7 +1,7 @@
-"""Jobs that wait for others: ``afterok:prepare:clean,afterany:backup``, in the words of Slurm.
+"""Dependencies between jobs, in Slurm's syntax: ``afterok:prepare:clean,afterany:backup``.
 
-It stands in an annotation of the job (``keys.AFTER``), so that definitions which another system
-brought take it as they are. All conditions have to hold; jobs are of the same namespace.
+They are an annotation of the job (``keys.AFTER``), so that CRDs installed by another system accept
+them. All conditions must hold; the jobs are in the same namespace.
 """
 
 import re
@@ -22,36 +22,36 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class JobDependency(msgspec.Struct, frozen=True):
-    """A job, and what must have become of it."""
+    """A job and the condition that it must fulfil."""
 
     condition: Condition
     job: str
 
 
 def parse(text: str) -> tuple[JobDependency, ...]:
-    """What is waited for; nothing in an empty text. Raises ValueError, which says what is wrong."""
+    """The dependencies in a text; none in an empty one. Raises ValueError that names the error."""
     waits: dict[JobDependency, None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, *names = (piece.strip() for piece in part.split(":"))
         found = next((known for known in CONDITIONS if known == word), None)
         if found is None:
-            raise ValueError(f"{word!r} is no condition; write {FORM}")
+            raise ValueError(f"{word!r} is not a condition; write {FORM}")
         if not names or not all(names):
             raise ValueError(f"{part!r} names no job; write {FORM}")
         for name in names:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no job's name; write {FORM}")
+                raise ValueError(f"{name!r} is not a job's name; write {FORM}")
         waits |= dict.fromkeys(JobDependency(found, name) for name in names)
     return tuple(waits)
 
 
 def of(job: batch.Job) -> tuple[JobDependency, ...]:
-    """What a job waits for. Raises ValueError as ``parse`` does."""
+    """The dependencies of a job. Raises ValueError as ``parse`` does."""
     return parse(job.metadata.annotation(keys.AFTER) or "")
 
 
 def job_names(job: batch.Job) -> tuple[str, ...]:
-    """Names of jobs that it waits for; none if that cannot be read."""
+    """Names of the jobs that a job depends on; none if the annotation is invalid."""
     try:
         return tuple(dict.fromkeys(wait.job for wait in of(job)))
     except ValueError:

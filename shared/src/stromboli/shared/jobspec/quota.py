@@ -1,7 +1,7 @@
-"""What a pod asks for, under the names that resource quotas use.
+"""The requests of a pod under the names that resource quotas use.
 
-Source: spec/jobs.md 4.3 (the quota view of a pod) and Kubernetes' pod quota evaluator. A container
-that has a limit and no request requests its limit, as the API server defaults it.
+Source: Kubernetes' pod quota evaluator. A container with a limit and no request requests its limit,
+as the API server defaults it.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from stromboli.shared.api import core
 from stromboli.shared.formats import units
 
 LIMITED = ("cpu", "memory", "ephemeral-storage")
-"""Whose limits quotas count beside their requests."""
+"""Resources whose limits are subject to quota, in addition to their requests."""
 
 
 def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
-    """Quota name -> quantity of so many of each pod. Raises ValueError."""
+    """Quota name -> quantity for the given number of each pod. Raises ValueError."""
     named: units.Amounts = {"count/pods": 0, "pods": 0}
     for spec, count in counted:
         named = units.add(named, units.times(count, usage(spec)))
@@ -22,7 +22,7 @@ def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
 
 
 def usage(spec: core.PodSpec) -> units.Amounts:
-    """Quota name -> amount of one pod, as ``amount`` has it. Raises ValueError."""
+    """Quota name -> amount of one pod, in the units of ``amount``. Raises ValueError."""
     requests, limits = _amounts(spec)
     found = {"count/pods": 1, "pods": 1}
     for name, value in requests.items():
@@ -31,12 +31,12 @@ def usage(spec: core.PodSpec) -> units.Amounts:
 
 
 def requests(spec: core.PodSpec) -> units.Amounts:
-    """What one pod requests. Raises ValueError for a quantity that is none."""
+    """The requests of one pod. Raises ValueError for an invalid quantity."""
     return _amounts(spec)[0]
 
 
 def resource(name: str) -> str:
-    """What a quota's name is about: ``cpu`` of ``requests.cpu``."""
+    """The resource of a quota name: ``cpu`` of ``requests.cpu``."""
     return name.removeprefix("requests.").removeprefix("limits.")
 
 
@@ -46,7 +46,7 @@ def amount(name: str, quantity: core.Quantity) -> int:
 
 
 def text(name: str, value: int) -> str:
-    """An amount under a quota's name as a quantity that a person reads."""
+    """An amount under a quota's name as a readable quantity."""
     return units.text(resource(name), value)
 
 
@@ -54,7 +54,7 @@ def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:
     """(requests, limits) of the whole pod."""
     overhead = units.amounts(spec.overhead or {})
     limits = _over_containers(spec, _limits)
-    # Overhead raises a limit that is set; it does not set one.
+    # Overhead increases an existing limit; it does not create one.
     bounded = {name: value for name, value in overhead.items() if name in limits}
     requests = _over_containers(spec, _requests)
     return units.add(requests, overhead), units.add(limits, bounded)
@@ -63,7 +63,7 @@ def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:
 def _over_containers(
     spec: core.PodSpec, of: Callable[[core.Container], units.Amounts]
 ) -> units.Amounts:
-    """Containers and sidecars together, or the largest start-up step if that is more."""
+    """The sum of containers and sidecars, or the largest init step if that is more."""
     running: units.Amounts = {}
     for container in spec.containers:
         running = units.add(running, of(container))

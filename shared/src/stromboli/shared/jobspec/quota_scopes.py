@@ -12,20 +12,20 @@ from stromboli.shared.formats import units
 from stromboli.shared.jobspec import quota
 
 BY_PRIORITY = "PriorityClass"
-"""The scope that has operators; the others are there or not."""
+"""The scope that has operators; the other scopes are just present or absent."""
 MUST_BE_SAID = ("cpu", "memory")
-"""By what a pod is best effort: nobody in it asks for these."""
+"""A pod is best effort if none of its containers requests these."""
 
 
 class PodTraits(msgspec.Struct, frozen=True):
-    """What of a pod decides which quotas count it."""
+    """The properties of a pod that determine which quotas count it."""
 
     scopes: frozenset[str]
     priority_class: str
 
 
 def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
-    """Both ways of naming scopes as one."""
+    """Scopes of both fields in one form."""
     for scope in spec.scopes:
         yield core.ScopeRequirement(scope_name=scope, operator="Exists")
     if spec.scope_selector is not None:
@@ -33,18 +33,20 @@ def of(spec: core.ResourceQuotaSpec) -> Iterator[core.ScopeRequirement]:
 
 
 def traits(spec: core.PodSpec) -> PodTraits:
-    """Of a pod as it is made."""
+    """The traits of a pod as created."""
     held = frozenset(name for name, holds in SCOPES.items() if holds(spec))
     return PodTraits(held, spec.priority_class_name)
 
 
 def counts(scopes: Iterable[core.ScopeRequirement], pod: PodTraits) -> bool:
-    """Whether a quota with these scopes counts such a pod; one without scopes counts all."""
+    """Whether a quota with these scopes counts such a pod; without scopes it counts all."""
     return all(_matches(scope, pod) for scope in scopes)
 
 
 def needs(spec: core.ResourceQuotaSpec, pods: Iterable[tuple[core.PodSpec, int]]) -> units.Amounts:
-    """Quota name -> what so many of each pod take of a quota, together. Raises ValueError."""
+    """Quota name -> the total that the given number of each pod uses of a quota. Raises
+    ValueError.
+    """
     scopes, total = tuple(of(spec)), units.Amounts()
     for pod, count in pods:
         if counts(scopes, traits(pod)):
@@ -61,7 +63,7 @@ def _matches(scope: core.ScopeRequirement, pod: PodTraits) -> bool:
 
 
 def _is_best_effort(spec: core.PodSpec) -> bool:
-    """Nobody in it asks for processors or memory."""
+    """Whether no container requests CPU or memory."""
     return not any(
         units.amount(name, value)
         for container in (*spec.containers, *spec.init_containers)

@@ -1,4 +1,4 @@
-"""A lease that stands in the cluster, as operators know it: ``kubectl get leases``."""
+"""A lease stored as a Kubernetes Lease object (``kubectl get leases``)."""
 
 from datetime import datetime
 from pathlib import Path
@@ -26,8 +26,9 @@ def lease(
     role: str = elector.ROLE,
     essential: bool = True,
 ) -> elector.Lease:
-    """The lease of a service that talks to the cluster; none if leases are off. ``role`` and
-    ``essential``: see ``keeping.Keeper``."""
+    """The lease of a service that has access to the cluster; ``SingleReplica`` if leases are off.
+    ``role`` and ``essential``: see ``elector.LeaderElector``.
+    """
     if not given.enabled:
         return elector.SingleReplica(health)
     namespace = given.namespace or _own_namespace()
@@ -45,7 +46,9 @@ def _own_namespace() -> str:
 
 
 class ClusterLeaseStore:
-    """See ``keeping.Place``. Every write is held to the version that was read or written last."""
+    """See ``elector.LeaseStore``. Every write is conditional on the version that was last read or
+    written.
+    """
 
     def __init__(
         self, cluster: port.Cluster, namespace: str, name: str, clock: runtime.Clock
@@ -57,7 +60,7 @@ class ClusterLeaseStore:
         self._last: coordination.Lease | None = None
 
     async def read(self) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.read``."""
+        """See ``elector.LeaseStore.read``."""
         try:
             raw = await self._cluster.get(kinds.LEASES, self._namespace, self._name)
         except errors.NotFoundError:
@@ -66,11 +69,11 @@ class ClusterLeaseStore:
         return self._take_in(raw)
 
     async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.take``."""
+        """See ``elector.LeaseStore.take``."""
         return await self.renew(identity, terms)
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.renew``."""
+        """See ``elector.LeaseStore.renew``."""
         now = _micro_time(self._clock())
         before = coordination.LeaseSpec() if self._last is None else self._last.spec
         spec: dict[str, object] = {
@@ -84,7 +87,7 @@ class ClusterLeaseStore:
         return self._take_in(await self._written(spec))
 
     async def release(self) -> None:
-        """See ``keeping.Place.release``."""
+        """See ``elector.LeaseStore.release``."""
         self._take_in(await self._written({"holderIdentity": ""}))
 
     async def _written(self, spec: dict[str, object]) -> bytes:
@@ -103,7 +106,9 @@ class ClusterLeaseStore:
             return await self._cluster.patch(
                 kinds.LEASES, self._namespace, self._name, patch, patch_type="merge"
             )
-        except errors.NotFoundError as error:  # deleted by somebody: whoever is next makes it anew
+        except (
+            errors.NotFoundError
+        ) as error:  # deleted by another client: the next holder creates it again
             raise errors.ConflictError(error.what, error.reason) from error
 
     def _take_in(self, raw: bytes) -> lease_rules.LeaseRecord:
@@ -116,5 +121,5 @@ class ClusterLeaseStore:
 
 
 def _micro_time(at: datetime) -> str:
-    """As Kubernetes' MicroTime must be written."""
+    """The time in the format of Kubernetes' MicroTime."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

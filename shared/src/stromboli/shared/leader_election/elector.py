@@ -23,10 +23,10 @@ from stromboli.shared.leader_election import lease_rules, settings
 from stromboli.shared.runtime import runtime
 
 LEASE, ROLE = "lease", "role"
-"""Facts of a service's health: what keeps it from its lease, and which part it plays."""
+"""Health facts of a service: the error that keeps it from its lease, and its role."""
 REPLACED = (
-    "another replica has opened the log, and leases are off: this one stays aside; stop one of the "
-    "two, or let both hold a lease (STROM_LEASE_ENABLED=true)"
+    "another replica has opened the log, and leases are off: this one stays inactive; stop one of "
+    "the two, or let both hold a lease (STROM_LEASE_ENABLED=true)"
 )
 RELEASE_TIMEOUT_S = 1.0
 """At the end the lease is released if that is quick; otherwise it expires."""
@@ -144,17 +144,18 @@ class LeaderElector:
 
     @property
     def acts(self) -> bool:
-        """See ``Lead``."""
+        """See ``Leadership``."""
         return self._candidate.acts(_now())
 
     async def acquired(self) -> None:
-        """See ``Lead``."""
+        """See ``Leadership``."""
         await self._acquired.wait()
 
     async def serve(self, term: Term) -> None:
         """See ``Lease``."""
         self._acquired.clear()
-        self._candidate.yields()  # also if it is ours still: every term begins by taking it
+        # also if this replica still holds the lease: every term begins by taking it
+        self._candidate.yields()
         keeping = asyncio.create_task(self._keep())
         serving = asyncio.ensure_future(term(self))
         try:
@@ -162,7 +163,7 @@ class LeaderElector:
         finally:
             await _ended(
                 serving
-            )  # renewing goes on meanwhile: no other begins before this one ends
+            )  # renewal continues meanwhile: no other term begins before this one ends
             await _ended(keeping)
         for task in (serving, keeping):
             if not task.cancelled():
@@ -177,7 +178,7 @@ class LeaderElector:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._place.release()
         except (errors.ExternalError, TimeoutError) as error:
-            _log.info("lease ends by itself", reason=str(error) or type(error).__name__)
+            _log.info("lease not released; it expires", reason=str(error) or type(error).__name__)
 
     async def _keep(self) -> None:
         """Wait for the lease, then renew it; returns when it is lost."""
@@ -205,7 +206,7 @@ class LeaderElector:
             self._candidate.wrote(seen, sent_at, _now())
 
     async def _renew(self) -> None:
-        """Never after the time is over: then the whole term is."""
+        """Renew the lease; raises once its time is over, and with it the term."""
         sent_at = _now()
         if self._candidate.acts(sent_at):
             seen = await self._place.renew(self._candidate.identity, self._terms)

@@ -1,8 +1,8 @@
-"""A lease that stands in the log, for a service that knows nothing else.
+"""A lease stored in the log, for a service without access to the cluster.
 
-To take it is to open the log: of those who do so at the same time the later one is heard, and the
-earlier one finds itself replaced. Hence nothing has to be locked: readers drop what a holder still
-says that was too slow, and the lease only keeps others from opening without need.
+Taking the lease opens the log: of several replicas that do so concurrently the last one wins, and
+the earlier ones find themselves replaced. No lock is needed, because readers drop the records of a
+replaced holder. The lease only prevents needless takeovers.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from stromboli.shared.runtime import runtime
 
 
 class LogLeaseStore:
-    """See ``keeping.Place``. Use as an async context manager: it follows the topic while inside.
+    """See ``elector.LeaseStore``. Use as an async context manager: it follows the topic while
+    inside.
 
-    ``writer``: the one that the last ``take`` opened.
+    ``writer``: the writer that the last ``take`` opened.
     """
 
     writer: port.Writer
@@ -52,25 +53,26 @@ class LogLeaseStore:
         await asyncio.wait([self._following])
 
     async def read(self) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.read``."""
+        """See ``elector.LeaseStore.read``."""
         await self._caught_up.wait()
         return self._seen
 
     async def take(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.take``: always by a new writer, since what an earlier one has under
-        way may still come to stand in the log."""
+        """See ``elector.LeaseStore.take``. Always opens a new writer, because records of an earlier
+        one may still be in flight.
+        """
         self.writer = await self._bus.open_writer("scheduler", self._instance)
         self._epoch = self.writer.epoch
         return await self._said(identity, terms)
 
     async def renew(self, identity: str, terms: lease_rules.LeaseTiming) -> lease_rules.LeaseRecord:
-        """See ``keeping.Place.renew``."""
+        """See ``elector.LeaseStore.renew``."""
         if self._is_replaced:
             raise errors.ConflictError("renew the lease", f"{self._seen.holder} has opened the log")
         return await self._said(identity, terms)
 
     async def release(self) -> None:
-        """See ``keeping.Place.release``."""
+        """See ``elector.LeaseStore.release``."""
         if not self._is_replaced:
             await self._append(scheduling.LeaseRenewed(holder="", duration_s=0.0))
 
@@ -90,7 +92,7 @@ class LogLeaseStore:
         return appended.id
 
     async def _follow(self) -> None:
-        # Where the topic is recreated its holder is still to be seen: it renews.
+        # After the topic was recreated, the holder is observed again when it renews.
         fold = materialization.materialize(
             self._bus,
             (topics.LEASE,),
@@ -106,7 +108,9 @@ class LogLeaseStore:
                     self._caught_up.set()
 
     def _take_in(self, record: envelope.Record) -> None:
-        """What cannot be read is a holder, too: one of a later version, who renews all the same."""
+        """Observe a lease record. One that cannot be decoded counts as a renewal too: its holder
+        runs a later version.
+        """
         self._epoch = max(self._epoch, -1 if record.epoch is None else record.epoch)
         try:
             message = envelope.decode(record)

@@ -6,7 +6,7 @@ from stromboli.shared.leader_election import lease_rules
 
 
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of a service acts, the others stand by."""
+    """One replica of a service acts; the others stand by."""
 
     enabled: bool = True
     """Off: this process acts immediately. Only for a service with a single replica that is stopped
@@ -16,7 +16,9 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     restarts under the same identity continues without waiting for the lease to expire. Empty: the
     host's name and a random suffix."""
     namespace: str = ""
-    """Where the Leases of monitor and controller are. Empty: where the pod is, else ``default``."""
+    """Namespace of the Leases of monitor and controller. Empty: the pod's namespace, else
+    ``default``.
+    """
     name: str = "stromboli"
     """Prefix of the leases' names: ``<name>-<cluster name>-<service>``."""
     duration_s: int = 15
@@ -30,7 +32,7 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> lease_rules.LeaseTiming:
-        """Raises ValueError for lengths that promise nothing."""
+        """The durations. Raises ValueError if they are not in descending order."""
         return lease_rules.LeaseTiming(
             duration_s=self.duration_s,
             renew_deadline_s=self.renew_deadline_s,

@@ -21,7 +21,7 @@ class Message(
 
 
 def register(name: str) -> Callable[[S], S]:
-    """Give a Struct the type name under which it stands on topics."""
+    """Give a Struct its type name on topics."""
 
     def with_name(struct: S) -> S:
         if name in TYPES or struct in _NAMES:
@@ -34,7 +34,7 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def type_name(message: msgspec.Struct | type[msgspec.Struct]) -> str:
-    """The registered type name. Raises KeyError for what is no message."""
+    """The registered type name. Raises KeyError for a type that is not a message."""
     return _NAMES[message if isinstance(message, type) else type(message)]
 
 

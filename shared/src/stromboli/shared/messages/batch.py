@@ -21,8 +21,9 @@ class TaskCounts(Message, frozen=True, kw_only=True):
 @register("stromboli.batch.job_phase_changed.v1")
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
     """A job changed its phase (key: the job). ``before`` is empty for a new job. ``reason``: the
-    policy event that caused it; ``message``: details for people. ``object_version``: the job's
-    resourceVersion in which the change was observed."""
+    policy event that caused it; ``message``: a readable explanation. ``object_version``: the job's
+    resourceVersion in which the change was observed.
+    """
 
     job: str
     uid: str
@@ -39,15 +40,15 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.task_changed.v1")
 class TaskChanged(Message, frozen=True, kw_only=True):
-    """A task's pod is new, bound, running, terminating or over (key: the job).
+    """A task's pod is new, bound, running, terminating or has ended (key: the job).
 
-    ``attempt``: the how manieth pod of this task and index it is, 0 if not known. ``reason``: why
-    it ends: ``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, the kubelet's word,
-    what its job did (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
-    ``devices``: resource -> ids of those that were meant for it when it was bound. ``created_at``:
-    its object's time (whole seconds) in the first that is told of it, which need not be ``Pending``
-    where nobody looked in between. ``object_version``: the pod's resourceVersion by which it was
-    seen, 0 for a pod that is gone.
+    ``attempt``: the attempt of this task and index, from 1; 0 if not known. ``reason``: why it
+    ends: ``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, the kubelet's reason, an
+    action of its job (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
+    ``devices``: resource -> ids that were assigned when it was bound. ``created_at``: the pod's
+    creation time (whole seconds) in the first event about it, which need not be ``Pending`` if
+    earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
+    for a deleted one.
     """
 
     job: str

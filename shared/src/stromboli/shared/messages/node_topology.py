@@ -1,7 +1,8 @@
-"""What a node really has: NUMA nodes, CPUs, GPUs and their links, NICs, and who holds them.
+"""The observed hardware of a node: NUMA nodes, CPUs, GPUs and their interconnect, NICs, and
+exclusive allocations.
 
-An agent on the node reads it, the monitor publishes it. Whatever could not be read is named in
-``unread``, never guessed: an empty field is *not known*, unless ``unread`` says nothing of it.
+An agent on the node reads it, and the monitor publishes it. Values that could not be read are
+listed in ``unread``, never guessed: an empty field whose reading failed is *unknown*.
 """
 
 import msgspec
@@ -10,13 +11,13 @@ from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 UNKNOWN_NUMA_NODE = -1
-"""A device whose NUMA node the machine does not tell."""
+"""The NUMA node of a device for which the machine reports none."""
 SELF = "X"
-"""A GPU's way to itself, as nvidia-smi writes it."""
+"""nvidia-smi's name for the connection of a GPU to itself."""
 
 
 class HugePages(Message, frozen=True, kw_only=True):
-    """Pages of one size that a NUMA node sets aside, in pages."""
+    """Huge pages of one size on a NUMA node; the count is in pages."""
 
     size_bytes: int
     total: int = 0
@@ -24,9 +25,10 @@ class HugePages(Message, frozen=True, kw_only=True):
 
 
 class NumaNode(Message, frozen=True, kw_only=True):
-    """A NUMA node. ``cpus``: those online, as in ``0-3,8``; none: memory alone, of a GPU for one.
+    """A NUMA node. ``cpus``: those online, as in ``0-3,8``; empty for a node with memory only, such
+    as a GPU's.
 
-    ``distances``: to the machine's NUMA nodes in the order of their ids, 10 is here (ACPI SLIT).
+    ``distances``: to the machine's NUMA nodes in the order of their ids; 10 is local (ACPI SLIT).
     """
 
     id: int
@@ -37,7 +39,9 @@ class NumaNode(Message, frozen=True, kw_only=True):
 
 
 class CpuCore(Message, frozen=True, kw_only=True):
-    """A core with its hyperthreads. Known by its lowest CPU: cores' own numbers repeat."""
+    """A core with its hyperthreads. Identified by its lowest CPU, because core numbers repeat
+    across sockets.
+    """
 
     cpus: str
     numa_node: int = 0
@@ -45,7 +49,7 @@ class CpuCore(Message, frozen=True, kw_only=True):
 
 
 class PciDevice(Message, frozen=True, kw_only=True):
-    """A device that work may want near: ``kind`` is its class in a word (``network``)."""
+    """A device whose location matters to workloads. ``kind``: its class, such as ``network``."""
 
     address: str
     kind: str
@@ -53,7 +57,7 @@ class PciDevice(Message, frozen=True, kw_only=True):
 
 
 class MigSlice(Message, frozen=True, kw_only=True):
-    """A part of a GPU that is a device of its own. ``profile``: as in ``1g.10gb``."""
+    """A MIG instance of a GPU. ``profile``: as in ``1g.10gb``."""
 
     uuid: str
     profile: str = ""
@@ -61,8 +65,9 @@ class MigSlice(Message, frozen=True, kw_only=True):
 
 
 class Gpu(Message, frozen=True, kw_only=True):
-    """A GPU. ``to_switch``: its NVLinks to NVSwitches. ``problems``: why nobody should compute
-    on it; none is healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node."""
+    """A GPU. ``to_switch``: its NVLinks to NVSwitches. ``problems``: why it must not be used; empty
+    means healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node.
+    """
 
     index: int
     uuid: str
@@ -78,8 +83,10 @@ class Gpu(Message, frozen=True, kw_only=True):
 
 
 class Nic(Message, frozen=True, kw_only=True):
-    """A network card. ``rdma``: its RDMA device (``mlx5_0``), if it has one; ``link`` its link
-    layer. ``ways``: to each GPU, in nvidia-smi's names, in the order of the GPUs."""
+    """A network interface. ``rdma``: its RDMA device (``mlx5_0``), if it has one; ``link``: its
+    link layer. ``ways``: the connection to each GPU, in nvidia-smi's names, in the order of the
+    GPUs.
+    """
 
     name: str
     pci: str = ""
@@ -92,7 +99,7 @@ class Nic(Message, frozen=True, kw_only=True):
 
 
 class AllocatedDevices(Message, frozen=True, kw_only=True):
-    """Devices of one resource, by the ids that their plugin gave them."""
+    """Devices of one resource, by the ids of their device plugin."""
 
     resource: str
     ids: tuple[str, ...]
@@ -100,7 +107,7 @@ class AllocatedDevices(Message, frozen=True, kw_only=True):
 
 
 class AllocatedMemory(Message, frozen=True, kw_only=True):
-    """Memory of NUMA nodes set aside. ``kind``: ``memory`` or ``hugepages-2Mi`` and so on."""
+    """Reserved memory of NUMA nodes. ``kind``: ``memory``, ``hugepages-2Mi`` and so on."""
 
     kind: str
     size_bytes: int
@@ -108,8 +115,9 @@ class AllocatedMemory(Message, frozen=True, kw_only=True):
 
 
 class ExclusiveAllocation(Message, frozen=True, kw_only=True):
-    """What a container holds alone. The kubelet's API names its pod, its state files give the
-    pod's uid: either may be empty."""
+    """The exclusive resources of a container. The kubelet's API gives the pod's name, its state
+    files give the pod's uid: either may be empty.
+    """
 
     namespace: str = ""
     pod: str = ""
@@ -121,9 +129,10 @@ class ExclusiveAllocation(Message, frozen=True, kw_only=True):
 
 
 class KubeletConfiguration(Message, frozen=True, kw_only=True):
-    """What the node's kubelet goes by. ``reserved``: amounts kept from pods. ``reserved_cpus``:
-    which CPUs these are, where it is told. ``source``: of the holdings: ``podresources``,
-    ``state files``, or empty for none."""
+    """The relevant configuration of the node's kubelet. ``reserved``: amounts that pods cannot use.
+    ``reserved_cpus``: which CPUs these are, if configured. ``source``: of the allocations:
+    ``podresources``, ``state files``, or empty for none.
+    """
 
     cpu_policy: str = ""
     memory_policy: str = ""
@@ -136,15 +145,16 @@ class KubeletConfiguration(Message, frozen=True, kw_only=True):
 
 
 class ReadFailure(Message, frozen=True, kw_only=True):
-    """Something that could not be read, and why."""
+    """A value that could not be read, and why."""
 
     what: str
     why: str
 
 
 class NodeTopology(Message, frozen=True, kw_only=True):
-    """One machine. ``ways`` and ``nvlinks``: GPUs x GPUs in the order of ``gpus``: the way between
-    two in nvidia-smi's names, and how many NVLinks go straight from one to the other."""
+    """The hardware of one node. ``ways`` and ``nvlinks``: GPUs x GPUs in the order of ``gpus``: the
+    connection of two GPUs in nvidia-smi's names, and the number of direct NVLinks.
+    """
 
     numa_nodes: tuple[NumaNode, ...] = ()
     cores: tuple[CpuCore, ...] = ()
@@ -161,10 +171,10 @@ class NodeTopology(Message, frozen=True, kw_only=True):
 
 @register("stromboli.cluster.topology_observed.v1")
 class TopologyObserved(Message, frozen=True, kw_only=True):
-    """A node's hardware as of ``at`` (key: the node). Said when it changes.
+    """A node's hardware as of ``at`` (key: the node). Published when it changes.
 
-    ``silent_since``: its agent was last heard then, too long ago to go by this; None while it
-    gives signs of life.
+    ``silent_since``: the last report of its agent, if that is too old to rely on this; None while
+    the agent reports.
     """
 
     node: str

@@ -28,10 +28,10 @@ class ClaimedDevices(Message, frozen=True, kw_only=True):
 
 
 class Bind(Message, frozen=True, kw_only=True):
-    """Put one pod on one node. The task is named by the statement's ``job_uid`` and by ``version``
-    (of the job), ``task`` and ``index``; the uid names the pod.
+    """Bind one pod to one node. ``version`` (of the job), ``task`` and ``index`` identify the task
+    in the job of the statement's ``job_uid``; the uid identifies the pod.
 
-    ``annotations`` come to stand on the pod with the bind: which CPUs or devices are meant for it.
+    ``annotations`` are set on the pod with the bind: the CPUs or devices that are assigned to it.
     ``volumes`` and ``devices`` are written before any pod of the statement is bound.
     """
 
@@ -48,9 +48,9 @@ class Bind(Message, frozen=True, kw_only=True):
 
 
 class Eviction(Message, frozen=True, kw_only=True):
-    """Remove one pod, because of ``reason`` (``preempt``, ``reclaim`` ...).
+    """Evict one pod, because of ``reason`` (``preempt``, ``reclaim`` ...).
 
-    ``notice_s``: it is told so many seconds before.
+    ``notice_s``: seconds between the notification of the pod and its deletion.
     """
 
     namespace: str
@@ -62,13 +62,12 @@ class Eviction(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.statement_decided.v1")
 class StatementDecided(Message, frozen=True, kw_only=True):
-    """One gang's whole statement in one session (key: the PodGroup). Its ``ce_id`` is the
-    decision's
-    id.
+    """The whole statement of one gang in one session (key: the PodGroup). Its ``ce_id`` is the
+    decision's id.
 
     ``enqueue``: the PodGroup is admitted to its queue, so its pods may be created. ``job_uid``: uid
     of the PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id;
-    the repetition contains what is still open of the statement, and gets an outcome like any other.
+    the repetition contains the unfinished part of the statement, and gets its own outcome.
     """
 
     pod_group: str
@@ -88,17 +87,17 @@ SESSION_KEY = "$session"
 
 @register("stromboli.scheduling.session_recorded.v1")
 class SessionRecorded(Message, frozen=True, kw_only=True):
-    """A session's whole input (key ``$session``): with it the session runs again byte for byte.
+    """The complete input of a session (key ``$session``); replaying it gives the same decisions
+    byte for byte.
 
-    ``offsets``: topic -> first offset not folded. ``answers``: what was asked of the outside.
-    ``unconfirmed_from``: every decision below this offset is over: answered, and seen in the pods'
-    snapshot if it was carried out. ``outcomes_from``: all answers to decisions from there on stand
-    at or after this offset. A restart that folds from these two knows all that is in flight.
-    ``heard``: topic -> the highest epoch heard before the one of these two offsets that is of it;
-    without an entry the record that stands there was heard, and says it itself.
-    ``identities``: topic -> what tells it from a later one of its name, in which these two offsets
-    would mean nothing.
-    ``memory``: what plugins want to know at the next session.
+    ``offsets``: topic -> first offset that was not materialized. ``answers``: responses of external
+    systems. ``unconfirmed_from``: every decision below this offset is finished: answered and, if
+    executed, visible in the pods' snapshot. ``outcomes_from``: all answers to later decisions are
+    at or after this offset. A restart that reads from these two offsets restores all in-flight
+    decisions. ``heard``: topic -> the highest epoch accepted before these offsets; without an entry
+    the record at the offset was accepted and contains its epoch. ``identities``: topic -> its topic
+    id; in a later topic of the same name the offsets are void. ``memory``: state that plugins keep
+    for the next session.
     """
 
     session: int
@@ -130,14 +129,14 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.decision_answered.v1")
 class DecisionAnswered(Message, frozen=True, kw_only=True):
-    """The controller's answer to one publication of a decision (key: the decision's id), whole.
+    """The controller's complete answer to one publication of a decision (key: the decision's id).
 
-    ``decision_offset``: of that publication, in the topic of decisions.
-    ``entered_version``: a resourceVersion of the PodGroup in which it was past its queue's door,
-    if ``enqueue`` was executed: who sees it outside in a later one knows that it was taken back.
+    ``decision_offset``: offset of that publication in the topic of decisions. ``entered_version``:
+    a resourceVersion in which the PodGroup was admitted, if ``enqueue`` was executed; a reader that
+    observes it as not admitted in a later version knows that the admission was reverted.
     ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
-    answers to decisions from there on stand at or after this offset of the outcomes topic. A
-    restarting scheduler folds from these two, not from two weeks ago.
+    answers to later decisions are at or after this offset of the outcomes topic. A restarting
+    scheduler reads from these two offsets, not the whole retention time.
     """
 
     decision: str
@@ -166,11 +165,12 @@ Tier = Literal[
     "never-fits",
     "refused",
 ]
-"""``share``: the queue may not hold more now. ``fragmentation``: enough is free in sum, but no node
-has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is promised what is
-being released. ``topology``: no part of the network that is near enough has the room.
-``never-fits``: nodes and limits as they are have no room for it, however long it waits.
-``refused``: its last decisions were refused, by the API server as a rule, and it backs off."""
+"""``share``: the queue has reached its share. ``fragmentation``: the free sum suffices, but no node
+has enough. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is nominated for
+resources that are being released. ``topology``: no topology domain of an allowed tier has enough.
+``never-fits``: current nodes and limits can never hold it.
+``refused``: the API server refused its last decisions, and it backs off.
+"""
 
 
 class NodeRejection(Message, frozen=True, kw_only=True):
@@ -184,9 +184,9 @@ class Shortage(Message, frozen=True, kw_only=True):
     """Needed, free and total amount of one resource, in its unit (see
     ``stromboli.shared.formats.units``).
 
-    ``free`` is the sum over all nodes: free that is no use for being scattered is visible by it.
-    Where the queue is what blocks: what it holds, what those it let in will still take, what it
-    deserves and what it may have at most; None where nothing says.
+    ``free`` is the sum over all nodes, which shows fragmentation. If the queue is the limit: its
+    usage, the amount reserved for admitted PodGroups, its deserved share and its capability; None
+    where there is no limit.
     """
 
     resource: str
@@ -243,8 +243,9 @@ LEASE_KEY = "$lease"
 
 @register("stromboli.scheduling.lease_renewed.v1")
 class LeaseRenewed(Message, frozen=True, kw_only=True):
-    """This scheduler acts (key ``$lease``) until it has said nothing for ``lasts_s`` seconds; one
-    without a holder has left its place to the next."""
+    """This scheduler is the leader (key ``$lease``) until ``lasts_s`` seconds pass without a
+    renewal; one without a holder releases the lease.
+    """
 
     holder: str
     duration_s: float

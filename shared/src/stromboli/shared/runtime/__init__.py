@@ -1,1 +1,1 @@
-"""What every service process shares: health, retries, signals, settings, telemetry, HTTP."""
+"""Shared by every service process: health, retries, signals, settings, telemetry, HTTP."""

@@ -1,4 +1,6 @@
-"""HTTP of every process: ``/livez``, ``/readyz``, ``/metrics``, and what a service adds."""
+"""The HTTP server of every process: ``/livez``, ``/readyz``, ``/metrics``, and the routes of a
+service.
+"""
 
 import asyncio
 import contextlib
@@ -15,13 +17,13 @@ from litestar.types import ControllerRouterHandler
 from stromboli.shared.runtime import http_protocol, runtime
 
 HEAD_BYTES = 1024 * 1024
-"""The longest request line with headers: as much as an API server takes, so that what is too long
-in it is refused by name and not as unreadable."""
+"""The longest request line with headers: the same limit as an API server's, so that a value that is
+too long is rejected with its name and not as an unreadable request.
+"""
 
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
-    """The three routes that operators know, over all services of this process: the probes, and
-    ``/metrics``."""
+    """The probes and ``/metrics``, over all services of this process."""
 
     @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def metrics() -> Response[bytes]:
@@ -34,9 +36,9 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
 
 
 def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
-    """``/livez``, and ``/readyz``, which names what is waited for (503), or what people should look
-    at and what is worth knowing (200). As with an API server's, ``?exclude=FACT`` leaves a fact out
-    of account, as often as it is given."""
+    """``/livez``, and ``/readyz``, which lists the problems (503), or warnings and notes (200). As
+    with an API server, each ``?exclude=FACT`` ignores one fact.
+    """
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
@@ -60,12 +62,12 @@ def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHand
 
 
 def health_app(*healths: runtime.Health) -> Litestar:
-    """An application of the health routes alone."""
+    """An application with only the health routes."""
     return Litestar(health_routes(healths), openapi_config=None, logging_config=None)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals belong to ``runtime.run``."""
+    """uvicorn without its signal handlers: ``runtime.run`` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -73,10 +75,10 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound TCP socket; port 0 takes a free one. Raises OSError when the port is taken."""
+    """A bound TCP socket; port 0 selects a free port. Raises OSError when the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP: without this an
-    # answer in two writes waits 40 ms for the peer's delayed acknowledgement.
+    # asyncio disables Nagle's algorithm only for sockets with an explicit protocol TCP: otherwise
+    # an answer in two writes waits 40 ms for the peer's delayed acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -98,9 +100,9 @@ async def serving(
     limits: http_protocol.Limits = http_protocol.Limits(),  # noqa: B008 - frozen
 ) -> AsyncIterator[int]:
     """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
-    with ``tls``, whose certificate may be changed meanwhile.
+    with ``tls``, whose certificate may be replaced meanwhile.
 
-    Raises OSError when somebody else listens on the port by now: two sockets may be bound to one.
+    Raises OSError when another process listens on the port: two sockets may be bound to one port.
     """
     config = uvicorn.Config(
         app,
@@ -117,8 +119,8 @@ async def serving(
     server = _Server(config)
     port: int = bound.getsockname()[1]
     try:
-        # Not left to the server: uvloop closes a socket that cannot listen, says nothing of it, and
-        # the process would go on without anybody reaching it.
+        # Not left to the server: uvloop silently closes a socket that cannot listen, and the
+        # process would continue without being reachable.
         bound.listen(config.backlog)
     except OSError as error:
         bound.close()
@@ -128,7 +130,7 @@ async def serving(
         while not server.started:
             if task.done():
                 task.result()
-                raise OSError("the HTTP server ended before it began")
+                raise OSError("the HTTP server ended before it started to serve")
             await asyncio.sleep(0.005)
         yield port
     finally:

@@ -58,7 +58,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and note progress."""
+        """Process the data, and note progress."""
         if self.transport.is_closing():
             return
         self._body_bytes += len(data)
@@ -109,7 +109,7 @@ class LimitedProtocol(H11Protocol):
         cycle, has_begun = self._current_cycle, False
         if cycle is not None and not cycle.response_complete:
             has_begun = cycle.response_started
-            cycle.disconnected = True  # the application writes nothing behind this answer
+            cycle.disconnected = True  # the application writes nothing after this response
             cycle.message_event.set()
         if not has_begun and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = f"{reason}\n".encode()

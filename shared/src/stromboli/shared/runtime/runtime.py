@@ -1,6 +1,6 @@
-"""The shell around every service: health, retries, signals, the clock.
+"""The runtime of every service process: health, retries, signals, the clock.
 
-A service is ready when every fact it has named is without a problem; see ``Health``.
+A service is ready when none of its facts has a problem; see ``Health``.
 """
 
 import asyncio
@@ -25,33 +25,36 @@ T = TypeVar("T")
 Clock = Callable[[], datetime]
 
 STOP_WITHIN_S = 10.0
-"""What a process may take from SIGTERM to its end: below the 30 s after which Kubernetes kills."""
+"""Time limit from SIGTERM to the end of the process: below the 30 s after which Kubernetes kills
+it.
+"""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
-"""Pauses between tries grow from the first to the longest: a broker is back within seconds."""
+"""Pauses between retries grow from the first to the longest: a broker restarts within seconds."""
 DEAD_LETTER_BYTES = 64 * 1024
-"""How much of a parked record's value is kept: enough to see what it is."""
+"""Bytes kept of a dead letter's value: enough to identify it."""
 
 _log = structlog.get_logger(__name__)
 _ready = telemetry.meter.create_gauge(
-    "stromboli.ready", description="1 for a service that is ready, as its /readyz says"
+    "stromboli.ready", description="1 for a service that is ready, as reported by its /readyz"
 )
 
 
 def utc_now() -> datetime:
-    """The wall clock: given to services as their ``clock``, never called from a core."""
+    """The wall clock: services receive it as ``clock``; cores never call it."""
     return datetime.now(UTC)
 
 
 def timer_at(at: float) -> float:
-    """The loop's time for a timer after which the loop's clock is not before ``at``. uvloop counts
-    whole milliseconds: its timers take the nearest, and the last bit of a sum may lie behind it.
-    Whoever asked the clock then was early, and set a timer for nothing, some dozens of times."""
+    """The loop time for a timer that never fires before ``at``. uvloop's timers are rounded to the
+    nearest millisecond, and floating-point sums are inexact, so a timer set to ``at`` itself may
+    fire early and be set again dozens of times for nothing.
+    """
     return at if math.isinf(at) else math.ceil(round(at * 1000, 3)) / 1000
 
 
 class Health:
-    """What keeps a service from being ready, fact by fact, for ``/readyz`` and for people."""
+    """The readiness of a service as named facts, for ``/readyz`` and operators."""
 
     def __init__(self, service: str) -> None:
         self.service = service
@@ -61,7 +64,7 @@ class Health:
         self._changed = asyncio.Event()
 
     def set(self, name: str, problem: str | None) -> None:
-        """State a fact: None is good. Logged on change only."""
+        """Set a fact's problem; None means healthy. Logged on change only."""
         if name in self._problems and self._problems[name] == problem:
             return
         before = self._problems.get(name)
@@ -73,8 +76,7 @@ class Health:
             _log.info("health", service=self.service, fact=name, problem=problem)
 
     def warn(self, name: str, warning: str | None) -> None:
-        """State what people should look at and what stops nothing; None is good. Logged on change
-        only."""
+        """Set a warning that does not affect readiness; None clears it. Logged on change only."""
         if self.warnings.get(name) == warning:
             return
         if warning is None:
@@ -85,34 +87,36 @@ class Health:
             _log.warning("health", service=self.service, fact=name, warning=warning)
 
     def note(self, name: str, note: str) -> None:
-        """State what is neither good nor bad. Logged on change only."""
+        """Set a neutral note. Logged on change only."""
         if self.notes.get(name) != note:
             self.notes[name] = note
             _log.info("health", service=self.service, fact=name, note=note)
 
     @property
     def problems(self) -> dict[str, str]:
-        """Fact -> problem, of those that have one; a service that said nothing is starting."""
+        """Fact -> problem, for facts that have one; a service that has not reported yet is
+        starting.
+        """
         if not self._problems:
             return {self.service: "starting"}
         return {name: problem for name, problem in self._problems.items() if problem is not None}
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
     async def ready(self) -> None:
-        """Return once nothing is wrong."""
+        """Return once there is no problem."""
         while not self.is_ready:
             await self._changed.wait()
 
 
 class Backoff:
-    """Pauses that double up to a limit, spread by +-20 % so that clients do not march in step.
+    """Pauses that double up to a limit, with a jitter of +-20 % so that clients do not synchronize.
 
-    What went well for as long as the longest pause is no part of the next trouble, whoever forgets
-    to say so: then they begin anew. ``now``: seconds of a clock that only goes forward.
+    After a success that lasted as long as the longest pause, the pauses start at the first one
+    again, even if the caller does not call ``reset``. ``now``: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -133,12 +137,12 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """Trouble is over: for whoever knows it sooner, by what was achieved."""
+        """Start at the first pause again, after a success."""
         self._pause_s = FIRST_PAUSE_S
 
 
 async def retry_until_available(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
-    """The result of ``call``, tried until the outside takes it.
+    """The result of ``call``, retried until the external system accepts it.
 
     Meanwhile ``fact`` is a problem of ``health``. Permanent errors pass through.
     """
@@ -176,10 +180,10 @@ def dead_letter(
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a process's ``main`` until it ends or SIGTERM or SIGINT asks it to.
+    """Run a process's ``main`` until it returns or SIGTERM or SIGINT arrives.
 
-    On a signal ``main`` is cancelled, finishes what it began and the process exits with 0; if that
-    takes longer than ``STOP_WITHIN_S`` the process exits with 1 where it stands: every step is
+    On a signal ``main`` is cancelled and finishes work in progress, and the process exits with 0.
+    If that takes longer than ``STOP_WITHIN_S``, the process exits immediately with 1: every step is
     safe to repeat.
     """
     try:

@@ -1,8 +1,7 @@
-"""Settings: frozen Structs read from the environment once, at start.
+"""Settings: frozen Structs, read from the environment once at start.
 
 A field ``write_limit`` of the controller's Struct is ``STROM_CONTROLLER_WRITE_LIMIT``. A nested
-Struct in a field ``kafka`` reads ``STROM_KAFKA_...``, in every service alike. Tuples are comma
-separated.
+Struct in a field ``kafka`` reads ``STROM_KAFKA_...``, in every service. Tuples are comma separated.
 """
 
 import difflib
@@ -16,7 +15,7 @@ _SECRET_WORDS = ("password", "token", "secret")
 
 
 class SettingsError(Exception):
-    """All that is wrong with the environment, a line each."""
+    """All invalid variables of the environment, one per line."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
@@ -79,7 +78,7 @@ def _read(
 
 
 def shown(settings: msgspec.Struct) -> dict[str, Any]:
-    """The settings as they may be logged: secrets masked."""
+    """The settings for the log: secrets are masked."""
     fields: dict[str, Any] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)

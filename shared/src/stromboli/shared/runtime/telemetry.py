@@ -1,7 +1,7 @@
 """Logs, traces and metrics, set up once per process.
 
-One trace leads from submission to bind. It crosses processes as W3C ``traceparent``: in records'
-headers, and on Kubernetes objects as an annotation. Traces are sent when the standard variable
+One trace spans submission to bind. It crosses processes as W3C ``traceparent``: in record headers,
+and as an annotation of Kubernetes objects. Traces are exported when the standard variable
 ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set.
 """
 
@@ -24,14 +24,14 @@ from opentelemetry.trace.propagation import tracecontext
 
 _PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 meter = metrics.get_meter("stromboli")
-"""Instruments made from it count once ``set_up`` ran, and cost nothing before."""
+"""Its instruments record once ``set_up`` has run, and cost nothing before."""
 log = structlog.get_logger("stromboli")
 """Log fields, not prose: ``log.info("bound", pod=..., node=...)``."""
 _tracer = trace.get_tracer("stromboli")
 
 
 def set_up(service: str, environment: Mapping[str, str]) -> None:
-    """Configure this process: JSON log lines on stderr, ``/metrics``, traces if asked for."""
+    """Configure this process: JSON logs on stderr, ``/metrics``, traces if an endpoint is set."""
     configure_logs()
     resource = Resource.create({"service.name": f"stromboli-{service}"})
     metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()], resource=resource))
@@ -42,12 +42,12 @@ def set_up(service: str, environment: Mapping[str, str]) -> None:
 
 
 def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Log records with fields, one JSON object a line, on ``stream`` (stderr if none)."""
+    """Write log records as one JSON object per line to ``stream`` (default: stderr)."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # Without local variables: tokens and passwords are among them.
+            # Without local variables: they may contain tokens and passwords.
             structlog.processors.ExceptionRenderer(
                 structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
             ),
@@ -60,10 +60,10 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
 
 @contextlib.contextmanager
 def span(name: str, parent: str = "", **attributes: str | int | float | bool) -> Iterator[str]:
-    """A span named by a domain verb below ``parent`` (a traceparent, or empty for a new trace).
+    """A span named by a domain verb, with ``parent`` (a traceparent, or empty for a new trace).
 
-    Yields the traceparent to hand on; ``parent`` itself when tracing is not set up, so that a
-    caller's trace is never cut.
+    Yields the traceparent for child spans; ``parent`` itself when tracing is not set up, so that
+    the caller's trace continues.
     """
     context = _PROPAGATOR.extract({"traceparent": parent}) if parent else None
     with _tracer.start_as_current_span(name, context=context, attributes=attributes):

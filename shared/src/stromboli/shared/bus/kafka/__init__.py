@@ -2,15 +2,15 @@
 
 ::
 
-    KafkaBus ── layout   creates the topics, compares those that are there
-        ├── writer       one idempotent producer per writer; rebuilt when it fails for good
-        ├── reader       one consumer per fold or work: barrier, retention, fencing
-        └── work         commits the lowest unfinished offset of a group
-    clients              what all of them share: connections, errors, an end in bounded time
+    KafkaBus ── topic_provisioning  creates missing topics, compares existing ones
+        ├── writer                  one idempotent producer per writer, rebuilt when it fails
+        ├── reader                  one consumer per reader: end offsets, retention, fencing
+        └── group_consumer          commits the lowest unfinished offset of a group
+    clients                         shared: connections, error translation, bounded close
 
-Every topic is read and written in its partition 0 alone. Readers wait out a broker that is away
-and go on where they were; calls that answer (``append``, ``last``, ``open_writer``) raise
-UnavailableError after a time instead.
+Every topic has one partition in use, partition 0. Readers wait while the broker is unavailable and
+continue at their position. Calls that return a result (``append``, ``last``, ``open_writer``) raise
+UnavailableError after a timeout instead.
 """
 
 from stromboli.shared.bus.kafka.bus import KafkaBus

@@ -1,14 +1,14 @@
-"""The rights that each service needs on the broker: a table, and the tool that applies it.
+"""The ACLs that each service needs on the broker, and the tool that creates them.
 
-    python -m stromboli.shared.bus.kafka.acls            print the table
-    python -m stromboli.shared.bus.kafka.acls --apply    create what is missing on the broker
+    python -m stromboli.shared.bus.kafka.acls            print the ACLs
+    python -m stromboli.shared.bus.kafka.acls --apply    create missing ACLs on the broker
 
-The broker is that of ``STROM_KAFKA_...``, whose user must be allowed to alter ACLs. Each service
-has a principal of its own, ``User:stromboli-SERVICE`` unless ``--principal SERVICE=User:NAME`` says
-otherwise. The table follows ``topics.ALL``: only the writer of a topic may append to it, so that no
-other client of the broker can forge a decision, and only admission reads submissions, which bear
-tokens. ``--principal outside=User:NAME`` adds a client that submits: it may append submissions and
-read the answers. Rights that are already there stay; what is not in the table is the operator's.
+The broker is configured by ``STROM_KAFKA_...``; its user needs the right to alter ACLs. Each
+service has its own principal: ``User:stromboli-SERVICE``, or the one given by ``--principal
+SERVICE=User:NAME``. The ACLs are derived from ``topics.ALL``: only the writer of a topic may append
+to it, so that no other client of the broker can forge a decision, and only admission reads
+submissions, because they contain tokens. ``--principal outside=User:NAME`` adds an external client:
+it may append submissions and read the answers. The tool never removes ACLs.
 """
 
 import argparse
@@ -33,7 +33,7 @@ PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERV
 READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
 """Topics that no other service reads."""
 GROUPS: Mapping[str, str] = {"admission": "admission.submissions", "controller": "controller"}
-"""Service -> the group whose place it keeps."""
+"""Service -> the consumer group whose offsets it commits."""
 ANY_HOST = "*"
 # Kafka's numbers: org.apache.kafka.common.acl.AclOperation, resource.ResourceType, PatternType.
 OPERATIONS = {
@@ -50,7 +50,7 @@ ALLOW = 3
 
 
 class Acl(msgspec.Struct, frozen=True, order=True):
-    """One right: an operation of a principal on resources."""
+    """One ACL: an operation that a principal may execute on resources."""
 
     principal: str
     resource: str
@@ -60,7 +60,7 @@ class Acl(msgspec.Struct, frozen=True, order=True):
 
 
 def table(cluster_name: str, principals: Mapping[str, str] = PRINCIPALS) -> tuple[Acl, ...]:
-    """All rights of the services in ``principals``, and of ``outside`` clients if it is there."""
+    """The ACLs of all services in ``principals``, and of ``outside`` clients if they are in it."""
     found: set[Acl] = set()
     for service, principal in principals.items():
         found |= set(
@@ -72,7 +72,11 @@ def table(cluster_name: str, principals: Mapping[str, str] = PRINCIPALS) -> tupl
 
 
 def _of_service(cluster_name: str, service: str, principal: str) -> Iterator[Acl]:
-    for operation in ("Create", "Describe", "DescribeConfigs"):  # whichever starts first creates
+    for operation in (
+        "Create",
+        "Describe",
+        "DescribeConfigs",
+    ):  # the service that starts first creates topics
         yield Acl(principal, "Topic", f"{cluster_name}.", "Prefixed", operation)
     for topic in topics.ALL:
         name, own = topic.full_name(cluster_name), topic.writer in (service, None)
@@ -95,7 +99,7 @@ def _of_client(cluster_name: str, principal: str) -> Iterator[Acl]:
 
 
 def text(acls: Sequence[Acl]) -> str:
-    """The table for people, a right a line."""
+    """The ACLs as text, one per line."""
     return "".join(
         f"{it.principal}\tAllow\t{it.operation}\t{it.resource}:{it.pattern}:{it.name}\n"
         for it in acls
@@ -103,7 +107,7 @@ def text(acls: Sequence[Acl]) -> str:
 
 
 async def apply(given: KafkaSettings, acls: Sequence[Acl]) -> None:
-    """Create the rights on the broker; those that are there stay. Raises OutsideError."""
+    """Create the ACLs on the broker; existing ones are unchanged. Raises ExternalError."""
     client = admin.AIOKafkaAdminClient(**clients.connection(given))
     try:
         await client.start()
@@ -138,7 +142,7 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m stromboli.shared.bus.kafka.acls")
-    parser.add_argument("--apply", action="store_true", help="create the rights on the broker")
+    parser.add_argument("--apply", action="store_true", help="create the ACLs on the broker")
     parser.add_argument(
         "--principal",
         action="append",
@@ -157,7 +161,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The tool. Returns the exit status."""
+    """The command-line tool. Returns the exit status."""
     arguments = _arguments(words)
     given = settings.load(_Settings, "acls", os.environ).kafka
     acls = table(given.cluster_name, arguments.principals)

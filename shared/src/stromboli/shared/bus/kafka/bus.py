@@ -25,7 +25,7 @@ from stromboli.shared.runtime import runtime
 _log = structlog.get_logger(__name__)
 
 REACHABLE_WITHIN_S = 1.0
-"""A broker that takes longer to answer an empty question is no base for readiness."""
+"""A broker that takes longer than this to answer a metadata request counts as unreachable."""
 
 
 class KafkaBus:
@@ -88,7 +88,7 @@ class KafkaBus:
                     position.positions[name] >= end for name, end in source.ends.items()
                 )
                 caught_up = caught_up or is_first
-                # A hole or an announcement moves the place without records.
+                # A gap in the offsets or an announcement advances the position without records.
                 if is_first or read.accepted or read.fenced or read.recreated or position != before:
                     yield port.Batch(
                         read.accepted, position, caught_up, read.fenced, read.recreated, read.at_end
@@ -99,7 +99,7 @@ class KafkaBus:
                     await self._mend()
 
     async def _mend(self) -> None:
-        """Create a topic that was deleted; give one that was created again its settings."""
+        """Create topics that were deleted, and restore the settings of recreated ones."""
         assert self._admin is not None, "read within the bus"
         with contextlib.suppress(*clients.CLIENT_ERRORS, errors.ExternalError):
             await topic_provisioning.ensure_topics(self._admin, self._given)
@@ -107,7 +107,7 @@ class KafkaBus:
     def consume(
         self, topic: topics.Topic, group: str
     ) -> AbstractAsyncContextManager[port.GroupConsumer]:
-        """See ``port.Bus.consume``. Waits while the broker is away."""
+        """See ``port.Bus.consume``. Waits while the broker is unavailable."""
         assert self._admin is not None, "work within the bus"
         return group_consumer.consuming(self._given, self._admin, topic, group)
 

@@ -1,4 +1,4 @@
-"""What writers and readers share: connections, errors, and an end in bounded time."""
+"""Shared by writers and readers: connections, error translation, and closing in bounded time."""
 
 import asyncio
 import logging
@@ -17,15 +17,15 @@ from stromboli.shared.runtime import runtime
 
 T = TypeVar("T")
 PARTITION = 0
-"""The one partition of every topic."""
+"""The only partition in use of every topic."""
 RETRY_MS = 100
-"""Pause of aiokafka between its own tries."""
+"""aiokafka's pause between retries."""
 CLOSE_TIMEOUT_S = 0.02
-"""What a closed connection has for the goodbyes of TLS: more than its answer takes."""
+"""How long a closed connection may wait for the TLS close notification."""
 
 _log = structlog.get_logger(__name__)
-# aiokafka logs a line at every try while a broker is away, ten a second and client; we say once
-# that it is away and once that it is back.
+# aiokafka logs a line at every retry while a broker is unavailable, ten per second and client.
+# We log one line when the broker becomes unavailable and one when it is available again.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 _FORBIDDEN = (
@@ -37,7 +37,7 @@ _FORBIDDEN = (
 )
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, TimeoutError)
-"""What aiokafka raises when something outside is wrong."""
+"""The errors that aiokafka raises for external failures."""
 
 
 def connection(given: settings.KafkaSettings) -> dict[str, Any]:
@@ -65,12 +65,12 @@ def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether the broker answered and will answer so again."""
+    """Whether the broker answered and would give the same answer to a retry."""
     return isinstance(error, (*_FORBIDDEN, *_TOO_LARGE))
 
 
 def translate_error(what: str, error: BaseException) -> errors.ExternalError:
-    """The error of ours that says what ``error`` of the client's means."""
+    """The ExternalError for an error of the client. ``what`` names the operation."""
     reason = str(error) or type(error).__name__
     if isinstance(error, _FORBIDDEN):
         return errors.ForbiddenError(what, reason)
@@ -82,7 +82,7 @@ def translate_error(what: str, error: BaseException) -> errors.ExternalError:
 
 
 async def retry_until_available(what: str, call: Callable[[], Awaitable[T]]) -> T:
-    """The result of ``call``, tried for as long as the broker is away.
+    """The result of ``call``, which is retried while the broker is unavailable.
 
     Raises ForbiddenError and other permanent errors.
     """
@@ -106,36 +106,36 @@ async def retry_until_available(what: str, call: Callable[[], Awaitable[T]]) -> 
 
 
 async def stop_consumer(consumer: aiokafka.AIOKafkaConsumer, timeout_s: float) -> None:
-    """Close a consumer; after ``timeout_s``, or when cancelled, without its farewell."""
+    """Close a consumer. After ``timeout_s``, or when cancelled, its connections are aborted."""
     if await _finish_within(consumer.stop(), consumer._client, timeout_s) is not None:
-        _log.info("reader closed without farewell")
+        _log.info("reader aborted")
 
 
 async def close_admin(client: admin.AIOKafkaAdminClient, timeout_s: float) -> None:
-    """Close an administrator's client; after ``timeout_s`` without its farewell."""
+    """Close an admin client. After ``timeout_s`` its connections are aborted."""
     await _finish_within(client.close(), client._client, timeout_s)
 
 
 async def discard_producer(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
-    """Close a producer so that nothing of it can reach the log later, even when cancelled.
+    """Close a producer so that none of its records can reach the log later, even when cancelled.
 
-    It may deliver what it holds within ``timeout_s``; then it is cut off.
+    It may deliver its pending records within ``timeout_s``; then its connections are aborted.
     """
     is_closed = False
     try:
         reason = await _finish_within(producer.stop(), producer.client, timeout_s)
         is_closed = reason is None
         if reason is not None:
-            _log.warning("writer cut off", reason=reason)
+            _log.warning("writer aborted", reason=reason)
     finally:
         if not is_closed:
             await _abort_producer(producer)
 
 
 async def _abort_producer(producer: aiokafka.AIOKafkaProducer) -> None:
-    # Left alone, an idempotent producer repeats its records until the broker is back, and
-    # aiokafka has no public way to end that. The first cancellation ends its loop, which then
-    # waits for requests under way; the next ones end those.
+    # An idempotent producer retries its records until the broker is available, and aiokafka has
+    # no public way to end that. The first cancellation ends its loop, which then waits for
+    # requests in flight; the next cancellations end those.
     task = producer._sender.sender_task
     while task is not None and not task.done():
         task.cancel()
@@ -146,11 +146,12 @@ async def _abort_producer(producer: aiokafka.AIOKafkaProducer) -> None:
 async def _finish_within(
     end: Coroutine[Any, Any, None], client: Any, timeout_s: float
 ) -> str | None:
-    """Close what ``client`` connects; None once that is done, else why it was cut short.
+    """Close ``client`` by awaiting ``end``. Returns None, or why it was aborted.
 
-    In a task of its own: aiokafka lets the cancellation of its inner tasks escape from there while
-    a fetch waits for its next try, and that is not to be taken for ours. Over TLS it waits for
-    the broker's goodbye, which does not come: what has been closed by us is hung up.
+    It runs in its own task: aiokafka lets the cancellation of its inner tasks escape while a fetch
+    waits for its next retry, and that must not be mistaken for a cancellation of the caller. Over
+    TLS, aiokafka waits for a close notification that the broker does not send, so the connections
+    are aborted afterwards.
     """
     ending = asyncio.ensure_future(end)
     lines = _transports(client)
@@ -177,14 +178,14 @@ async def _finish_within(
 
 
 async def _abort_connections(client: Any) -> None:
-    """Close all connections at once, whatever aiokafka has made of the wait for that."""
+    """Abort all connections immediately, also those that aiokafka is still closing."""
     lines = _transports(client)
     closing = asyncio.ensure_future(client.close())
     for line in lines:
         line.abort()
     await asyncio.wait([closing])
     if not closing.cancelled():
-        closing.exception()  # looked at, so that nobody is told of it
+        closing.exception()  # retrieved, so that asyncio does not log it
 
 
 def _transports(client: Any) -> list[asyncio.WriteTransport]:

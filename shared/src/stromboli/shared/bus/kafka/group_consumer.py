@@ -1,21 +1,20 @@
 """Processes each record of a topic once: the committed offset of a consumer group.
 
-The partition is assigned by hand, and the group only keeps the offset. So a restarted process
-continues immediately, where a group that assigns partitions first waits for the session timeout of
-the dead member. That one process consumes is the business of leader election; commits are fenced
-against a process that lost it and does not know yet:
+The partition is assigned manually; the group only stores the offset. So a restarted process
+continues immediately, whereas a group with automatic assignment first waits for the session timeout
+of the dead member. Leader election ensures that one process consumes; commits are fenced against a
+process that has lost the leadership and does not know it yet:
 
 1. A commit carries, in Kafka's metadata field, the number of the consumer that wrote it. Opening a
-   consumer commits with a number above the stored one, and reads back that it is there.
-2. Before each commit a consumer reads the stored number, and stops with ReplacedError when it is
-   not its own. So a paused process that wakes up cannot move the group's offset, neither back
-   (records would be repeated) nor forward past records whose outcome readers dropped (they would
-   be lost).
-3. Between that reading and the commit a process may still be paused. The offset that it then
-   writes is overwritten by the next commit of its successor, within ``commit_again_s``.
+   consumer commits with a number above the stored one, and reads back that it is stored.
+2. Before each commit a consumer reads the stored number, and raises ReplacedError when it is not
+   its own. So a paused process that resumes cannot move the group's offset, neither back (records
+   would be repeated) nor forward past records whose outcome readers dropped (they would be lost).
+3. A process may be paused between that read and the commit. The offset that it then writes is
+   overwritten by the next commit of its successor, within ``commit_again_s``.
 
-Kafka's own generations fence only members of a group that assigns partitions, and transactions
-would cost three more requests for each commit and a broker with a transaction log.
+Kafka's own generations fence only members of a group with automatic assignment. Transactions would
+cost three more requests for each commit and a broker with a transaction log.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaGroupConsumer:
-    """See ``port.GroupConsumer``. Made by ``consuming``."""
+    """See ``port.GroupConsumer``. Created by ``consuming``."""
 
     def __init__(
         self, source: reader.Reader, client: admin.AIOKafkaAdminClient, group: str
@@ -48,7 +47,9 @@ class KafkaGroupConsumer:
         ((self._partition, self._topic),) = source.partitions.items()
         self._epoch = -1
         self._ready: deque[envelope.Record] = deque()
-        self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> epoch heard by then
+        self._unfinished: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # offset -> highest epoch accepted by then
         self._next = self._committed = 0
         self._committed_at = -math.inf
         self._token = _Token(0, "")
@@ -56,8 +57,9 @@ class KafkaGroupConsumer:
         self.committer: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Continue behind the group's last commit, and take over the group from earlier consumers.
-        Waits while the broker is unavailable."""
+        """Continue after the group's last commit, and replace earlier consumers of the group. Waits
+        while the broker is unavailable.
+        """
         what = f"open group {self._group}"
         stored = await clients.retry_until_available(what, self._stored)
         await self._source.seek(stored.position)
@@ -81,9 +83,9 @@ class KafkaGroupConsumer:
 
     async def _refill(self) -> None:
         if self.committer is not None and self.committer.done():
-            self.committer.result()  # raises why commits are refused
+            self.committer.result()  # raises the error of the commit loop
         read = await self._source.read()
-        if read.recreated:  # what was in hand is of another topic
+        if read.recreated:  # records in flight belong to the old topic
             self._unfinished.clear()
             self._ready.clear()
             self._epoch = self._committed = -1
@@ -96,20 +98,21 @@ class KafkaGroupConsumer:
         self._moved.set()
 
     def done(self, record: envelope.Record) -> None:
-        """See ``port.GroupConsumer.done``; repeating it changes nothing."""
+        """See ``port.GroupConsumer.done``. Idempotent."""
         self._unfinished.pop(record.offset, None)
         self._moved.set()
 
     @property
     def lowest_unfinished(self) -> int:
-        """Where a restart of this group would begin, once committed."""
+        """The offset at which a restart of this group would begin, once committed."""
         return next(iter(self._unfinished), self._next)
 
     async def commit_for_ever(self, every_s: float, again_s: float) -> None:
-        """Commit what moved, at most every ``every_s`` seconds, and the same again after
-        ``again_s``: Kafka drops an offset that was not committed for its retention, and a process
-        that was paused in the middle of a commit may have overwritten it. Waits while the broker is
-        unavailable. Raises ReplacedError and PermanentError."""
+        """Commit progress at most every ``every_s`` seconds, and the same offset again after
+        ``again_s``: Kafka drops an offset that was not committed for its retention time, and a
+        process that was paused during a commit may have overwritten it. Waits while the broker is
+        unavailable. Raises ReplacedError and PermanentError.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._committed_at + again_s):
@@ -123,8 +126,9 @@ class KafkaGroupConsumer:
             await asyncio.sleep(every_s)
 
     async def commit(self, *, again: bool = False) -> None:
-        """Commit the lowest unfinished offset, unless it is committed and not wanted ``again``.
-        Raises ReplacedError, TransientError and PermanentError."""
+        """Commit the lowest unfinished offset, unless it is already committed and ``again`` is
+        false. Raises ReplacedError, TransientError and PermanentError.
+        """
         if self.lowest_unfinished == self._committed and not again:
             return
         try:
@@ -146,8 +150,9 @@ class KafkaGroupConsumer:
         self._committed, self._committed_at = offset, _now()
 
     async def _stored(self) -> "_Stored":
-        """The group's last commit. A consumer has no public way to the metadata. A tool of an
-        operator that moves the group writes other metadata, or none."""
+        """The group's last commit. aiokafka's consumer has no public method that returns the
+        metadata. A tool with which an operator moves the group writes other metadata, or none.
+        """
         partitions = [self._partition]
         offsets = await self._client.list_consumer_group_offsets(self._group, partitions=partitions)
         found = offsets.get(self._partition)
@@ -166,15 +171,16 @@ class KafkaGroupConsumer:
 
 
 class _Token(msgspec.Struct, frozen=True):
-    """Which consumer of a group wrote a commit. ``number``: one more than its predecessor's;
-    ``nonce`` tells two consumers apart that took the same number at the same time."""
+    """Identifies the consumer that wrote a commit. ``number``: one more than its predecessor's;
+    ``nonce`` distinguishes two consumers that took the same number at the same time.
+    """
 
     number: int
     nonce: str
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """A group's last commit: where to continue, and which consumer wrote it."""
+    """A group's last commit: the next offset, and the consumer that wrote it."""
 
     position: port.Position = port.START
     token: _Token = _Token(0, "")
@@ -191,7 +197,9 @@ async def consuming(
     topic: topics.Topic,
     group: str,
 ) -> AsyncIterator[KafkaGroupConsumer]:
-    """A group's work on ``topic``, from its last commit; from the beginning for a new group."""
+    """A consumer of ``topic`` for ``group``, positioned at its last commit; at the beginning for a
+    new group.
+    """
     name = f"{given.cluster_name}.{group}"
     async with reader.open_reader(given, (topic,), name) as source:
         consumer = KafkaGroupConsumer(source, client, name)
@@ -206,7 +214,7 @@ async def consuming(
 
 
 async def _final_commit(consumer: KafkaGroupConsumer, given: settings.KafkaSettings) -> None:
-    """The last commit, if the broker takes it soon."""
+    """Commit a last time, if the broker answers soon."""
     assert consumer.committer is not None
     consumer.committer.cancel()
     await asyncio.gather(consumer.committer, return_exceptions=True)

@@ -25,14 +25,15 @@ _behind = telemetry.meter.create_gauge(
 )
 
 POLL_MS = 200
-"""How long a read waits before it looks at its position again: a hole moves it without records."""
+"""How long a read waits before it checks its position again: a gap advances it without records."""
 BATCH_RECORDS = 1000
-"""Records handed on at a time: a few milliseconds of work, so that an event loop stays awake."""
+"""Records per batch: a few milliseconds of work, so that the event loop stays responsive."""
 
 
 TOPIC_ID_CHECK_S = 5.0
-"""How often a reader asks for the identity of its topics: one small request. A topic that was
-deleted and created again mostly shows sooner, by an offset that is not there."""
+"""How often a reader fetches the ids of its topics: one small request. A recreated topic is mostly
+detected sooner, by an offset that is out of range.
+"""
 
 
 UNREADABLE = (UnicodeDecodeError, kafka_errors.UnsupportedCodecError)
@@ -77,10 +78,10 @@ class Reader:
         self._behind: dict[str, int] = {}
 
     async def seek(self, start: port.Position) -> None:
-        """Note the end offsets, and go to ``start`` or the beginning.
+        """Note the end offsets, and seek to ``start`` or the beginning.
 
-        A position that is out of range, or belongs to an earlier topic of the name, is replaced by
-        the beginning, with a warning.
+        A position that is out of range, or that belongs to an earlier topic of the same name, is
+        replaced by the beginning, with a warning.
         """
         self.topic_ids = await clients.retry_until_available(
             "identify the topics", self._identities_now
@@ -88,7 +89,9 @@ class Reader:
         self._look_at = _now() + TOPIC_ID_CHECK_S
         start = start.valid_in(self.topic_ids)
         self._fence = fencing.Fence(self._cluster_name, start.epochs, start.positions)
-        ends, begins = await clients.retry_until_available("find the end of the log", self._bounds)
+        ends, begins = await clients.retry_until_available(
+            "read the end offsets of the log", self._bounds
+        )
         for partition, topic in self.partitions.items():
             begin, end = begins[partition], ends[partition]
             at = start.positions.get(topic.name, begin)
@@ -181,8 +184,10 @@ class Reader:
         return offset
 
     async def _note_ends(self) -> None:
-        """Note when a topic was read to its end: not when the broker's answer came, which may have
-        waited for us, but before the question was sent, which is when the answer before came."""
+        """Note when a topic was read to its end. That is the time before the request was sent (when
+        the previous answer arrived), not the time of the answer, which may have waited for this
+        process.
+        """
         for partition, topic in self.partitions.items():
             answer = self.consumer.last_poll_timestamp(partition)
             before, at = self._polled.get(partition, (None, 0.0))
@@ -197,14 +202,16 @@ class Reader:
         for partition, topic in self.partitions.items():
             end = self.consumer.highwater(partition)
             if end is None:
-                continue  # nothing was asked of it yet
+                continue  # no fetch was sent yet
             behind = max(end - await self.consumer.position(partition), 0)
             if self._behind.get(topic.name) != behind:
                 self._behind[topic.name] = behind
                 _behind.set(behind, {"topic": topic.name})
 
     async def _not_there(self, partition: structs.TopicPartition) -> ReadResult:
-        """Retention removed where we were, or the topic is another one or lost its tail."""
+        """Handle an offset out of range: retention removed it, or the topic was recreated or lost
+        its tail.
+        """
         recreated = await self._recreated()
         if recreated:
             return ReadResult(recreated=recreated)
@@ -223,12 +230,12 @@ class Reader:
         return ReadResult(recreated=frozenset({topic.name}))
 
     async def _recreated(self) -> frozenset[str]:
-        """Which topics were deleted and created again; they are read from their start."""
+        """Topics that were deleted and created again. They are read from their start."""
         self._look_at = _now() + TOPIC_ID_CHECK_S
         try:
             found = await self._identities_now()
         except clients.CLIENT_ERRORS:
-            return frozenset()  # the broker is away, which reading finds out
+            return frozenset()  # the broker is unavailable, which the next read handles
         recreated = {
             name for name, topic_id in found.items() if self.topic_ids.get(name) != topic_id
         }
@@ -248,7 +255,7 @@ class Reader:
         return frozenset(recreated)
 
     async def position(self) -> port.Position:
-        """The position behind the records that were read."""
+        """The position after the records that were read."""
         positions = {
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
@@ -273,12 +280,12 @@ async def open_reader(
     wanted: Sequence[topics.Topic],
     group: str | None = None,
 ) -> AsyncIterator[Reader]:
-    """A connected reader without a position yet. Waits for the broker."""
+    """A connected reader without a position. Waits while the broker is unavailable."""
     consumer = aiokafka.AIOKafkaConsumer(
         **clients.connection(given),
         group_id=group,
         enable_auto_commit=False,
-        auto_offset_reset="none",  # we choose where to go on, and say so
+        auto_offset_reset="none",  # seek() chooses the position and logs it
         fetch_max_wait_ms=given.fetch_wait_ms,
     )
     reader = Reader(consumer, wanted, given.cluster_name)
@@ -296,9 +303,12 @@ async def tails(
     count: int,
     counts: Callable[[envelope.Record], bool] = lambda _: True,
 ) -> tuple[dict[str, list[envelope.Record]], dict[str, int]]:
-    """By topic name: the records from its last ``count`` offsets on or, where ``counts`` takes none
-    of them, from farther back; and where the topics end. All topics are read at once. Waits for the
-    broker. Raises UnavailableError when a topic is deleted or created again meanwhile."""
+    """The last records and the end offsets, by topic name.
+
+    The records are those of the last ``count`` offsets or, where ``counts`` accepts none of them,
+    of earlier offsets. All topics are read concurrently. Waits while the broker is unavailable.
+    Raises UnavailableError when a topic is deleted or created again meanwhile.
+    """
     async with open_reader(given, wanted) as reader:
         await reader.seek(port.START)
         begins = {at: await reader.consumer.position(at) for at in reader.partitions}
@@ -314,7 +324,7 @@ async def tails(
                 reader.consumer.seek(at, first)
             read = await _read_to_ends(reader, left)
             found |= {name: [it for it in each if counts(it)] for name, each in read.items()}
-            # The end itself may be a hole, so look further back until something is found.
+            # The last offsets may be a gap, so read further back until a record is found.
             left = {
                 at
                 for at in left
@@ -327,8 +337,9 @@ async def tails(
 async def between(
     given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
 ) -> list[envelope.Record]:
-    """The records from offset ``first`` to before ``end``. Waits for the broker. Raises
-    UnavailableError when the topic does not have them (any more)."""
+    """The records from offset ``first`` up to and excluding ``end``. Waits while the broker is
+    unavailable. Raises UnavailableError when the topic does not contain them (any more).
+    """
     async with open_reader(given, (topic,)) as reader:
         (partition,) = reader.partitions
         reader.consumer.seek(partition, first)
@@ -338,8 +349,9 @@ async def between(
 
 
 async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
-    """The last record of a topic, without announcements of epochs and records of other clusters.
-    Waits for the broker. Raises UnavailableError as ``tails`` does."""
+    """The last record of a topic, without epoch announcements and records of other clusters. Waits
+    while the broker is unavailable. Raises UnavailableError as ``tails`` does.
+    """
 
     def is_message(record: envelope.Record) -> bool:
         is_foreign = fencing.is_foreign(record, given.cluster_name)

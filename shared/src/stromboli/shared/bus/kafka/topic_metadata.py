@@ -1,8 +1,8 @@
-"""The identity of topics: the id that a broker gives a topic when it creates it.
+"""Topic ids: the id that a broker assigns to a topic when it creates it.
 
-aiokafka speaks versions of the metadata request that know names only; topic ids came with version
-10 (KIP-516, Kafka 2.8). This is version 12, as Kafka's ``MetadataRequest.json`` and
-``MetadataResponse.json`` define it.
+aiokafka implements versions of the metadata request that contain names only; topic ids came with
+version 10 (KIP-516, Kafka 2.8). This module implements version 12, as defined by Kafka's
+``MetadataRequest.json`` and ``MetadataResponse.json``.
 """
 
 import uuid
@@ -107,8 +107,9 @@ class _Request(api.Request[_RequestStruct]):  # type: ignore[misc]  # untyped pa
 
 
 async def fetch_topic_ids(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Topic name -> id, of those that are there. ``client``: an ``AIOKafkaClient``. Never creates
-    a topic. Raises kafka errors."""
+    """Topic name -> id, for existing topics. ``client``: an ``AIOKafkaClient``. Never creates a
+    topic. Raises kafka errors.
+    """
     node = client.get_random_node()
     if node is None:
         raise kafka_errors.NodeNotReadyError("no broker is known")

@@ -1,5 +1,6 @@
-"""Topics as they should be: missing ones are created, others are compared and, where that cannot
-lose a record, altered."""
+"""Provisions topics: creates missing ones, compares existing ones and, where that cannot lose a
+record, alters them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +16,17 @@ from stromboli.shared.bus.kafka import clients, settings
 _log = structlog.get_logger(__name__)
 
 _ONLY_RAISED = ("retention.ms", "max.message.bytes")
-"""An operator may keep more than we ask for; keeping less loses records."""
+"""Settings that are only ever raised: an operator may keep more records than we configure, and
+keeping less loses records.
+"""
 _SET_ON_TOPIC = 1
-"""Kafka's config source of a value that was set on the topic itself."""
+"""Kafka's config source of a value that is set on the topic itself."""
 
 
 async def ensure_topics(client: admin.AIOKafkaAdminClient, given: settings.KafkaSettings) -> None:
-    """Create what is missing; report and mend what is different. Raises kafka and our errors."""
+    """Create missing topics, and report and repair settings that differ. Raises kafka errors and
+    ExternalError.
+    """
     wanted = {topic.full_name(given.cluster_name): topic for topic in topics.ALL}
     present = set(await client.list_topics())
     missing = [name for name in wanted if name not in present]
@@ -47,7 +52,7 @@ async def _create(
     for name, code, reason in answer.topic_errors:
         error = kafka_errors.for_code(code)
         if error is kafka_errors.TopicAlreadyExistsError:
-            continue  # another service was faster, with the same settings
+            continue  # another service created it, with the same settings
         if error is not kafka_errors.NoError:
             raise clients.translate_error(f"create topic {name}", error(reason))
         _log.info("topic created", topic=name)
@@ -57,7 +62,7 @@ async def _compare(client: admin.AIOKafkaAdminClient, existing: Mapping[str, top
     for described in await client.describe_topics(list(existing)):
         if len(described["partitions"]) != 1:
             _log.warning(
-                "topic has several partitions, the first alone is used",
+                "topic has several partitions; only partition 0 is used",
                 topic=described["topic"],
                 partitions=len(described["partitions"]),
             )
@@ -68,7 +73,7 @@ async def _compare(client: admin.AIOKafkaAdminClient, existing: Mapping[str, top
     for answer in await client.describe_configs(resources):
         for code, reason, _, name, entries in answer.resources:
             if code:
-                _log.warning("topic's settings not readable", topic=name, reason=reason)
+                _log.warning("topic settings not readable", topic=name, reason=reason)
                 continue
             await _repair(client, name, existing[name].settings, entries)
 
@@ -86,7 +91,7 @@ async def _repair(
             continue
         is_safe = can_alter(key, found.get(key), value)
         _log.warning(
-            "topic's setting differs",
+            "topic setting differs",
             topic=name,
             setting=key,
             found=found.get(key),
@@ -97,7 +102,7 @@ async def _repair(
             changes[key] = value
     if not changes:
         return
-    # This request replaces all that was set on the topic, so it repeats what stays.
+    # This request replaces all settings of the topic, so it repeats the unchanged ones.
     kept = {entry[0]: entry[1] for entry in entries if entry[3] == _SET_ON_TOPIC}
     resource = config_resource.ConfigResource(
         config_resource.ConfigResourceType.TOPIC, name, configs=kept | changes
@@ -105,15 +110,15 @@ async def _repair(
     for answer in await client.alter_configs([resource]):
         for code, reason, *_ in answer.resources:
             if code:
-                _log.warning("topic's settings not altered", topic=name, reason=reason)
+                _log.warning("topic settings not altered", topic=name, reason=reason)
 
 
 def can_alter(key: str, found: str | None, wanted: str) -> bool:
-    """Whether setting ``key`` from ``found`` to ``wanted`` loses no record that counts."""
+    """Whether changing ``key`` from ``found`` to ``wanted`` loses no needed record."""
     if key == "cleanup.policy":
-        # On a topic of last values only deletion by age loses any; elsewhere every change does.
+        # On a compacted topic only deletion by age loses records; on others every change does.
         return wanted == "compact"
     if key in _ONLY_RAISED:
-        # -1 is Kafka's word for "no limit"
+        # in Kafka, -1 means "no limit"
         return found is not None and found != "-1" and int(found) < int(wanted)
     return True

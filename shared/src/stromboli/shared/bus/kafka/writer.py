@@ -1,15 +1,15 @@
-"""The appender of a service.
+"""The writer of a service.
 
-Order is kept by one lock around sending and by Kafka's idempotent producer, which repeats a lost
+One lock around sending and Kafka's idempotent producer keep the order; the producer retries a lost
 request under its old sequence number. Sends do not wait for each other's acknowledgement.
 
-A producer can fail for good (the broker has lost or fenced its sequence). Then it is discarded
-and a new one repeats, in order, what the old one got no acknowledgement for: at least once. The
-epoch stays: it is a property of the log, not of the producer.
+A producer can fail permanently (the broker has lost or fenced its sequence). Then it is discarded,
+and a new one sends, in order, the records that the old one got no acknowledgement for: at least
+once. The epoch stays the same: it is a property of the log, not of the producer.
 
-When an append runs out of time its records stay with the producer, since only the producer can
-still deliver them without disorder. Until they are through, later appends send nothing: a broker
-that is away for an hour costs no memory.
+When an append times out, its records stay with the producer, because only the producer can still
+deliver them in order. Until they are delivered, later appends send nothing: a broker that is
+unavailable for an hour costs no memory.
 """
 
 import asyncio
@@ -35,16 +35,17 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 BATCH_BYTES = 1024 * 1024
-"""Records of a topic that may travel in one request: aiokafka has one under way at a time, so
-this bounds throughput, and a megabyte takes a broker a few milliseconds."""
+"""Size limit of one produce request per topic: aiokafka has one in flight at a time, so this bounds
+throughput. A broker processes a megabyte in a few milliseconds.
+"""
 OVERHEAD_BYTES = 61 + 21
-"""Kafka's frame of a batch and, at most, of a record."""
+"""Upper bound of Kafka's framing of a batch and of a record."""
 HEADER_BYTES = 10
-"""Lengths of a header's name and value take at most this."""
+"""Upper bound of the length fields of a header's name and value."""
 
 
 class _PendingRecord(msgspec.Struct, eq=False):
-    """One record on its way. ``sent`` is the current producer's promise."""
+    """One record in flight. ``sent`` is the future of the current producer."""
 
     topic: str
     key: bytes
@@ -56,8 +57,9 @@ class _PendingRecord(msgspec.Struct, eq=False):
 
     @property
     def offset(self) -> int | None:
-        """Where it stands, once acknowledged. The broker may acknowledge a repeated record whose
-        place it has forgotten with offset -1: that is no answer."""
+        """The offset, once acknowledged. A broker may acknowledge a repeated record whose offset it
+        does not remember with offset -1: that counts as not acknowledged.
+        """
         if self.sent is None or not self.sent.done() or self.sent.cancelled():
             return None
         if self.sent.exception() is not None:
@@ -67,19 +69,19 @@ class _PendingRecord(msgspec.Struct, eq=False):
 
     @property
     def is_failed(self) -> bool:
-        """Whether its producer will not bring it to the log any more."""
+        """Whether its producer will not deliver it any more."""
         return self.sent is None or (self.sent.done() and self.offset is None)
 
     @property
     def error(self) -> BaseException | None:
-        """Why it was not taken, if the producer said so."""
+        """Why it was rejected, if the producer reported an error."""
         if self.sent is None or not self.sent.done() or self.sent.cancelled():
             return None
         return self.sent.exception()
 
 
 class KafkaWriter:
-    """See ``port.Writer``. Made by ``opened``."""
+    """See ``port.Writer``. Created by ``open_writer``."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class KafkaWriter:
     async def _append_opened(self, floor: int) -> int:
         draft = fencing.opening(self._service, self._instance, floor, self._clock())
         sealed = self._seal(draft, 0)
-        # No epoch is known before it stands, so its id is made unique in another way.
+        # The epoch is not known before it is appended, so a random id makes the record unique.
         opening = f"{self._service}/opened/{uuid.uuid4()}"
         sealed.headers = [
             (name, opening.encode() if name == "ce_id" else value) for name, value in sealed.headers
@@ -156,8 +158,9 @@ class KafkaWriter:
         return offset
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """See ``port.Writer.append``. Records that come to stand before earlier ones are in a topic
-        that was recreated: they are announced there and appended again."""
+        """See ``port.Writer.append``. Records whose offsets are lower than those of earlier records
+        are in a recreated topic: the epoch is announced there, and they are appended again.
+        """
         if not drafts:
             return ()
         before = dict(self._last)
@@ -179,8 +182,9 @@ class KafkaWriter:
         )
 
     async def _announced_again(self, lost: set[str]) -> bool:
-        """Whether topics were announced that were recreated. Raises LogLostError for the main one,
-        whose ``opened`` is lost."""
+        """Announce the epoch on recreated topics; returns whether there are any. Raises
+        LogLostError for the main topic, because its ``opened`` is lost.
+        """
         own = {
             topic.full_name(self._given.cluster_name): topic for topic in topics.of(self._service)
         }
@@ -197,7 +201,7 @@ class KafkaWriter:
             await self.append(*drafts)
 
     async def close(self) -> None:
-        """Deliver what is under way if the broker takes it soon."""
+        """Deliver records in flight if the broker accepts them soon."""
         self._is_closed, self._is_sound = True, False
         producer, self._producer = self._producer, None
         if producer is not None:
@@ -225,7 +229,7 @@ class KafkaWriter:
         )
 
     async def _deliver(self, entries: Sequence[_PendingRecord], what: str) -> tuple[int, ...]:
-        """Send in order; the offsets. Raises TransientError or PermanentError."""
+        """Send in order; returns the offsets. Raises TransientError or PermanentError."""
         try:
             async with asyncio.timeout(self._given.append_timeout_s):
                 async with self._order:
@@ -243,7 +247,7 @@ class KafkaWriter:
                 entry.is_wanted = False
 
     async def _leftovers_gone(self) -> None:
-        """Wait until no record is under way that an earlier append gave up on."""
+        """Wait until no record of an append that timed out is in flight."""
         left = [
             entry.sent
             for entry in self._unacknowledged
@@ -292,15 +296,16 @@ class KafkaWriter:
             if len(offsets) == len(entries):
                 return offsets
             async with self._order:
-                # Unless another append has repeated them meanwhile, with its own.
+                # Unless another append has sent them again with its own records.
                 if any(entry.is_failed for entry in entries):
                     await self._rebuild(what)
 
     async def _rebuild(self, what: str) -> None:
-        """A new producer that first repeats what nobody has acknowledged and somebody awaits.
+        """Replace the producer. The new one first sends the records that are not acknowledged and
+        still awaited.
 
-        Called with the order held; may be cancelled anywhere and called again. Raises
-        UnavailableError once the log was left.
+        The caller holds the order lock; may be cancelled anywhere and called again. Raises
+        UnavailableError once the writer is closed.
         """
         if self._is_closed:
             raise errors.UnavailableError(what, "the log was left")

@@ -1,7 +1,7 @@
 """The Kubernetes adapters of the ``Cluster`` and ``Accounts`` ports.
 
-kubernetes-asyncio reads the configuration and keeps the credentials fresh; requests and watch
-streams are raw bytes over aiohttp. No generated model class stands on a hot path.
+kubernetes-asyncio reads the configuration and renews the credentials. Requests and watch streams
+are raw bytes over aiohttp; generated model classes are not used on hot paths.
 """
 
 from stromboli.shared.cluster.kubernetes.accounts import KubernetesAccounts

@@ -1,8 +1,8 @@
-"""``KubernetesAccounts``: the API server is asked, by TokenReview and SubjectAccessReview.
+"""``KubernetesAccounts``: authenticates by TokenReview and authorizes by SubjectAccessReview.
 
-These are objects that are created and never stored: the answer is the object with a status.
-Source: Kubernetes' API reference, authentication.k8s.io/v1 and authorization.k8s.io/v1. A server
-that knows nothing of audiences leaves them out of its answer; such a token is not ours.
+Reviews are created and never stored: the response is the object with a status. Source: Kubernetes'
+API reference, authentication.k8s.io/v1 and authorization.k8s.io/v1. A server that does not
+implement audiences omits them from its response; such a token is rejected.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 class _SelfReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True, rename="camel"):
-        """Who we are."""
+        """The user of this process."""
 
         user_info: _UserInfo
 
@@ -65,7 +65,7 @@ class _SelfReview(msgspec.Struct, frozen=True):
 
 class _AccessReview(msgspec.Struct, frozen=True):
     class Status(msgspec.Struct, frozen=True):
-        """What the authorizers say."""
+        """The decision of the authorizers."""
 
         allowed: bool = False
         denied: bool = False
@@ -74,7 +74,7 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class KubernetesAccounts:
-    """See ``accounts.Accounts``. Needs the right to create the reviews."""
+    """See ``accounts.Accounts``. Needs the right to create reviews."""
 
     def __init__(self, cluster: port.Cluster) -> None:
         self._cluster = cluster
@@ -86,7 +86,7 @@ class KubernetesAccounts:
         spec = {"token": token, "audiences": list(audiences)}
         found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
         if not found.authenticated:
-            # What stands behind the API server may repeat what it was given.
+            # The error may repeat the token: authenticators behind the API server write it.
             reason = found.error.replace(token, "...") or "the API server does not know the token"
             return accounts.UnknownToken(reason)
         if not set(found.audiences) & set(audiences):
@@ -129,6 +129,6 @@ class KubernetesAccounts:
         except errors.TransientError as error:
             raise errors.UnavailableError(kind.kind, error.reason, error.retry_after_s) from None
         except (errors.ExternalError, msgspec.DecodeError) as error:
-            # Whatever is wrong here is between the API server and us, never the asker's fault.
-            reason = f"the API server does not answer our question: {error}"
+            # Any error here is between the API server and this process, never the user's fault.
+            reason = f"the API server did not answer the review: {error}"
             raise errors.UnavailableError(kind.kind, reason) from None

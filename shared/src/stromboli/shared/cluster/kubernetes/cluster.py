@@ -1,4 +1,4 @@
-"""``KubernetesCluster``: the verbs of the port as requests."""
+"""``KubernetesCluster``: the methods of the port as HTTP requests."""
 
 import contextlib
 import copy
@@ -22,7 +22,9 @@ _JSON = "application/json"
 _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-patch+json"}
 _ENCODER = msgspec.json.Encoder()
 _AT_ONCE: frozenset[port.AnyKind] = frozenset({kinds.LEASES})
-"""What waits for none of our own requests: a lease that is renewed late is lost."""
+"""Kinds whose requests bypass the limit of concurrent requests: a lease that is renewed late is
+lost.
+"""
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 _EVENT_TYPES: frozenset[str] = frozenset(get_args(EventType))
@@ -57,12 +59,13 @@ class KubernetesCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         await self._connection.close()
 
     def impersonating(self, user: str, groups: Sequence[str]) -> "KubernetesCluster":
-        """The same cluster, whose requests count as this user's: in RBAC, admission and audit.
-        Valid while this one is open. Raises PermanentError for a name that no header can carry."""
+        """The same cluster, with requests that impersonate this user in RBAC, admission and audit.
+        Valid while this one is open. Raises PermanentError for a name that no header can carry.
+        """
         made = copy.copy(self)
         made._connection = self._connection.impersonating(user, groups)
         return made
@@ -76,7 +79,7 @@ class KubernetesCluster:
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
-        """All objects, in pages. Items have no apiVersion and kind of their own."""
+        """All objects, in pages. Items lack apiVersion and kind."""
         what = _what("list", kind, namespace)
         chosen = _chosen(labels)
         pages = Pages()
@@ -104,7 +107,7 @@ class KubernetesCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """The server's own page: all pages show the collection as of the first one."""
+        """One page of the server: all pages show the collection as of the first one."""
         what = _what("list", kind, namespace)
         query = _chosen(labels) | {"limit": str(limit)} | ({"continue": after} if after else {})
         body = await self._connection.read(kind.path(namespace), what, query)
@@ -165,7 +168,7 @@ class KubernetesCluster:
         grace_seconds: int | None = None,
         propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
     ) -> None:
-        """Delete an object, or mark it where finalizers or a grace period hold it."""
+        """Delete an object; finalizers or a grace period may delay the removal."""
         what = _what("delete", kind, namespace, name)
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
@@ -200,7 +203,7 @@ class KubernetesCluster:
     async def logs(
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """What a container wrote, as the API server gets it from the kubelet."""
+        """The output of a container, which the API server reads from the kubelet."""
         asked = {"container": query.container} if query.container else {}
         asked |= {name: "true" for name in ("follow", "previous") if getattr(query, name)}
         if query.tail_lines is not None:
@@ -215,13 +218,14 @@ class KubernetesCluster:
             yield chunks
 
     async def is_reachable(self) -> bool:
-        """Whether the server says it is ready, within two seconds."""
+        """Whether the server reports ready within two seconds."""
         return await self._connection.answers("/readyz")
 
 
 def read_event(what: str, line: bytes) -> port.WatchEvent:
-    """The event in a line of a watch. Raises ExpiredError or what else the server says in one,
-    TransientError for a line that is no event."""
+    """The event in one line of a watch. Raises the error that an ERROR event contains, such as
+    ExpiredError, and TransientError for a line that is not an event.
+    """
     try:
         read = _LINE.decode(line)
     except RecursionError:

@@ -1,6 +1,6 @@
-"""Requests and streams to an API server: bytes in, bytes out, every trouble translated once.
+"""Requests and streams to an API server: bytes in, bytes out, errors translated once.
 
-Reads are tried a few times, writes never: only the caller knows whether a write may be repeated.
+Reads are retried a few times, writes never: only the caller knows whether a write may be repeated.
 """
 
 import asyncio
@@ -24,30 +24,32 @@ from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 from stromboli.shared.runtime import runtime
 
 READ_TRIES = 3
-"""How often a read is tried before the caller hears of it: enough for one restarting replica."""
+"""How often a read is attempted before its error is raised: enough for one restarting replica."""
 PROBE_TIMEOUT_S = 2.0
-"""A server that needs longer to say that it is well is not."""
+"""A server that does not answer its health check within this time counts as unreachable."""
 BUFFER_BYTES = 1 << 20
-"""Read ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
+"""Read-ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
 LARGE_BYTES = 1 << 18
-"""A body above this goes out as a file."""
+"""A larger body is sent as a file, in pieces."""
 KEPT_OPEN_S = 60.0
-"""How long an idle connection is kept for the next crowd of requests: an API server keeps it for
-90 s, and opening one anew costs both sides a handshake of some milliseconds."""
+"""How long an idle connection is kept for the next burst of requests. An API server keeps it for 90
+s, and a new one costs both sides a handshake of some milliseconds.
+"""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
-"""Seconds, seconds and number of keepalive probes: a silent watch whose peer vanished without a
-word is noticed after 25 s instead of two hours. The names are absent on some systems."""
+"""Idle seconds, interval in seconds and count of TCP keepalive probes: a silent watch whose peer
+has vanished is detected after 25 s instead of two hours. Some systems lack these options.
+"""
 _HEADERS = {
     "Accept": "application/json",
-    "Accept-Encoding": "identity",  # inside a cluster gzip costs more time than the bytes would
-    "User-Agent": "stromboli",  # stands as the manager of the fields we write, and in audit logs
+    "Accept-Encoding": "identity",  # inside a cluster gzip costs more time than it saves
+    "User-Agent": "stromboli",  # the field manager of our writes, and shown in audit logs
 }
 
 Query = Mapping[str, str]
 
 
 class Connection:
-    """Pooled connections as one account."""
+    """Pooled connections of one account."""
 
     def __init__(self, settings: KubernetesSettings, spread: random.Random | None) -> None:
         self._settings = settings
@@ -66,27 +68,29 @@ class Connection:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 keepalive_timeout=KEPT_OPEN_S,
-                limit=0,  # requests are bounded by their places, watches by the kinds there are
+                limit=0,  # requests are bounded by the semaphore, watches by the number of kinds
                 ssl=self._access.tls or True,
                 socket_factory=_make_socket,
             ),
-            # As in Go, a proxy from the environment never stands before this machine itself.
+            # As in Go, a proxy from the environment is not used for loopback addresses.
             trust_env=not _is_loopback(self._access.host),
             read_bufsize=BUFFER_BYTES,
             headers=_HEADERS,
         )
 
     async def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await asyncio.sleep(0)  # aborted transports let go of their sockets in the next round
+            await asyncio.sleep(
+                0
+            )  # aborted transports close their sockets in the next loop iteration
 
     def impersonating(self, user: str, groups: Sequence[str]) -> "Connection":
-        """The same connections, on which the server takes each request as this user's.
+        """The same connections, with requests that impersonate this user.
 
-        Our own account needs the right to impersonate the user and each group. Raises
+        This process's account needs the right to impersonate the user and each group. Raises
         PermanentError for a name that no header can carry.
         """
         for name in (user, *groups):
@@ -102,8 +106,9 @@ class Connection:
     async def read(
         self, path: str, what: str, query: Query | None = None, *, at_once: bool = False
     ) -> bytes:
-        """GET, tried up to ``READ_TRIES`` times; ``at_once``: however many requests are under way.
-        Raises OutsideError."""
+        """GET, attempted up to ``READ_TRIES`` times. ``at_once``: do not wait for a free request
+        slot. Raises ExternalError.
+        """
         pauses = runtime.Backoff(self._spread)
         for _ in range(READ_TRIES - 1):
             try:
@@ -122,12 +127,13 @@ class Connection:
         *,
         at_once: bool = False,
     ) -> bytes:
-        """One try, as with ``read``. Raises OutsideError; after UnavailableError the write may have
-        happened."""
+        """One attempt; ``at_once`` as with ``read``. Raises ExternalError; after UnavailableError
+        the write may have been executed.
+        """
         return await self._call(method, path, what, None, body, content_type, at_once=at_once)
 
     async def answers(self, path: str) -> bool:
-        """Whether the server answers well, now and soon. A refusal is an answer too."""
+        """Whether the server answers within the probe timeout. A rejection is an answer too."""
         patience = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
         try:
             async with self._request("GET", path, "probe", timeout=patience) as response:
@@ -139,8 +145,9 @@ class Connection:
     async def stream(
         self, path: str, what: str, query: Query, *, may_be_silent: bool = False
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The chunks of a GET that lasts. Raises OutsideError on opening; they just end later,
-        also after a silence, unless that is usual there."""
+        """The chunks of a long-running GET. Raises ExternalError on opening. Later errors, and
+        silence unless ``may_be_silent``, just end the stream.
+        """
         patience = aiohttp.ClientTimeout(
             sock_connect=self._settings.connect_timeout_s,
             sock_read=None if may_be_silent else self._settings.silence_timeout_s,
@@ -176,12 +183,12 @@ class Connection:
                 opened = self._request(method, path, what, query, headers, **options)
                 async with opened as response:
                     if response.status == 401 and not is_last:
-                        # Nothing happened: the server did not know who asks.
+                        # The request was not executed: authentication failed.
                         await self._access.refresh()
                         continue
                     await _raise_for_status(what, response)
                     return await response.read()
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
     async def _request(
@@ -193,7 +200,9 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response. What goes wrong on the way, also in reading it, becomes our error."""
+        """The response to a request. Translates errors, also those that occur while the body is
+        read.
+        """
         if self._session is None:
             raise RuntimeError("a cluster is used as an async context manager")
         url = self._access.host + urllib.parse.quote(path)
@@ -218,7 +227,7 @@ class Connection:
 
 
 async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:
-    """Raise what a status above 299 means."""
+    """Raise the error for a status above 299."""
     if response.status >= 300:
         body = await response.read()
         after = response.headers.get("Retry-After", "")
@@ -226,20 +235,21 @@ async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Chunks until the stream ends, in whatever way: a broken one is resumed like an ended one."""
+    """Chunks until the stream ends for any reason: a broken stream is resumed like an ended one."""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
         async for chunk in response.content.iter_any():
             yield chunk
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A small body as it is; aiohttp warns of large ones, and sends a file in pieces."""
+    """A small body unchanged. aiohttp warns about large bodies, and sends a file in pieces."""
     return body if body is None or len(body) <= LARGE_BYTES else io.BytesIO(body)
 
 
 def _abort_stream(response: aiohttp.ClientResponse) -> None:
-    """End a stream that the server goes on with, without TLS's goodbye, which may take seconds
-    and outlive the event loop."""
+    """Abort an endless stream without the TLS close handshake, which may take seconds and outlive
+    the event loop.
+    """
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
 

@@ -1,7 +1,7 @@
-"""Address and credentials of an API server, kept fresh.
+"""Address and credentials of an API server, renewed in time.
 
-kubernetes-asyncio knows kubeconfigs, exec plugins, OIDC and service accounts; this asks it again
-from time to time and hands out what a request needs.
+kubernetes-asyncio implements kubeconfigs, exec plugins, OIDC and service accounts. This module
+loads its configuration, refreshes it periodically and returns what a request needs.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from stromboli.shared import errors
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 
 REFRESH_AFTER_S = 60.0
-"""How long credentials are taken as they are. Short-lived tokens are renewed minutes before they
-end, and an exec plugin runs again only when its token is about to."""
+"""How long credentials are used without a refresh. Short-lived tokens are renewed minutes before
+they expire, and an exec plugin runs again only when its token is about to expire.
+"""
 
 DEFAULT_FILE = "~/.kube/config"
 """What kubectl reads where ``KUBECONFIG`` is not set."""
@@ -24,7 +25,7 @@ _WHAT = "read the Kubernetes configuration"
 
 
 class Credentials:
-    """Where to send a request, with which headers."""
+    """The address of the API server and the headers of requests."""
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
@@ -67,13 +68,13 @@ class Credentials:
 
     @property
     def host(self) -> str:
-        """Scheme, host and port, perhaps with a path before the API's own."""
+        """Scheme, host and port, possibly with a path prefix."""
         host: str = self._configuration.host
         return host
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """What aiohttp needs for this server besides the address: proxy, TLS server name."""
+        """aiohttp's options for this server: proxy, TLS server name."""
         options = {
             "proxy": self._configuration.proxy,
             "server_hostname": self._configuration.tls_server_name,
@@ -81,15 +82,15 @@ class Credentials:
         return {name: value for name, value in options.items() if value}
 
     async def headers(self) -> dict[str, str]:
-        """The credentials as of now. Raises UnavailableError when they cannot be renewed."""
+        """The current credentials. Raises UnavailableError when they cannot be renewed."""
         if asyncio.get_running_loop().time() >= self._fresh_until:
             await self.refresh()
-        # The service account's token file is read again by this call, as often as it should be.
+        # This call reads the service account's token file again when it is due.
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         return {"Authorization": token} if token else {}
 
     async def refresh(self) -> None:
-        """Read credentials anew, once for all who ask at the same time."""
+        """Read the credentials again, once for all concurrent callers."""
         if self._loader is None:
             return
         before = self._fresh_until
@@ -109,7 +110,7 @@ class Credentials:
         self._fresh_until = now + REFRESH_AFTER_S if renews else float("inf")
 
     def _make_tls(self) -> ssl.SSLContext:
-        """The context as kubernetes-asyncio's own client makes it."""
+        """The TLS context as kubernetes-asyncio's own client makes it."""
         self.tls = ssl.create_default_context(cafile=self._configuration.ssl_ca_cert)
         if not self._configuration.verify_ssl:
             self.tls.check_hostname = False
@@ -118,7 +119,7 @@ class Credentials:
         return self.tls
 
     def _load_client_certificate(self) -> None:
-        """Connections made from now on show this certificate; it may have been renewed."""
+        """Use the current client certificate for new connections; it may have been renewed."""
         if self.tls is not None and self._configuration.cert_file:
             self.tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
 

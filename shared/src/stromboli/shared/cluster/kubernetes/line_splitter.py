@@ -1,9 +1,10 @@
-"""Lines out of a stream of chunks."""
+"""Splits a stream of chunks into lines."""
 
 
 class LineSplitter:
-    """Splits chunks at newlines. O(bytes) whatever the chunking: an object of several MB arrives
-    in many chunks, and aiohttp's own ``readline`` refuses lines above its buffer."""
+    """Splits chunks at newlines. O(bytes) for any chunking: an object of several MB arrives in many
+    chunks, and aiohttp's ``readline`` rejects lines that exceed its buffer.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -11,8 +12,8 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, without their newlines; empty lines are left out.
 
-        What follows the last newline waits for more. It is lost with the stream, and should be: a
-        line cut short is no event.
+        Bytes after the last newline are buffered. They are dropped when the stream ends: a
+        truncated line is not an event.
         """
         first, *rest = chunk.split(b"\n")
         self._parts.append(first)

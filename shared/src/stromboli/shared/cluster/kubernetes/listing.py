@@ -1,8 +1,9 @@
-"""A list in pages that is one picture all the same.
+"""A paginated list that is one consistent view.
 
 The continue token of an API server pins the version of the first page, so all pages show the
-collection as of that version, until it is compacted away: then 410 comes in the middle, and half
-a picture is none. The list begins again, in one piece, which cannot expire.
+collection as of that version. Once the version is compacted, the server answers 410 in the middle
+of the list; a partial list is unusable, so the list begins again without pages, which cannot
+expire.
 """
 
 import msgspec
@@ -12,7 +13,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.cluster.port import Listing
 
 PAGE_ITEMS = 500
-"""Objects a page: what client-go asks for; some megabytes, and milliseconds to decode."""
+"""Objects per page, as in client-go: some megabytes, and milliseconds to decode."""
 
 
 class _ListMeta(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ _DECODER = msgspec.json.Decoder(_Page)
 
 
 def page(body: bytes) -> port.Page:
-    """One page by itself. Raises msgspec.DecodeError."""
+    """Decode one page. Raises msgspec.DecodeError."""
     found, items = _read(body)
     return port.Page(tuple(items), found.resource_version, found.next_page)
 
@@ -45,7 +46,7 @@ def _read(body: bytes) -> tuple[_ListMeta, list[bytes]]:
 
 
 class Pages:
-    """The pages of one list so far."""
+    """The pages of one list received so far."""
 
     def __init__(self) -> None:
         self._items: list[bytes] = []
@@ -54,14 +55,14 @@ class Pages:
         self._is_paged = True
 
     def query(self) -> dict[str, str]:
-        """The parameters that ask for the next page."""
+        """The query parameters of the next page."""
         if not self._is_paged:
             return {}
         query = {"limit": str(PAGE_ITEMS)}
         return query | {"continue": self._next} if self._next else query
 
     def add(self, body: bytes) -> Listing | None:
-        """Take in a page; the whole once it is the last. Raises msgspec.DecodeError."""
+        """Add a page; returns the whole list after the last one. Raises msgspec.DecodeError."""
         found, items = _read(body)
         self._version = self._version or found.resource_version
         self._items.extend(items)
@@ -69,7 +70,7 @@ class Pages:
         return None if self._next else Listing(tuple(self._items), self._version)
 
     def expired(self) -> bool:
-        """410 came: begin again in one piece. False if this was one already."""
+        """Handle a 410: begin again without pages. False if the list already has no pages."""
         if not self._is_paged:
             return False
         self._items, self._version, self._next, self._is_paged = [], "", "", False

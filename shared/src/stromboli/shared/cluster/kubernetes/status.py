@@ -1,8 +1,8 @@
-"""What an API server says when it refuses, in the words of ``stromboli.shared.errors``.
+"""Translates an API server's error responses to ``stromboli.shared.errors``.
 
-Source: ``Status`` in Kubernetes' API machinery, and what a server of version 1.34 really answers.
-The codes alone do not tell enough: 409 is a taken name or a lost race, 422 an invalid object or a
-JSON patch that does not apply, 403 a missing right or an object that admission refused.
+Source: ``Status`` in Kubernetes' API machinery, and observed responses of a server of version 1.34.
+Codes alone are ambiguous: 409 is an existing name or a conflict, 422 an invalid object or a JSON
+patch that does not apply, 403 a missing right or an object that admission rejected.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 from stromboli.shared import decoding, errors
 
 LONGEST_REASON = 2000
-"""Characters kept of a server's message: webhooks and proxies may answer with pages."""
+"""Characters kept of a server's message: webhooks and proxies may send whole pages."""
 
 _NO_REASON = "the server rejected our request due to an error in our request"
 _TOO_LARGE = ("request is too large", "larger than max", "entity too large")
@@ -20,7 +20,7 @@ _MISSING_RIGHT = re.compile(r"User \"[^\"]*\" cannot ")
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of a Status' parts: the fields we look at."""
+    """Base of the parts of a Status: only the fields in use."""
 
 
 class _Cause(_Part, frozen=True):
@@ -44,7 +44,7 @@ _DECODER = msgspec.json.Decoder(_Status)
 
 
 def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.ExternalError:
-    """The error for an answer of HTTP status ``code``.
+    """The error for a response with HTTP status ``code``.
 
     ``what`` names verb and object; ``retry_after`` is the header of that name in seconds.
     """
@@ -59,7 +59,7 @@ def translate(what: str, code: int, body: bytes, retry_after: str = "") -> error
 
 
 def translate_event(what: str, body: bytes) -> errors.ExternalError:
-    """The error for an ERROR event in a watch, whose code stands in the Status only."""
+    """The error for an ERROR event in a watch, whose code is only in the Status."""
     return translate(what, _read(500, body).code or 500, body)
 
 
@@ -70,7 +70,7 @@ def _permanent(status: _Status, code: int, reason: str) -> type[errors.Permanent
     if code == 422:
         return errors.ConflictError if _is_lost_race(status) else errors.InvalidError
     if code == 403:
-        # Quotas, pod security and webhooks answer with 403 as well: then it is the object.
+        # Quotas, pod security and webhooks answer with 403 as well: then the object is rejected.
         return errors.ForbiddenError if _MISSING_RIGHT.search(reason) else errors.InvalidError
     known: dict[int, type[errors.PermanentError]] = {
         401: errors.ForbiddenError,
@@ -83,11 +83,11 @@ def _permanent(status: _Status, code: int, reason: str) -> type[errors.Permanent
 
 
 def _is_lost_race(status: _Status) -> bool:
-    """Whether a 422 is no fault of the object's.
+    """Whether a 422 is a conflict and not an invalid object.
 
-    A JSON patch whose ``test`` fails, or whose path is not there, is answered by 422 without a
-    word about where; an invalid object always comes with causes. A uid in a merge patch that is
-    not the object's is called an immutable field.
+    A JSON patch whose ``test`` fails, or whose path does not exist, is answered by 422 without a
+    field path; an invalid object always has causes. A uid in a merge patch that is not the object's
+    is reported as an immutable field.
     """
     causes = (status.details.causes if status.details else None) or []
     return all(cause.field == "metadata.uid" for cause in causes)
@@ -102,7 +102,7 @@ def _read(code: int, body: bytes) -> _Status:
 
 
 def _explain(status: _Status) -> str:
-    """The message, with causes that it does not repeat itself."""
+    """The message, with the causes that it does not contain itself."""
     causes = (status.details.causes if status.details else None) or []
     said = [status.message or status.reason]
     for cause in causes:
@@ -110,11 +110,11 @@ def _explain(status: _Status) -> str:
             said.append(f"{cause.field}: {cause.message}" if cause.field else cause.message)
     text = "; ".join(said)[:LONGEST_REASON]
     if text == _NO_REASON and not causes:
-        text = "the patch does not apply: a test in it fails, or a path is not there"
+        text = "the patch does not apply: a test in it fails, or a path does not exist"
     return text
 
 
 def _seconds(status: _Status, retry_after: str) -> float:
-    """The longer of the two waits a server may ask for; a date in the header counts as none."""
+    """The longer of the two delays that a server may request; a date in the header is ignored."""
     asked = status.details.retry_after_seconds if status.details else 0.0
     return max(asked, float(retry_after)) if retry_after.isdecimal() else asked

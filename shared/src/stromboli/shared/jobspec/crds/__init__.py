@@ -1,9 +1,9 @@
-"""The custom resources: their definitions, their defaults and what is wrong with a document.
+"""The custom resources: their definitions, their defaults and their validation.
 
-The files `*.yaml` beside this module are what `kubectl apply -f` takes; they are written from
-`source/` by `python -m stromboli.shared.jobspec.crds`, and that is where to edit. The same schemas
-answer here, without an API server, so that every way in (webhook, REST, manifest, the embedded
-cluster) refuses and completes the same objects with the same words.
+The files `*.yaml` beside this module are applied with `kubectl apply -f`. They are generated from
+`source/` by `python -m stromboli.shared.jobspec.crds`; edit `source/`. The same schemas are
+evaluated here, without an API server, so that every entry point (webhook, REST, manifest, the
+embedded cluster) applies the same defaults and rejects the same objects with the same messages.
 
 Everything here is a pure function of its arguments and of the packaged files.
 """

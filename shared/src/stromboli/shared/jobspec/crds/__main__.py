@@ -1,8 +1,8 @@
-"""Writes the definitions again after an edit of `source/`; with `--check` it only compares.
+"""Generates the definitions after an edit of `source/`.
 
     python -m stromboli.shared.jobspec.crds [--check]
 
-With `--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+With `--check` it writes nothing and exits with 1 if a file is out of date.
 """
 
 import sys

@@ -10,46 +10,48 @@ import yaml
 
 DIRECTORY = pathlib.Path(__file__).parent
 
-# PyYAML's C parser reads the files ten times as fast; it is absent where PyYAML was built
-# without libyaml.
+# PyYAML's C parser reads the files ten times as fast; it is missing where PyYAML was built without
+# libyaml.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: pathlib.Path) -> Any:
-    """The one document in a YAML file."""
+    """The only document in a YAML file."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
 
 
 def paths() -> tuple[pathlib.Path, ...]:
-    """The files that `kubectl apply -f` takes, one definition each, in the order of their names."""
+    """The files for `kubectl apply -f`, one definition each, sorted by name."""
     return tuple(sorted(DIRECTORY.glob("*.yaml")))
 
 
 def documents() -> list[dict[str, Any]]:
-    """The definitions as documents, the caller's to change, in the order of `paths`."""
+    """The definitions as documents in the order of `paths`: copies that the caller may change."""
     return copy.deepcopy(list(_definitions().values()))
 
 
 def definition(group: str, kind: str) -> Mapping[str, Any]:
-    """The definition of one kind, shared: not to be changed.
+    """The definition of one kind: shared, must not be changed.
 
-    Raises ValueError, naming the known kinds, for any other group or kind.
+    Raises ValueError that names the known kinds for any other group or kind.
     """
     try:
         return _definitions()[group, kind]
     except KeyError:
         known = ", ".join(f"{kind}.{group}" for group, kind in sorted(_definitions()))
-        raise ValueError(f"{kind}.{group} is none of our custom resources: {known}") from None
+        raise ValueError(f"{kind}.{group} is not a custom resource of Stromboli: {known}") from None
 
 
 def version(group: str, kind: str) -> str:
-    """The one version a kind is served and stored in. Raises ValueError like `definition`."""
+    """The only version in which a kind is served and stored. Raises ValueError like
+    `definition`.
+    """
     name: str = definition(group, kind)["spec"]["versions"][0]["name"]
     return name
 
 
 def schema(group: str, kind: str) -> Mapping[str, Any]:
-    """The OpenAPI schema of a kind, shared: not to be changed. Raises like `definition`."""
+    """The OpenAPI schema of a kind: shared, must not be changed. Raises like `definition`."""
     found: Mapping[str, Any] = definition(group, kind)["spec"]["versions"][0]["schema"]
     return found["openAPIV3Schema"]  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
-"""Composes the definitions from `source/`: a piece of schema stands once, the result stands alone.
+"""Composes the definitions from `source/`, where each shared part of a schema is written once.
 
-`kubectl` knows no include, and four kinds contain a whole job spec, so the sources name pieces
-(`x-use: jobSpec`) and this module writes them out. The written files are checked in; a test
-compares them with their sources.
+Definitions have no include mechanism, and four kinds contain a whole job spec. So the sources refer
+to named fragments (`x-use: jobSpec`), and this module expands them. The generated files are
+committed; a test compares them with their sources.
 """
 
 import copy
@@ -21,15 +21,16 @@ Schema = dict[str, Any]
 
 
 class _Writer(yaml.SafeDumper):
-    """Writes every piece out in full: an alias across half a file helps no reader."""
+    """A YAML dumper without aliases, which would point across half a file."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def compose_all() -> dict[pathlib.Path, str]:
-    """What each file for `kubectl` should hold, from the sources. Raises KeyError for a `x-use`
-    of a piece that is not there."""
+    """The expected content of each generated file. Raises KeyError for a `x-use` of an unknown
+    fragment.
+    """
     fragments = catalog.read_yaml(FRAGMENTS)
     return {
         catalog.DIRECTORY / source.name: _text(source, fragments)
@@ -61,7 +62,9 @@ def _text(source: pathlib.Path, fragments: Mapping[str, Schema]) -> str:
 
 
 def _resolve(schema: Schema, fragments: Mapping[str, Schema]) -> Schema:
-    """The schema with every named piece in place; keys beside `x-use` win over the piece's."""
+    """The schema with every fragment expanded; keys beside `x-use` override those of the
+    fragment.
+    """
     own = {key: value for key, value in schema.items() if key not in {"x-use", "x-partial"}}
     used = fragments[schema["x-use"]] if "x-use" in schema else {}
     if "x-use" in used:
@@ -71,13 +74,13 @@ def _resolve(schema: Schema, fragments: Mapping[str, Schema]) -> Schema:
 
 
 def _partial(schema: Schema) -> Schema:
-    """The schema of a part: nothing is required and nothing filled in."""
+    """The schema of a partial object: no required fields and no defaults."""
     kept = {key: value for key, value in schema.items() if key not in {"default", "required"}}
     return _descend(kept, _partial)
 
 
 def _descend(schema: Schema, change: Any) -> Schema:
-    """The schema with `change` applied to each schema directly in it."""
+    """The schema with `change` applied to each of its direct subschemas."""
     changed = dict(schema)
     if "properties" in schema:
         changed["properties"] = {

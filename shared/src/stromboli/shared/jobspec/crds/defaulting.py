@@ -1,8 +1,8 @@
-"""Fills in the defaults of the schema, as the API server does before it validates.
+"""Applies the defaults of the schema, as the API server does before validation.
 
-Follows "Defaulting and nullable" of the Kubernetes documentation: a null in a field is as good
-as no field, and a default is filled in only where the object that holds the field is there (no
-`spec` appears because something in it has a default).
+Follows "Defaulting and nullable" of the Kubernetes documentation: a null in a field counts as an
+absent field, and a default is applied only where the parent object exists (a default in `spec` does
+not create `spec`).
 """
 
 import copy
@@ -15,23 +15,23 @@ from stromboli.shared.jobspec.crds import catalog
 
 
 def apply_defaults(group: str, kind: str, document: Any) -> Any:
-    """The document with nulls dropped and defaults filled in, as a new document of JSON values.
+    """A new document of JSON values, with nulls removed and defaults applied.
 
-    What YAML has beyond JSON becomes what `kubectl` makes of it: times become text, and so do
-    keys that are numbers. Idempotent. Raises ValueError for a kind that is not ours and
-    TypeError for values that have no form in JSON.
+    YAML values that JSON does not have are converted as `kubectl` converts them: times and numeric
+    keys become text. Idempotent. Raises ValueError for an unknown kind and TypeError for values
+    that JSON cannot represent.
     """
     schema = catalog.schema(group, kind)
     filled = msgspec.to_builtins(document, str_keys=True)
     _fill(filled, schema)
     metadata = filled.get("metadata") if isinstance(filled, dict) else None
-    if isinstance(metadata, dict):  # it has no schema, and a null means nothing there either
+    if isinstance(metadata, dict):  # metadata has no schema; nulls are removed there, too
         filled["metadata"] = {key: held for key, held in metadata.items() if held is not None}
     return filled
 
 
 def _fill(value: Any, schema: Mapping[str, Any]) -> None:
-    """Fills `value` in place, all the way down."""
+    """Apply defaults to `value` in place, recursively."""
     if isinstance(value, dict):
         _fill_object(value, schema)
     elif isinstance(value, list) and "items" in schema:
@@ -45,7 +45,7 @@ def _fill_object(value: dict[str, Any], schema: Mapping[str, Any]) -> None:
     for name in list(value):
         child = properties.get(name, others)
         if child is None:
-            continue  # not ours to know: kept by a schema that keeps unknown fields, or refused
+            continue  # unknown: kept if the schema preserves unknown fields, else rejected
         if value[name] is None:
             del value[name]
         else:

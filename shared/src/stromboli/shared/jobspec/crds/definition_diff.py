@@ -1,8 +1,8 @@
-"""What a definition that somebody else installed lacks of ours.
+"""Finds what an installed definition lacks compared with ours.
 
-An API server drops fields that its definition does not know, without a word, and refuses values
-beside an enumeration. So a definition of another system, or of an older version, works for most
-objects and silently not for some: this says for which.
+An API server silently drops fields that its definition does not have, and rejects values outside an
+enumeration. So the definition of another system, or of an older version, works for most objects and
+fails for some: this module lists the differences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,18 +10,19 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 MAX_SHOWN = 5
-"""Of one definition: the first ones say what kind of difference it is."""
+"""Differences shown per definition: the first ones show which kind of difference it is."""
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
 def missing_parts(ours: Schema, theirs: Schema) -> tuple[str, ...]:
-    """A line for each thing that our definition has and the other lacks: the scope, a version, its
-    status, fields (the outermost alone, as ``spec.tasks[].maxRetry``) and values."""
+    """A line for each part that the other definition lacks: the scope, a version, its status,
+    fields (only the outermost, as ``spec.tasks[].maxRetry``) and values.
+    """
     return tuple(_missing_parts(ours["spec"], theirs.get("spec") or {}))
 
 
 def shortened(lacks: tuple[str, ...]) -> str:
-    """In one line."""
+    """The differences in one line."""
     more = f" and {len(lacks) - MAX_SHOWN} more" if len(lacks) > MAX_SHOWN else ""
     return f"{', '.join(lacks[:MAX_SHOWN])}{more}"
 
@@ -38,7 +39,7 @@ def _missing_parts(ours: Schema, theirs: Schema) -> Iterator[str]:
         if "status" in version.get("subresources", {}) and "status" not in (
             other.get("subresources") or {}
         ):
-            yield "status is no subresource"
+            yield "status is not a subresource"
         theirs_of = (other.get("schema") or {}).get("openAPIV3Schema") or {}
         yield from _fields(version["schema"]["openAPIV3Schema"], theirs_of, "")
 

@@ -1,10 +1,10 @@
-"""Creates the definitions that a cluster lacks, and leaves all others as they are.
+"""Creates missing definitions in a cluster, and never changes existing ones.
 
     python -m stromboli.shared.jobspec.crds.install
 
-The API server is found as in every service (``STROM_KUBERNETES_...``). A definition that is there
-may be another system's, which goes on working with it, so it is never overwritten; what it lacks is
-said, and the exit status is 1.
+The API server is configured as in every service (``STROM_KUBERNETES_...``). An existing definition
+may belong to another system, which continues to use it, so it is never overwritten. The tool prints
+what it lacks and exits with 1.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ from stromboli.shared.runtime import settings
 
 
 class InstalledDefinition(msgspec.Struct, frozen=True):
-    """A definition after all. ``lacks``: what one that was there before lacks of ours."""
+    """A definition after the installation. ``lacks``: the differences of one that existed
+    before.
+    """
 
     name: str
     is_new: bool
@@ -38,13 +40,13 @@ class InstalledDefinition(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the cluster is."""
+    """Settings of the API server."""
 
     kubernetes: KubernetesSettings = KubernetesSettings()
 
 
 async def install_missing(cluster: port.Cluster) -> tuple[InstalledDefinition, ...]:
-    """Create what is missing; every definition of ours as it is then. Raises OutsideError."""
+    """Create missing definitions; returns all of ours as they are now. Raises ExternalError."""
     found = []
     for document in crds.documents():
         name = document["metadata"]["name"]

@@ -1,8 +1,8 @@
 """Translates a definition's schema into JSON Schema, which a fast library validates.
 
-The translation adds what the API server does beside the schema: fields it would prune are refused
-(as `kubectl` asks for with strict field validation), and metadata has a schema. Keywords that our
-definitions do not use are not translated; a test watches.
+The translation adds rules that the API server has outside the schema: unknown fields, which it
+would prune, are rejected (as in `kubectl`'s strict field validation), and metadata has a schema.
+Keywords that our definitions do not use are not translated; a test checks this.
 """
 
 import functools
@@ -15,11 +15,12 @@ from stromboli.shared.jobspec.crds import catalog
 
 _BOUNDS = ("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength")
 SAME = ("title", "type", "enum", "required", "oneOf", "pattern", *_BOUNDS)
-"""The keywords that mean the same in both languages; `title` travels along for the messages."""
+"""Keywords with the same meaning in both languages; `title` is kept for messages."""
 
 _TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
 
-# The schema says nothing of metadata, the API server much: the part that people write.
+# The CRD's schema does not cover metadata, but the API server validates it: the fields that users
+# write.
 _METADATA: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -40,7 +41,7 @@ _METADATA: Mapping[str, Any] = {
         "labels": {
             "type": "object",
             "additionalProperties": {
-                "title": 'letters, digits, "-", "_" and ".", 63 characters at most',
+                "title": 'letters, digits, "-", "_" and ".", at most 63 characters',
                 "type": "string",
                 "maxLength": 63,
                 "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
@@ -49,7 +50,7 @@ _METADATA: Mapping[str, Any] = {
         "annotations": _TEXT_MAP,
         "finalizers": {"type": "array", "items": {"type": "string"}},
         "ownerReferences": {"type": "array", "items": {"type": "object"}},
-        # Written by the API server and part of every exported manifest.
+        # Set by the API server and part of every exported manifest.
         "uid": True,
         "resourceVersion": True,
         "generation": True,
@@ -64,8 +65,9 @@ _METADATA: Mapping[str, Any] = {
 
 @functools.cache
 def compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Validator]:
-    """The translated schema of a kind, shared, and its validator. Raises ValueError for a kind
-    that is not ours."""
+    """The translated schema of a kind (shared) and its validator. Raises ValueError for an unknown
+    kind.
+    """
     schema = _translate(catalog.schema(group, kind))
     schema["properties"] |= {
         "apiVersion": {"enum": [f"{group}/{catalog.version(group, kind)}"]},
@@ -76,7 +78,7 @@ def compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Va
 
 
 def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema that refuses what the API server would refuse or prune."""
+    """The JSON Schema that rejects what the API server would reject or prune."""
     translated = {key: value for key, value in schema.items() if key in SAME}
     if schema.get("x-kubernetes-int-or-string"):
         translated["type"] = ["integer", "string"]
@@ -92,7 +94,7 @@ def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _additional_properties(schema: Mapping[str, Any]) -> Any:
-    """What may stand in an object beside its named fields."""
+    """The schema of members that are not named fields."""
     if "additionalProperties" in schema:
         return _translate(schema["additionalProperties"])
     return bool(schema.get("x-kubernetes-preserve-unknown-fields"))

@@ -1,7 +1,7 @@
-"""What is wrong with a document, all of it at once and in words.
+"""Validates a document against its schema, and reports all violations in readable form.
 
-The library finds the errors, the words are ours: a refusal names the path, what stands there and
-what would be right.
+A library finds the errors; this module writes the messages. Each names the path, the value and what
+is expected.
 """
 
 import difflib
@@ -23,12 +23,10 @@ Finding = tuple[Path, str, str]  # path, reason, expected
 def violations(
     group: str, kind: str, document: Any, most: int | None = None
 ) -> tuple[Violation, ...]:
-    """Everything in which the document breaks its kind's schema, in the order of paths; the first
-    ``most`` that are found.
+    """All violations of the kind's schema in the order of paths; at most ``most`` of them.
 
-    The document is judged as the API server judges it: with defaults filled in, so nulls and
-    absent fields with a default are no violation. Takes about 0.1 ms for a job. Raises like
-    `apply_defaults`.
+    The document is validated as the API server does it: with defaults applied, so nulls and absent
+    fields with a default are valid. Takes about 0.1 ms for a job. Raises like `apply_defaults`.
     """
     filled = defaulting.apply_defaults(group, kind, document)
     schema, validator = json_schema.compiled(group, kind)
@@ -57,7 +55,7 @@ TYPES = {
 def _explain(
     error: jsonschema_rs.ValidationError, root: Mapping[str, Any], document: Any
 ) -> Iterator[Finding]:
-    """The library's error in our words: one finding, or one per unknown field."""
+    """The findings of one error of the library: one, or one per unknown field."""
     schema = _at(root, error.schema_path[:-1])
     path = _with_keys(error.instance_path, document)
     match error.kind:
@@ -71,7 +69,7 @@ def _explain(
         case Kind.Required(property=name):
             yield [*path, name], "is missing", _expected_type(schema["properties"].get(name, {}))
         case Kind.OneOfNotValid() | Kind.OneOfMultipleValid():
-            if isinstance(error.instance, dict):  # else its type is an error of its own
+            if isinstance(error.instance, dict):  # otherwise its type is a separate error
                 choices = [name for choice in schema["oneOf"] for name in choice["required"]]
                 present = " and ".join(name for name in choices if name in error.instance)
                 reason = f"has {present}" if present else "has none of its choices"
@@ -83,7 +81,7 @@ def _explain(
 def _reason_and_expected(
     error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """What stands at the path and what would be right there."""
+    """What is wrong at the path and what is expected there."""
     value = error.instance
     shown = _show(value)
     match error.kind:
@@ -104,13 +102,13 @@ def _reason_and_expected(
         case Kind.MaxLength(limit=limit) if isinstance(value, str):
             return f"is {len(value)} characters long", f"expected at most {limit}"
         case Kind.Format():
-            return f"{shown} is no time", 'expected one such as "2030-01-31T12:00:00Z"'
+            return f"{shown} is not a time", 'expected one such as "2030-01-31T12:00:00Z"'
         case _:
             return f"{shown} does not have the right form", _expected_type(schema)
 
 
 def suggested_field(name: str, known: Sequence[str]) -> str:
-    """The field that was probably meant, else the fields there are."""
+    """The field that was probably meant, else the known fields."""
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {_show(close[0])}?"
@@ -118,7 +116,7 @@ def suggested_field(name: str, known: Sequence[str]) -> str:
 
 
 def _choose(value: Any, options: Sequence[Any]) -> str:
-    """The choices, and which one was probably meant."""
+    """The choices, and the one that was probably meant."""
     texts = [option for option in options if isinstance(option, str)]
     guess = isinstance(value, str) and len(options) > 1
     close = difflib.get_close_matches(value, texts, n=1) if guess else []
@@ -132,7 +130,7 @@ def _any_of(options: Sequence[Any]) -> str:
 
 
 def _expected_type(schema: Any) -> str:
-    """What the schema wants, in words: its title, else its type."""
+    """The expected type in words: the schema's title, else its type."""
     if "title" in schema:
         return f"expected {schema['title']}"
     if "enum" in schema:
@@ -143,7 +141,7 @@ def _expected_type(schema: Any) -> str:
 
 
 def _describe(value: Any) -> str:
-    """The value with its type, for a reader who expected another type."""
+    """The value with its type, for a mismatch of types."""
     if isinstance(value, bool | int | float | str):
         return f"{_show(value)} is {type_name(value)}"
     return f"is {type_name(value)}"
@@ -169,13 +167,13 @@ def type_name(value: Any) -> str:
 
 
 def _show(value: Any) -> str:
-    """The value as it would stand in JSON, shortened: a message is a line."""
+    """The value as JSON, shortened so that a message fits one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _show_path(path: Path) -> str:
-    """A path as people write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
+    """A path as users write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
     shown = ""
     for part in path:
         shown = f"{shown}[{part}]" if isinstance(part, int) else join_path(shown, part)
@@ -190,7 +188,7 @@ def join_path(path: str, name: str) -> str:
 
 
 def _with_keys(path: Path, document: Any) -> list[str | int]:
-    """The path with keys as keys: the library turns those of digits into numbers."""
+    """The path with keys as text: the library converts keys of digits to numbers."""
     keys: list[str | int] = []
     at = document
     for part in path:
@@ -204,7 +202,7 @@ def _with_keys(path: Path, document: Any) -> list[str | int]:
 
 
 def _at(schema: Any, path: Path) -> Any:
-    """The part of the schema at a path of keywords, names and indices."""
+    """The subschema at a path of keywords, names and indexes."""
     for part in path:
         schema = schema[part]
     return schema

@@ -1,6 +1,7 @@
-"""Job plugins: what a job asks for beside its pods, by name. Source: spec/jobs.md 6.
+"""Job plugins: what a job requests for its pods, by name.
 
-Both who admits jobs and who carries them read plugins here, so what is admitted is carried out.
+Admission and the controller load plugins by this module, so every plugin that is admitted can be
+executed.
 """
 
 import importlib.metadata
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "stromboli.job_plugins"
-"""Group of entry points by which another package adds a plugin: name -> class."""
+"""Entry point group by which another package adds a plugin: name -> class."""
 Plugins = Mapping[str, Plugin]
-"""Name -> plugin, in the order in which they shape a pod."""
+"""Name -> plugin, in the order in which they change a pod."""
 
 BUILT_IN: Plugins = {
     "env": env.Env(),
@@ -44,7 +45,7 @@ BUILT_IN: Plugins = {
     "ray": ray.Ray(),
     "hcclrank": hcclrank.Hcclrank(),
 }
-"""Those that come with Stromboli. ``hcclrank`` reads what ``pytorch`` wrote."""
+"""Plugins that are part of Stromboli. ``hcclrank`` reads what ``pytorch`` wrote."""
 _NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
 """Plugins whose pods find each other by name."""
 
@@ -52,7 +53,7 @@ _NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
 def with_required_plugins(
     asked: Mapping[str, tuple[str, ...] | None] | None,
 ) -> dict[str, tuple[str, ...] | None]:
-    """The plugins a job asks for, and those that these need."""
+    """The plugins that a job requests, and those that they require."""
     found = dict(asked or {})
     if not _NEED_SVC.isdisjoint(found):
         found.setdefault("svc", ())
@@ -62,10 +63,10 @@ def with_required_plugins(
 
 
 def load() -> Plugins:
-    """All plugins of this process: our own, then those of other packages by name.
+    """All plugins of this process: the built-in ones, then those of other packages by name.
 
-    Raises TypeError for an entry point that is no ``Plugin`` and ValueError for one that takes a
-    name of ours: a service that starts half understood would do the wrong thing quietly.
+    Raises TypeError for an entry point that is not a ``Plugin`` and ValueError for one with the
+    name of a built-in plugin: failing at start is better than an incomplete service.
     """
     others: dict[str, Plugin] = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
@@ -73,10 +74,12 @@ def load() -> Plugins:
         plugin = made() if isinstance(made, type) else made
         if not isinstance(plugin, Plugin):
             raise TypeError(
-                f"entry point {point.name} of {ENTRY_POINTS} is {point.value}, which derives not "
-                "from stromboli.shared.jobspec.job_plugins.Plugin"
+                f"entry point {point.name} of {ENTRY_POINTS} is {point.value}, which does not "
+                "derive from stromboli.shared.jobspec.job_plugins.Plugin"
             )
         if point.name in BUILT_IN:
-            raise ValueError(f"entry point {point.name} of {ENTRY_POINTS} has a name of ours")
+            raise ValueError(
+                f"entry point {point.name} of {ENTRY_POINTS} has the name of a built-in plugin"
+            )
         others[point.name] = plugin
     return {**BUILT_IN, **dict(sorted(others.items()))}

@@ -1,7 +1,7 @@
-"""Plugin arguments in the notation users know from Volcano: Go's ``flag`` package.
+"""Plugin arguments in the syntax of Volcano: Go's ``flag`` package.
 
-``-x``, ``--x`` and ``--x=v``; a number or text may also follow as the next argument. Reading ends
-at the first argument that is no flag.
+``-x``, ``--x`` and ``--x=v``; a number or text may also be the next argument. Parsing ends at the
+first argument that is not a flag.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,9 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Arguments as read. ``fault``: what ends the reading, empty if nothing; what was read before
-    it counts. ``ignored``: arguments that the plugin does not have, in other versions it may."""
+    """Parsed arguments. ``fault``: the error that ended parsing, or empty; values before it are
+    valid. ``ignored``: arguments that the plugin does not have (other versions may).
+    """
 
     values: dict[str, Value]
     fault: str = ""
@@ -23,7 +24,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 def read(arguments: Sequence[str], defaults: Mapping[str, Value]) -> Arguments:
-    """The values. An unknown argument is passed over with what seems to be its value."""
+    """The values. An unknown argument is skipped with its apparent value."""
     values = dict(defaults)
     rest, ignored = list(arguments), list[str]()
     fault = ""
@@ -64,5 +65,5 @@ def _set(values: dict[str, Value], name: str, text: str, whole: str) -> str:
     try:
         values[name] = int(text)
     except ValueError:
-        return f"{whole}: {text!r} is no number; write {name}={usual}"
+        return f"{whole}: {text!r} is not a number; write {name}={usual}"
     return ""

@@ -1,11 +1,11 @@
-"""What a job plugin is, and helpers for the pods that it shapes.
+"""The interface of a job plugin, and helpers to change pods.
 
-A plugin is pure: from a job and the plugin's arguments to objects beside the pods and to changes of
-the pods themselves, both as data. It never sees a cluster, a clock or chance; the controller makes
-the objects, owned by the job, keeps them true while the job is scaled, and removes them when it
-ends. So the same job always gives the same bytes, and everything may be done twice.
+A plugin is pure: from a job and the plugin's arguments it computes additional objects and changes
+of the pods, both as data. It has no access to the cluster, a clock or random numbers. The
+controller creates the objects, owned by the job, updates them while the job is scaled, and deletes
+them when it ends. So the same job always gives the same bytes, and every step may be repeated.
 
-A plugin of another package derives from ``Plugin`` and is named as an entry point of the group
+A plugin of another package derives from ``Plugin`` and is registered as an entry point of the group
 ``stromboli.job_plugins``; docs/job-plugins.md has an example.
 """
 
@@ -20,18 +20,17 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.jobspec.job_plugins import arguments as flags
 
 Pod = dict[str, Any]
-"""A pod being built, as JSON has it: ``metadata`` and ``spec``."""
+"""A pod under construction, as JSON: ``metadata`` and ``spec``."""
 Secret = Literal["", "ssh-keys"]
 
 
 class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that belongs to the job as a whole.
+    """An additional object that belongs to the whole job.
 
-    ``content``: its fields at top level, such as ``spec`` or ``data``. ``follows``: it is brought
-    up to date when ``content`` changes, which for a spec of fixed fields the API server refuses.
-    ``secret``: what the controller adds to a Secret's ``data`` in the moment it makes it, so that
-    no plan, log or topic ever holds it: ``ssh-keys`` are ``id_rsa``, ``id_rsa.pub`` and
-    ``authorized_keys``.
+    ``content``: its top-level fields, such as ``spec`` or ``data``. ``follows``: whether it is
+    updated when ``content`` changes; the API server rejects changes of immutable specs. ``secret``:
+    values that the controller adds to a Secret's ``data`` when it creates it, so that no plan, log
+    or topic contains them: ``ssh-keys`` are ``id_rsa``, ``id_rsa.pub`` and ``authorized_keys``.
     """
 
     kind: Kind[Any]
@@ -42,38 +41,41 @@ class PluginObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plugin:
-    """A plugin that adds nothing: others override what they need. Every task has a name."""
+    """The base class, which adds nothing; plugins override what they need. Every task has a
+    name.
+    """
 
     defaults: ClassVar[Mapping[str, flags.Value]] = {}
-    """Argument -> value when it is not given; the value's type is the argument's."""
+    """Argument -> default value, whose type is the type of the argument."""
 
     def asked(self, arguments: Sequence[str]) -> Mapping[str, Any]:
-        """All arguments' values: those given before a fault, else the defaults."""
+        """The values of all arguments: those parsed before an error, else the defaults."""
         return flags.read(arguments, self.defaults).values
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """What is wrong with the arguments, empty if nothing. A job that came past admission runs
-        with the values read before the fault."""
+        """What is wrong with the arguments; empty if they are valid. A job that bypassed admission
+        runs with the values parsed before the error.
+        """
         return flags.read(arguments, self.defaults).fault
 
     def warning(self, arguments: Sequence[str]) -> str:
-        """What of the arguments has no effect, empty if all has: they may be of another version."""
+        """Which arguments have no effect, or empty: they may belong to another version."""
         ignored = flags.read(arguments, self.defaults).ignored
         known = ", ".join(sorted(self.defaults)) or "none"
         return f"{', '.join(ignored)} ignored: unknown; known are {known}" if ignored else ""
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """Why no pod of this job can be made, empty if nothing is in the way."""
+        """Why no pod of this job can be created, or empty."""
         return ""
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterable[PluginObject]:
-        """Objects beside the pods."""
+        """The additional objects."""
         return ()
 
     def mutate_pod(
         self, pod: Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add to the pod with this index of a task what it needs."""
+        """Change the pod of a task's index in place."""
 
 
 def containers(pod: Pod) -> Iterator[dict[str, Any]]:
@@ -88,24 +90,24 @@ def main_containers(pod: Pod) -> Iterator[dict[str, Any]]:
 
 
 def add_env(container: dict[str, Any], variables: Sequence[dict[str, Any]]) -> None:
-    """Append variables; the last of a name counts."""
+    """Append variables; of duplicate names the last one is effective."""
     container["env"] = [*(container.get("env") or ()), *variables]
 
 
 def variable(name: str, value: object) -> dict[str, str]:
-    """A variable of a container."""
+    """An environment variable of a container."""
     return {"name": name, "value": str(value)}
 
 
 def open_port(container: dict[str, Any], name: str, port: int) -> None:
-    """Name a port of the container, unless the number stands there already."""
+    """Add a named port to the container, unless it already has the number."""
     found = container.get("ports") or ()
     if all(it.get("containerPort") != port for it in found):
         container["ports"] = [*found, {"name": name, "containerPort": port}]
 
 
 def mount(container: dict[str, Any], volume: str, path: str, **more: str) -> None:
-    """Mount a volume of the pod."""
+    """Mount a volume of the pod in a container."""
     mounted = {"name": volume, "mountPath": path, **more}
     container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mounted]
 
@@ -116,10 +118,10 @@ def add_volume(pod: Pod, volume: dict[str, Any]) -> None:
 
 
 def task_named(job: Job, name: str) -> TaskSpec | None:
-    """The task of this name."""
+    """The task with this name."""
     return next((task for task in job.spec.tasks if task.name == name), None)
 
 
 def pods_of(job: Job) -> dict[str, str]:
-    """Labels that all pods of the job have, and no others."""
+    """Labels that exactly the job's pods have."""
     return {keys.JOB_NAME: job.metadata.name, keys.JOB_NAMESPACE: job.metadata.namespace}

@@ -1,4 +1,4 @@
-"""Plugin ``env``: every container learns which replica of its task it is."""
+"""Plugin ``env``: sets the task index in the environment of every container."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ TASK_INDEX = ("VK_TASK_INDEX", "VC_TASK_INDEX")
 
 
 class Env(base.Plugin):
-    """Sets both names of the task index in containers and init containers."""
+    """Sets both variables of the task index in containers and init containers."""
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """It takes no arguments and minds none."""
+        """None: the plugin takes no arguments and ignores any."""
         return ""
 
     def mutate_pod(

@@ -11,7 +11,7 @@ RANK_INDEX = "hccl/rankIndex"
 
 
 class Hcclrank(base.Plugin):
-    """Runs after ``pytorch``, so that a rank which that one gave is the one."""
+    """Runs after ``pytorch``, so that a rank set by that plugin is used."""
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker"}
 

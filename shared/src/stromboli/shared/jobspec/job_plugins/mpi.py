@@ -1,4 +1,6 @@
-"""Plugin ``mpi``: the master knows its workers' addresses; ssh between them is plugin ``ssh``."""
+"""Plugin ``mpi``: gives the master the addresses of its workers; plugin ``ssh`` provides the
+logins.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -11,7 +13,7 @@ PORT_NAME = "mpijob-port"
 
 
 class Mpi(base.Plugin):
-    """``MPI_HOST`` in the master's containers, the ssh port open in all."""
+    """Sets ``MPI_HOST`` in the master's containers and opens the ssh port in all."""
 
     defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
 
@@ -25,7 +27,7 @@ class Mpi(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Open the port; tell the master where its workers are."""
+        """Open the port, and set the workers' addresses in the master."""
         asked = self.asked(arguments)
         worker = base.task_named(job, asked["worker"])
         found = [] if worker is None else hosts.addresses(job, worker)

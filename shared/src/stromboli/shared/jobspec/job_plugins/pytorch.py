@@ -1,4 +1,4 @@
-"""Plugin ``pytorch``: the variables by which ``torch.distributed`` finds its master."""
+"""Plugin ``pytorch``: sets the variables by which ``torch.distributed`` finds its master."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,7 +11,9 @@ PORT_NAME = "pytorchjob-port"
 
 
 class Pytorch(base.Plugin):
-    """``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK``; workers may wait."""
+    """Sets ``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK``; optionally, workers wait
+    for the master.
+    """
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "master": "master",
@@ -25,7 +27,7 @@ class Pytorch(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add port and variables to the containers of every task; without a master nothing."""
+        """Add port and variables to the containers of every task; nothing if there is no master."""
         asked = self.asked(arguments)
         master = base.task_named(job, asked["master"])
         if master is None:
@@ -39,7 +41,7 @@ class Pytorch(base.Plugin):
             base.variable("WORLD_SIZE", size),
         ]
         if task.name in roles:
-            # Ranks are 0 to size-1, each once: several masters come before all workers.
+            # Ranks are 0 to size-1, each used once: all masters come before the workers.
             before = 0 if task.name == asked["master"] else master.replicas
             variables.append(base.variable("RANK", before + index))
         for container in base.main_containers(pod):
@@ -51,7 +53,9 @@ class Pytorch(base.Plugin):
 
 
 def _wait(address: str, asked: dict[str, Any] | Any) -> dict[str, Any]:
-    """An init container that ends when the master's port is open, or fails in time."""
+    """An init container that succeeds when the master's port is open, and fails after the
+    timeout.
+    """
     script = (
         f"end=$(($(date +%s) + {asked['wait-master-timeout']})); "
         f"until nc -z -w 2 {address} {asked['port']}; do "

@@ -1,4 +1,4 @@
-"""Plugin ``ray``: a Ray cluster from a head task and a worker task."""
+"""Plugin ``ray``: a Ray cluster of a head task and a worker task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,11 +10,11 @@ from stromboli.shared.jobspec.job_plugins import base, hosts
 from stromboli.shared.jobspec.job_plugins.arguments import Value
 
 PORTS = {"port": "gcs", "dashboardPort": "dashboard", "clientPort": "client-server"}
-"""Argument -> name of the port, on the head's container and on its Service."""
+"""Argument -> port name, on the head's container and on its Service."""
 
 
 class Ray(base.Plugin):
-    """The commands that start Ray, and a Service for its head."""
+    """Sets the commands that start Ray, and creates a Service for its head."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "head": "head",
@@ -27,7 +27,7 @@ class Ray(base.Plugin):
     }
 
     def job_problem(self, job: Job, arguments: Sequence[str]) -> str:
-        """Workers would have no cluster to join."""
+        """A job without a head task: workers would have no cluster to join."""
         head = self.asked(arguments)["head"]
         if base.task_named(job, head) is not None:
             return ""
@@ -50,7 +50,7 @@ class Ray(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Replace the command of the head's and the workers' Ray container."""
+        """Replace the command of the Ray container in head and workers."""
         asked = self.asked(arguments)
         head = base.task_named(job, asked["head"])
         if head is None:
@@ -72,7 +72,7 @@ class Ray(base.Plugin):
 
 
 def _expose(container: dict[str, Any], name: str, port: int) -> None:
-    """Give the port this name, which the Service looks for, whatever other names it has."""
+    """Give the port the name that the Service refers to, in addition to other names."""
     wanted = {"name": name, "containerPort": port}
     others = [it for it in container.get("ports") or () if it.get("name") != name]
     found = [it for it in container.get("ports") or () if wanted.items() <= it.items()]

@@ -1,7 +1,7 @@
-"""Plugin ``ssh``: the pods of a job log in to each other without a password.
+"""Plugin ``ssh``: passwordless ssh logins between the pods of a job.
 
-One key pair per job stands in the Secret ``<job>-ssh``, made once and kept over restarts; the host
-list beside it follows the job's scale.
+One key pair per job is stored in the Secret ``<job>-ssh``, created once and kept over restarts; the
+host list beside it is updated when the job is scaled.
 """
 
 import base64
@@ -24,7 +24,7 @@ PRIVATE_KEY, PUBLIC_KEY, AUTHORIZED_KEYS, CONFIG = (
 
 
 class Ssh(base.Plugin):
-    """A Secret with keys and configuration, mounted where ssh looks for it."""
+    """A Secret with keys and configuration, mounted in ssh's configuration directory."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "ssh-key-file-path": USUAL_PATH,
@@ -34,7 +34,7 @@ class Ssh(base.Plugin):
     }
 
     def problem(self, arguments: Sequence[str]) -> str:
-        """Also half a key pair and a port that is none."""
+        """Also reports an incomplete key pair and an invalid port."""
         found = super().problem(arguments)
         asked = self.asked(arguments)
         if not found and bool(asked["ssh-private-key"]) != bool(asked["ssh-public-key"]):
@@ -44,7 +44,7 @@ class Ssh(base.Plugin):
         return found
 
     def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.PluginObject]:
-        """The Secret. Keys of the user's own stand in the arguments; others are made with it."""
+        """The Secret, with the keys from the arguments or generated ones."""
         asked = self.asked(arguments)
         data = {CONFIG: _config(job, _port(asked["ssh-port"]))}
         private, public = asked["ssh-private-key"], asked["ssh-public-key"]
@@ -63,8 +63,9 @@ class Ssh(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Mount the files. ssh refuses a key of root's that others may read; elsewhere the user is
-        another one, and has to be able to read it."""
+        """Mount the files. ssh rejects a private key of root that others may read; a container that
+        runs as another user must be able to read it.
+        """
         path = self.asked(arguments)["ssh-key-file-path"] or USUAL_PATH
         name = secret_name(job)
         items = [

@@ -1,7 +1,7 @@
-"""Plugin ``svc``: the pods of a job find each other by name.
+"""Plugin ``svc``: DNS names for the pods of a job.
 
 A headless Service gives every pod a name; a ConfigMap lists the names, as files under
-``/etc/volcano`` and as variables; a NetworkPolicy lets only the job's own pods in.
+``/etc/volcano`` and as variables; a NetworkPolicy admits traffic only from the job's own pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ MOUNT_PATH = "/etc/volcano"
 
 
 class Svc(base.Plugin):
-    """Service, host lists and network policy."""
+    """Creates Service, host lists and network policy."""
 
     defaults: ClassVar[Mapping[str, Value]] = {
         "publish-not-ready-addresses": False,
@@ -49,7 +49,7 @@ class Svc(base.Plugin):
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Give the pod its name, the files and the variables."""
+        """Set the pod's hostname, and mount the files and variables."""
         spec = pod["spec"]
         spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
         spec["subdomain"] = spec.get("subdomain") or job.metadata.name
@@ -67,7 +67,7 @@ def config_map_name(job: Job) -> str:
 
 
 def host_lists(job: Job) -> dict[str, str]:
-    """The ConfigMap's data: a file and two variables per task."""
+    """The ConfigMap's data: one file and two variables per task."""
     lists: dict[str, str] = {}
     for task in job.spec.tasks:
         found = hosts.addresses(job, task)

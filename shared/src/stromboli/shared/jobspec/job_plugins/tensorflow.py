@@ -1,4 +1,4 @@
-"""Plugin ``tensorflow``: ``TF_CONFIG``, by which TensorFlow's processes know their cluster."""
+"""Plugin ``tensorflow``: sets ``TF_CONFIG``, which describes the cluster to TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,14 +13,14 @@ ROLES = ("ps", "worker", "chief", "evaluator")
 
 
 class Tensorflow(base.Plugin):
-    """Arguments name the tasks that play TensorFlow's roles."""
+    """Arguments map TensorFlow's roles to tasks."""
 
     defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
 
     def mutate_pod(
         self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
     ) -> None:
-        """Add the cluster; a single process needs none."""
+        """Add ``TF_CONFIG``; a single process needs none."""
         if len(job.spec.tasks) == 1 and job.spec.tasks[0].replicas == 1:
             return
         asked = self.asked(arguments)

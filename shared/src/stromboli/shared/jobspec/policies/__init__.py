@@ -1,12 +1,13 @@
-"""Admission without a door: the rules that an object alone can break, as policies in CEL.
+"""Validation without a webhook: the rules that need only the object itself, as CEL policies.
 
 The files `*.yaml` beside this module are ValidatingAdmissionPolicies with their bindings, one kind
-each, written from `rules` by `python -m stromboli.shared.jobspec.policies`; lists of actions,
+each, generated from `rules` by `python -m stromboli.shared.jobspec.policies`. Lists of actions,
 events, plugins and fields come from the Python rules, so there is one source.
 
-`pods.yaml` belongs to every installation: an API server judges pods by itself, so a door that is
-shut keeps nobody's pods out. The others are for clusters without our webhooks: beside webhooks they
-would speak first and hide what only admission can know, such as a queue that is closed.
+`pods.yaml` belongs to every installation: the API server validates pods by itself, so that pods are
+not blocked while admission is unavailable. The others are for clusters without our webhooks: with
+webhooks they would report first and hide violations that only admission can find, such as a closed
+queue.
 """
 
 from stromboli.shared.jobspec.policies.manifests import (

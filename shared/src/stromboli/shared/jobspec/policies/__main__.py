@@ -1,8 +1,8 @@
-"""Writes the policies again after an edit of the rules; with `--check` it only compares.
+"""Generates the policies after an edit of the rules.
 
     python -m stromboli.shared.jobspec.policies [--check]
 
-With `--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+With `--check` it writes nothing and exits with 1 if a file is out of date.
 """
 
 import sys

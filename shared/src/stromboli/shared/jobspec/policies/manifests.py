@@ -1,4 +1,4 @@
-"""The policies and their bindings as manifests, and the files that hold them."""
+"""The policies and their bindings as manifests, and the files that contain them."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from stromboli.shared.jobspec.policies import permissions, rules
 
 DIRECTORY = pathlib.Path(__file__).parent
 SCHEDULER_NAMES = ("volcano", "stromboli")
-"""Whose objects are ours, as services have it by default."""
+"""The scheduler names of our objects, as in the default settings of services."""
 API_VERSION = "admissionregistration.k8s.io/v1"
 Document = dict[str, Any]
 
@@ -35,20 +35,20 @@ _NAMED_AT: dict[Kind[Any], str] = {
     kinds.CRON_JOBS: "?spec.?jobTemplate.?spec.?schedulerName",
     kinds.PODS: "?spec.?schedulerName",
 }
-"""Where an object says whose it is."""
+"""The field in which an object names its scheduler."""
 _ONE_LINE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
-"""Judged when they are made: others change them later."""
+"""Kinds that are validated on creation only: other components change them later."""
 
 
 class _Writer(yaml.SafeDumper):
-    """Long texts folded, no aliases."""
+    """A YAML dumper that folds long texts and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def paths() -> tuple[pathlib.Path, ...]:
-    """The files that `kubectl apply -f` takes, a kind each."""
+    """The files for `kubectl apply -f`, one per kind."""
     return tuple(DIRECTORY / f"{plural}.yaml" for plural in sorted(_KINDS))
 
 
@@ -57,8 +57,9 @@ def documents(
     scheduler_names: Sequence[str] = SCHEDULER_NAMES,
     service_accounts: Sequence[str] = (),
 ) -> tuple[Document, ...]:
-    """The policies of a kind, each followed by its binding. ``service_accounts``: the users by
-    whose names our services write."""
+    """The policies of a kind, each followed by its binding. ``service_accounts``: the user names of
+    our services.
+    """
     made = [_policy(plural, scheduler_names)]
     if plural == kinds.QUEUES.plural:
         made.append(_queues_that_stay())
@@ -73,9 +74,9 @@ def documents(
 
 
 def text(plural: str) -> str:
-    """What the file of a kind should hold."""
+    """The expected content of the file of a kind."""
     head = (
-        f"# What is wrong with {plural}, told by the API server itself.\n"
+        f"# Validation of {plural} by the API server itself.\n"
         "# Written by `python -m stromboli.shared.jobspec.policies`: edit rules.py instead.\n"
     )
     body = yaml.dump_all(
@@ -115,9 +116,10 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
 def _match_conditions(
     plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
 ) -> Document:
-    """Whose changes are asked about. The PodGroup of a job is made by the controller after the job
-    was judged; where it is known by which names services write, no other client may say that its
-    group is a job's."""
+    """The match conditions of a kind's policies. The controller creates the PodGroup of a job after
+    the job was validated; with known service accounts, no other client may claim that its PodGroup
+    belongs to a job.
+    """
     conditions = ours(_KINDS[plural], scheduler_names)
     if plural == kinds.POD_GROUPS.plural:
         conditions = [
@@ -131,7 +133,7 @@ def _match_conditions(
 
 
 def not_created_for_a_job(service_accounts: Sequence[str]) -> str:
-    """That an object is not a child of a job, as services of ours make it."""
+    """The condition that an object is not a child of a job, as our services create it."""
     spared = (
         "object.?metadata.?ownerReferences.orValue([])"
         f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
@@ -158,7 +160,7 @@ def _permission(
     scheduler_names: Sequence[str],
     service_accounts: Sequence[str],
 ) -> Document:
-    """Asked once for each queue or priority class, which is its parameter."""
+    """The policy that is evaluated once for each queue or priority class, its parameter."""
     return _document(
         f"{plural}-{kind.plural}.stromboli.sh",
         {
@@ -188,14 +190,16 @@ def _queues_that_stay() -> Document:
 
 
 def _changed(plural: str) -> list[Document]:
-    """The match condition under which a change is one of what is judged."""
+    """The match condition that a change affects a validated field."""
     condition = rules.CONDITIONS.get(plural)
     return [{"name": "changed", "expression": condition}] if condition else []
 
 
 def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
-    """The match conditions under which an object is our business: none where it cannot say whose it
-    is. What names nobody is, except a pod, whose scheduler is Kubernetes' own then."""
+    """The match conditions for objects of our schedulers: none for a kind without a scheduler name.
+    An object that names no scheduler is ours, except a pod, which then uses Kubernetes' default
+    scheduler.
+    """
     if kind not in _NAMED_AT:
         return []
     is_pod = kind == kinds.PODS
@@ -203,7 +207,7 @@ def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
     nobody = "default-scheduler" if is_pod else ""
     named = f"{_NAMED_AT[kind]}.orValue('{nobody}') in {names}"
     expression = f"object.{named}"
-    if not is_pod:  # what was ours must not leave us by naming somebody else
+    if not is_pod:  # an object of ours must not be moved to another scheduler
         expression += f" || (oldObject != null && oldObject.{named})"
     return [{"name": "ours", "expression": expression}]
 

@@ -1,8 +1,8 @@
 """The permissions of queues and priority classes, and the submitter's name, in CEL.
 
-``shared.admission.permissions`` has the meaning. A policy is asked once for each Queue, or each
-PriorityClass, as its parameter; a change is asked for what it adds alone. Services of ours, known
-by the names of their users, write in the name of the submitter whom the object records.
+``validation.permissions`` defines their meaning. A policy is evaluated once for each Queue or
+PriorityClass, which is its parameter; of an update only the added references are checked. Our
+services, known by their user names, write on behalf of the submitter that the object records.
 """
 
 import json
@@ -19,10 +19,10 @@ _AT = {
     kinds.POD_GROUPS.plural: "?spec",
     kinds.CRON_JOBS.plural: "?spec.?jobTemplate.?spec",
 }
-"""Where an object names its queue and its priority class."""
+"""The field in which an object names its queue, and its priority class."""
 USING = tuple(_AT)
 SUBMITTED = (*_AT, kinds.JOB_FLOWS.plural)
-"""Kinds of which the submitter is recorded."""
+"""Kinds whose submitter is recorded."""
 _MAKERS = (kinds.CRON_JOBS.plural, kinds.JOB_FLOWS.plural)
 
 
@@ -31,7 +31,7 @@ def _annotation(of: str, key: str) -> str:
 
 
 def _names(text: str) -> str:
-    """The names in an annotation: lines, or one line with commas."""
+    """The names in an annotation: one per line, or one line separated by commas."""
     return (
         f"({text}.contains('\\n') ? {text}.split('\\n') : {text}.split(','))"
         ".map(n, n.trim()).filter(n, n != '')"
@@ -58,7 +58,7 @@ def _used(plural: str, kind: Kind[Any], of: str) -> str:
 
 
 def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Document]:
-    """What decides whether an object may use the parameter."""
+    """The variables that determine whether an object may use the parameter."""
     lists = {
         "namespaces": keys.ALLOWED_NAMESPACES,
         "users": keys.ALLOWED_USERS,
@@ -84,7 +84,7 @@ def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Doc
 
 
 def validation(plural: str, kind: Kind[Any]) -> Document:
-    """That an object uses the parameter only if it may."""
+    """The rule that an object uses the parameter only with permission."""
     word, field = ("queue", "queue") if kind == kinds.QUEUES else ("priority class", "priority")
     path = f"{_AT[plural].replace('?', '')}.{'queue' if field == 'queue' else 'priorityClassName'}"
     return {
@@ -97,8 +97,9 @@ def validation(plural: str, kind: Kind[Any]) -> Document:
 
 
 def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], Document]:
-    """Variables and the validation that keep a submitter's name from being forged: without
-    webhooks none is written, and what a client writes is its own name and groups."""
+    """Variables and the validation that prevent a forged submitter: without webhooks none is
+    recorded, and a client may write only its own name and groups.
+    """
     user, groups = keys.USER, keys.USER_GROUPS
     same = " && ".join(
         f"{_annotation('object', key)} == {_annotation('oldObject', key)}" for key in (user, groups)
@@ -110,7 +111,7 @@ def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], 
     )
     fixed = plural not in _MAKERS
     is_same = f"oldObject != null && {same}"
-    if not fixed:  # who changes what makes jobs is the submitter from then on
+    if not fixed:  # a user who changes the spec becomes the submitter
         is_same += " && object.?spec == oldObject.?spec"
     expression = "variables.isService || variables.isSame"
     expression += " || (oldObject == null && variables.isOwn)" if fixed else " || variables.isOwn"

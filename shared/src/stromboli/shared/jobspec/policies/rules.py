@@ -1,8 +1,8 @@
-"""The rules in CEL: each an expression that gives a list of texts, empty where nothing is wrong.
+"""The rules in CEL: each is an expression of a list of messages, empty for a valid object.
 
-A text is ``path: reason``, as everywhere. CEL has no position in a list, so a task stands under its
-name: ``spec.tasks[work].minAvailable``. What needs other objects (queues), positions of a cycle,
-whole pod templates or the time zone database is not here; the controller asks it later.
+A message is ``path: reason``, as everywhere. CEL has no list index, so a task is identified by its
+name: ``spec.tasks[work].minAvailable``. Rules that need other objects (queues), positions in a
+cycle, whole pod templates or the time zone database are not here; the controller checks them later.
 Language and libraries: Kubernetes 1.30 and later.
 """
 
@@ -18,9 +18,9 @@ from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import cron_jobs, policies, user_commands
 
 Rules = dict[str, str]
-"""Name of a variable -> expression of a list of texts."""
+"""Name of a variable -> expression of a list of messages."""
 CHANGEABLE = frozenset({"minAvailable", "priorityClassName", "tasks", "volumes"})
-"""Fields of a job's spec that an update may touch, at least in part."""
+"""Fields of a job's spec that an update may change, at least in part."""
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -29,7 +29,9 @@ def _list(values: Iterable[str]) -> str:
 
 
 def _tiers(wish: str) -> str:
-    """What is wrong with the tiers of a networkTopology that is there; empty for nothing."""
+    """An expression of what is wrong with the tiers of an existing networkTopology; empty for
+    nothing.
+    """
     number, name = f"has({wish}.highestTierAllowed)", f"{wish}.?highestTierName.orValue('') != ''"
     neither = f"{wish}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
     return (
@@ -39,7 +41,7 @@ def _tiers(wish: str) -> str:
 
 
 def _when(condition: str, text: str) -> str:
-    """One text if the condition holds."""
+    """A list of one message if the condition holds."""
     return f"{condition} ? [{text}] : []"
 
 
@@ -70,7 +72,7 @@ def _policy_rules(where: str, path: str) -> list[str]:
         ),
         (
             f"'*' in {events} && {where}.exists(q, {others}.exists(e, e != '*'))",
-            "event * stands beside other events",
+            "event * beside other events",
         ),
     ]
     return [
@@ -89,7 +91,7 @@ def _of_jobs() -> Rules:
     tasks = "variables.tasks"
     path = "'spec.tasks[' + t.?name.orValue('') + ']"
     replicas = "t.?replicas.orValue(0)"
-    # Which indexes an array names is not read here: at least one digit long is every one.
+    # The indexes of an array are not parsed here: any with at most one digit has the shortest name.
     highest = f"({replicas} > 0 && !has(object.spec.array) ? {replicas} - 1 : 0)"
     partition = "has(t.partitionPolicy)"
     whole = "t.partitionPolicy.totalPartitions * t.partitionPolicy.partitionSize"
@@ -116,7 +118,7 @@ def _of_jobs() -> Rules:
         ),
         "taskNames": f"{tasks}.filter(t, t.?name.orValue('') != '' && "
         f"{tasks}.filter(o, o.?name.orValue('') == t.?name.orValue('')).size() > 1)"
-        f".map(t, {path}.name: stands twice')",
+        f".map(t, {path}.name: is duplicate')",
         "podNames": f"{tasks}.filter(t, (object.metadata.name + '-' + t.?name.orValue('') + '-' + "
         f"string({highest})).size() > 63).map(t, {path}.name: names of pods would be too long')",
         "minAvailable": _when(
@@ -147,7 +149,7 @@ def _of_jobs() -> Rules:
         "mounts": "variables.volumes.filter(v, variables.volumes"
         ".filter(o, o.mountPath == v.mountPath).size() > 1)"
         ".map(v, 'spec.volumes: ' + v.mountPath + ' is mounted twice')",
-        # Later the controller writes the name of the claim that it made beside it.
+        # The controller later adds the name of the claim that it created.
         "claims": "!variables.isNew ? [] : variables.volumes.filter(v, has(v.volumeClaim) =="
         " (v.?volumeClaimName.orValue('') != ''))"
         ".map(v, 'spec.volumes: ' + v.mountPath + ' needs volumeClaim or volumeClaimName,"
@@ -264,7 +266,7 @@ def _of_cron_jobs() -> Rules:
             f"'spec.schedule: write {cron_jobs.SCHEDULE_EXPECTED.replace(chr(34), '')}'",
         ),
         "zoneInside": _when(
-            f"{schedule}.contains('TZ')", "'spec.schedule: a time zone stands in spec.timeZone'"
+            f"{schedule}.contains('TZ')", "'spec.schedule: write the time zone in spec.timeZone'"
         ),
         "zone": _when(
             "has(object.spec.timeZone) && (object.spec.timeZone == ''"
@@ -297,11 +299,11 @@ def _of_commands() -> Rules:
         ),
         "kind": _when(
             f"has(object.target) && !(object.target.kind in {kinds_known})",
-            "'target.kind: nobody obeys commands for it'",
+            "'target.kind: takes no commands'",
         ),
         "version": _when(
             f"has(object.target) && object.target.kind in {kinds_known} && !({ours})",
-            "'target.apiVersion: nobody obeys commands for such an object'",
+            "'target.apiVersion: takes no commands'",
         ),
         "action": _when(
             f"has(object.target) && ({ours}) && !({known})",
@@ -327,7 +329,7 @@ VARIABLES: dict[str, Rules] = {
     kinds.JOB_FLOWS.plural: {"flows": "object.?spec.?flows.orValue([])"},
     kinds.CRON_JOBS.plural: {"schedule": "object.?spec.?schedule.orValue('')"},
 }
-"""What rules of a kind share; evaluated once, when it is asked for."""
+"""Variables that the rules of a kind share; evaluated lazily, once."""
 
 _QUEUE_SAYS = [
     *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
@@ -337,8 +339,9 @@ CONDITIONS: dict[str, str] = {
     kinds.QUEUES.plural: "oldObject == null || "
     + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
 }
-"""Plural of a kind -> when its rules are asked at all. A queue that is wrong already may be marked,
-and its labels may change."""
+"""Plural of a kind -> the condition under which its rules are evaluated. The labels and status of
+an invalid queue may change.
+"""
 
 RULES: dict[str, Rules] = {
     kinds.JOBS.plural: _of_jobs(),

@@ -1,6 +1,5 @@
-"""What is completed and what is refused, kind by kind: plain functions of an object and of what is
-known around it.
+"""Defaults and validation, kind by kind: functions of an object and of related cluster state.
 
-The same functions answer webhooks, REST and manifests, and the controller asks them again about
-what came in while no door stood there. Pure, like a core.
+Webhooks, REST and manifests use the same functions, and the controller applies them to objects that
+were created while the webhook was unavailable. Pure, like a core.
 """

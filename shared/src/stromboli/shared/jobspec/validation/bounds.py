@@ -1,8 +1,7 @@
-"""How large an object of ours may be: checked first, so that no rule meets one that it cannot judge
-within milliseconds.
+"""Size limits of objects: checked first, so that every later rule takes milliseconds.
 
-What etcd stores, 1.5 MB, is enough for half a million values, whose defaults, rules and messages
-would take admission 10 s and more. Each bound is far above what people use.
+An object of 1.5 MB, etcd's limit, can contain half a million values, whose defaults, rules and
+messages would take admission 10 s and more. Each limit is far above real use.
 """
 
 from collections.abc import Iterator
@@ -13,18 +12,19 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
 MAX_VALUES = 50_000
-"""Values of one object: validated within half a second if all are wrong. The schema validator finds
-every error before it reports one, and holds the interpreter's lock."""
+"""Values of one object: validated within half a second if all are invalid. The schema validator
+finds every error before it reports one, and holds the interpreter's lock.
+"""
 MAX_TASKS = 1_000
-"""Tasks of a job. A task has as many replicas as it likes."""
+"""Tasks of a job. The replicas of a task are limited elsewhere."""
 MAX_CONTAINERS = 100
 """Containers of a pod, and init containers."""
 MAX_PLUGINS = 100
 """Job plugins of a job."""
 MAX_ARGUMENTS = 10_000
-"""Words of one container's command and args, or of one job plugin's."""
+"""Items of one container's command and args, or of one job plugin's arguments."""
 MAX_VARIABLES = 2_000
-"""Entries of one container's env; envFrom takes more from a ConfigMap."""
+"""Entries of one container's env; envFrom reads more from a ConfigMap."""
 TOO_DEEP = Violation(
     path="",
     reason="is nested too deeply to be read",
@@ -33,7 +33,7 @@ TOO_DEEP = Violation(
 
 
 def violations(document: Document) -> tuple[Violation, ...]:
-    """In which ways the object is too large, at most a few. O(values), without recursion."""
+    """The exceeded limits, at most a few. O(values), without recursion."""
     levels, values = _measured(document)
     if levels > patch.MAX_DEPTH:
         return (TOO_DEEP,)
@@ -46,12 +46,12 @@ def violations(document: Document) -> tuple[Violation, ...]:
 
 
 def count_values(document: Any) -> int:
-    """How many values an object has, up to one more than it may have."""
+    """The number of values of an object, counted up to one more than the limit."""
     return _measured(document)[1]
 
 
 def _measured(document: Any) -> tuple[int, int]:
-    """Levels and values, counted until one of them is too many."""
+    """Depth and number of values, counted until one of them exceeds its limit."""
     level: list[Any] = [document]
     levels = count = 0
     while level and levels <= patch.MAX_DEPTH and count <= MAX_VALUES:
@@ -68,7 +68,7 @@ def _measured(document: Any) -> tuple[int, int]:
 
 
 def _job_specs(document: Document) -> Iterator[tuple[str, Document]]:
-    """What may be the spec of a job: of a job or its template, or within a CronJob."""
+    """Possible job specs: of a job or its template, or within a CronJob."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return

@@ -13,9 +13,11 @@ from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
 MAX_NAME_LENGTH = 52
-"""Its jobs are called ``<name>-<minute>``, eleven characters more, and their pods after them."""
+"""Its jobs are named ``<name>-<minute>``, eleven characters more, and pod names are longer
+still.
+"""
 SOME_TIME = "-29345775"
-"""What its jobs' names have in our time: two digits more only where it is due within a minute."""
+"""A typical suffix of its jobs' names; jobs due twice within a minute have two more digits."""
 _ZONE_PART = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
 SCHEDULE_EXPECTED = 'five fields such as "*/5 * * * *", or one of @hourly, @daily, @every 1h30m'
 ZONE_EXPECTED = "a name of the time zone database such as Europe/Berlin, or leave it out"
@@ -47,7 +49,7 @@ def _of_name(made: CronJob) -> Iterator[Violation]:
 
 
 def job_of(made: CronJob) -> Document:
-    """A job as the CronJob makes them; under another name where its own is none."""
+    """A job as the CronJob creates it; with a placeholder name if its own is invalid."""
     template = made.spec.job_template
     metadata = {
         "name": "job" if any(_of_name(made)) else f"{made.metadata.name}{SOME_TIME}",
@@ -58,11 +60,11 @@ def job_of(made: CronJob) -> Document:
 
 
 def zone_problem(text: str) -> str | None:
-    """Why a time zone cannot be used, None if it can. Reads the time zone database."""
+    """Why a time zone is invalid; None if it is valid. Reads the time zone database."""
     if not text:
         return "is empty"
     if text.lower() == "local":
-        return "Local is another time on every machine"
+        return "Local differs between machines"
     if any(part in (".", "..") or not _ZONE_PART.fullmatch(part) for part in text.split("/")):
         return f"{text!r} is not a time zone's name"
     try:

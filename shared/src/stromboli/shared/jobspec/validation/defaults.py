@@ -1,4 +1,4 @@
-"""What admission fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
+"""The defaults that admission sets on jobs and queues."""
 
 from stromboli.shared import keys
 from stromboli.shared.api import batch, scheduling
@@ -15,11 +15,12 @@ def of_job(
     traceparent: str,
     namespace_queue: str = "",
 ) -> tuple[Add, ...]:
-    """Additions that complete a new job. Existing values are never changed, but for the default
-    queue, which gives way to ``namespace_queue`` (may be empty): whether a person or the schema
-    wrote ``default`` nobody can tell.
+    """The defaults of a new job. Existing values are never changed, except the queue ``default``,
+    which ``namespace_queue`` (may be empty) replaces: whether a user or the schema wrote
+    ``default`` cannot be determined.
 
-    ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
+    ``traceparent`` (may be empty) is recorded on the job, so that other services continue its
+    trace.
     """
     spec = job.spec
     additions: list[Add] = []
@@ -35,7 +36,7 @@ def of_job(
     if spec.min_available == 0:
         is_array = spec.array is not None
         total = sum(_default_min_available(task, is_array=is_array) for task in spec.tasks)
-        if total >= 0:  # else a negative number of replicas would be told of here, too
+        if total >= 0:  # otherwise a negative number of replicas would be reported here, too
             additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
     notes = {}
@@ -45,7 +46,7 @@ def of_job(
 
 
 def min_available(task: batch.TaskSpec) -> int:
-    """The task's minAvailable, or what it defaults to."""
+    """The task's minAvailable, or its default."""
     if task.min_available is not None:
         return task.min_available
     partition = task.partition_policy
@@ -55,7 +56,7 @@ def min_available(task: batch.TaskSpec) -> int:
 
 
 def _default_min_available(task: batch.TaskSpec, *, is_array: bool) -> int:
-    """An array is no gang unless it says so: its indexes need nothing of each other."""
+    """An array is not a gang by default: its indexes are independent of each other."""
     if is_array and task.min_available is None:
         return min(1, task.replicas)
     return min_available(task)
@@ -91,8 +92,9 @@ def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
 def of_queue(
     queue: scheduling.Queue, members: frozenset[str], spec_members: frozenset[str]
 ) -> tuple[Add, ...]:
-    """Additions that complete a new queue. ``members`` and ``spec_members``: what the document and
-    its spec have, since a number that was left out is not a zero that was written."""
+    """The defaults of a new queue. ``members`` and ``spec_members``: the fields present in the
+    document and its spec, which distinguish an absent number from a zero.
+    """
     additions: list[Add] = []
     if "spec" not in members:
         additions.append(Add(path="/spec", value={}))

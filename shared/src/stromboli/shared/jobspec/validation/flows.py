@@ -12,7 +12,7 @@ from stromboli.shared.messages.admission import Violation
 
 
 def violations(made: JobFlow) -> Iterator[Violation]:
-    """Violations of the order of a flow: unknown targets and cycles."""
+    """Violations of a flow's dependencies: unknown targets and cycles."""
     flows = made.spec.flows
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows

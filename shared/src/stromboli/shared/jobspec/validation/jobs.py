@@ -26,8 +26,9 @@ def validate_create(
     plugins: job_plugins.Plugins,
     tiers: network_topology.Tiers | None = None,
 ) -> Iterator[Violation]:
-    """Everything wrong with a new, completed job. ``plugins``: those that can be carried out;
-    ``tiers``: of the network, None if nobody knows."""
+    """All violations of a new job with defaults. ``plugins``: those that the controller runs;
+    ``tiers``: of the network topology, None if unknown.
+    """
     yield from validate_alone(job)
     yield from of_plugins(job, plugins)
     yield from queue_rules.validate_open(job.spec.queue, queues)
@@ -39,7 +40,7 @@ def validate_create(
 
 
 def validate_alone(job: batch.Job) -> Iterator[Violation]:
-    """Everything that is wrong with a new job whatever is around it."""
+    """All violations of a new job that do not depend on other objects."""
     spec = job.spec
     if not naming.is_label(job.metadata.name):
         yield Violation(
@@ -58,7 +59,7 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
             yield Violation(
                 path=f"spec.tasks[{index}].name",
                 reason=f"{task.name!r} is the name of spec.tasks[{first}] already",
-                expected="a name of its own",
+                expected="a unique name",
             )
     yield from _of_size(spec)
     replicas = sum(max(task.replicas, 0) for task in spec.tasks)
@@ -107,7 +108,7 @@ def missing_dependency(name: str) -> Violation:
     return Violation(
         path=AFTER_PATH,
         reason=f"there is no job {name} in this namespace",
-        expected="jobs that are there, or come in with this one",
+        expected="jobs that exist, or are submitted together with this one",
     )
 
 
@@ -151,7 +152,9 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
             reason=f"{task.name!r} is not a task's name",
             expected=naming.LABEL_EXPECTED,
         )
-    if naming.is_label(job.metadata.name) and naming.is_label(task.name):  # others are said
+    if naming.is_label(job.metadata.name) and naming.is_label(
+        task.name
+    ):  # other names are reported elsewhere
         longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
         if len(longest) > 63:
             yield Violation(
@@ -236,7 +239,9 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
 
 
 def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
-    """What of a valid job has no effect: the job is admitted with a warning to the submitter."""
+    """Fields of a valid job that have no effect: the job is admitted with a warning to the
+    submitter.
+    """
     for name, arguments in (job.spec.plugins or {}).items():
         found = carried[name].warning(arguments or ()) if name in carried else ""
         if found:
@@ -316,7 +321,7 @@ def _highest_index(job: batch.Job, task: batch.TaskSpec) -> int:
 
 
 def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
-    """The spec without what may change."""
+    """The spec without mutable fields."""
     tasks = tuple(
         msgspec.structs.replace(task, replicas=0, min_available=None) for task in spec.tasks
     )

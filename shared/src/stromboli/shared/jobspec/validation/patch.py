@@ -1,4 +1,4 @@
-"""Defaults as JSON patch operations (RFC 6902), for a webhook's answer or to be applied here."""
+"""Defaults as JSON patch operations (RFC 6902), for a webhook's response or to be applied here."""
 
 import copy
 from typing import Any
@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 
 Document = dict[str, Any]
-"""A JSON object as it was submitted. Only this module and the schema checks look inside one."""
+"""A JSON object as submitted. Only this module and the schema checks access its members."""
 MAX_DEPTH = 100
-"""Objects and lists within each other: several times what a pod template needs, and a tenth of what
-Python can follow."""
+"""Depth of nested objects and lists: several times what a pod template needs, and a tenth of
+Python's recursion limit.
+"""
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True):
-    """Set one member; the object that holds it exists already. ``path`` is a JSON pointer."""
+    """Set one member; the parent object exists already. ``path`` is a JSON pointer."""
 
     path: str
     value: Any
@@ -21,7 +22,7 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def applied(document: Document, additions: tuple[Add, ...]) -> Document:
-    """A copy of the document with the additions made, in order."""
+    """A copy of the document with the additions applied in order."""
     result = copy.deepcopy(document)
     for addition in additions:
         *parents, last = (
@@ -40,9 +41,10 @@ def pointer(*parts: str | int) -> str:
 
 
 def merged(before: Document, wanted: Document) -> Document:
-    """``before`` with what ``wanted`` says: labels and annotations are added, every other part
-    that ``wanted`` has replaces the old one. Parts of the system (uid, status ...) stay. Labels and
-    annotations that are no objects are taken as they are, for validation to reject."""
+    """``before`` updated with ``wanted``: labels and annotations are added, every other part of
+    ``wanted`` replaces the old one. System fields (uid, status ...) are kept. Labels and
+    annotations that are not objects are copied unchanged, for validation to reject.
+    """
     result = copy.deepcopy(before)
     for name, value in wanted.items():
         if name == "metadata":
@@ -55,8 +57,9 @@ def merged(before: Document, wanted: Document) -> Document:
 
 
 def _over(before: Any, wanted: Any) -> Any:
-    """Members of objects one by one, so that defaults which admission filled in stay; lists of the
-    same length likewise; all else as wanted."""
+    """Merge objects member by member, so that admission's defaults are kept, and lists of the same
+    length item by item; otherwise ``wanted``.
+    """
     if isinstance(before, dict) and isinstance(wanted, dict):
         return {
             **before,
@@ -68,16 +71,18 @@ def _over(before: Any, wanted: Any) -> Any:
 
 
 def text_of(document: Document, name: str) -> str:
-    """A text of the metadata, empty if it is absent or not a string: the document may be
-    invalid."""
+    """A text field of the metadata, empty if it is absent or not a string: the document may be
+    invalid.
+    """
     metadata = document.get("metadata")
     value = metadata.get(name) if isinstance(metadata, dict) else None
     return value if isinstance(value, str) else ""
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether objects and lists stand in each other more than ``MOST_LEVELS`` deep. Costs 60 ns a
-    member, and no stack."""
+    """Whether objects and lists are nested deeper than ``MAX_DEPTH``. Costs 60 ns per member,
+    without recursion.
+    """
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

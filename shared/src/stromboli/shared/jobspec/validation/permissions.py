@@ -1,14 +1,14 @@
-"""Who may use a queue or a PriorityClass, and who submitted an object.
+"""Permissions of queues and PriorityClasses, and the submitter of an object.
 
-A Queue or PriorityClass names who may use it in three annotations, ``stromboli.sh/allowed-
-{namespaces,users,groups}``. With none of them it is open to all; with any of them it takes what is
-in one of the namespaces, or submitted by one of the users, or by a member of one of the groups. An
-empty list is a list that names nobody. Names stand in lines, or in one line with commas (a group
-may be called ``cn=a,ou=b``: end its line).
+A Queue or PriorityClass lists who may use it in three annotations,
+``stromboli.sh/allowed-{namespaces,users,groups}``. Without them it is open to all. With at least
+one, it may be used in one of the namespaces, by one of the users, and by members of one of the
+groups. An empty list permits no one. Names are separated by lines, or by commas in a single line
+(for a group such as ``cn=a,ou=b``, end the line).
 
 The submitter of an object is recorded in its annotations ``stromboli.sh/user`` and ``user-groups``
-when it is admitted: the user who created it, or who last changed the spec of what makes jobs (a
-flow, a cron). What services of ours write for a user keeps that user's name.
+at admission: the user who created it, or who last changed the spec of an object that creates jobs
+(a flow, a cron job). Writes by our services on behalf of a user keep that user's name.
 """
 
 from collections.abc import Iterator
@@ -30,15 +30,15 @@ SUBMITTER_KINDS: tuple[Kind[Any], ...] = (
     kinds.JOB_FLOWS,
     kinds.CRON_JOBS,
 )
-"""Kinds of which the submitter is recorded."""
+"""Kinds whose submitter is recorded."""
 WORKLOAD_KINDS = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
-"""Kinds that make jobs: whoever changes their spec becomes their submitter."""
+"""Kinds that create jobs: a user who changes their spec becomes their submitter."""
 MAX_GROUPS, MAX_GROUPS_LENGTH = 500, 16 * 1024
-"""Groups that are recorded, and the characters of all of them. What is beyond gives no right."""
+"""Limits of recorded groups and their total length. Groups beyond them grant no permission."""
 
 
 class Submitter(msgspec.Struct, frozen=True):
-    """A user, with the groups they had then. Without a name: not known."""
+    """A user and their groups at that time. Without a name: unknown."""
 
     name: str = ""
     groups: tuple[str, ...] = ()
@@ -52,12 +52,12 @@ def names(text: str | None) -> frozenset[str]:
 
 
 def is_restricted(metadata: meta.ObjectMeta) -> bool:
-    """Whether a queue or priority class names who may use it."""
+    """Whether a queue or priority class lists permitted users."""
     return any(metadata.annotation(key) is not None for key in ALLOWED)
 
 
 def allows(metadata: meta.ObjectMeta, namespace: str, submitter: Submitter) -> bool:
-    """Whether a queue or priority class may be used from a namespace by a submitter."""
+    """Whether a submitter may use a queue or priority class from a namespace."""
     if not is_restricted(metadata):
         return True
     return (
@@ -68,7 +68,7 @@ def allows(metadata: meta.ObjectMeta, namespace: str, submitter: Submitter) -> b
 
 
 def recorded(metadata: meta.ObjectMeta) -> Submitter:
-    """Who submitted an object, as its annotations say."""
+    """The submitter that an object's annotations record."""
     groups = names(f"{metadata.annotation(keys.USER_GROUPS) or ''}\n")
     return Submitter(metadata.annotation(keys.USER) or "", tuple(sorted(groups)))
 
@@ -87,7 +87,7 @@ def annotations(submitter: Submitter) -> dict[str, str]:
 
 
 def identity_of(metadata: meta.ObjectMeta) -> dict[str, str]:
-    """The annotations of an object that say who submitted it."""
+    """The annotations of an object that record its submitter."""
     found = {key: metadata.annotation(key) for key in (keys.USER, keys.USER_GROUPS)}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -95,8 +95,9 @@ def identity_of(metadata: meta.ObjectMeta) -> dict[str, str]:
 def submitter_patch(
     kind: Kind[Any], document: Document, before: Document | None, submitter: Submitter
 ) -> tuple[Add, ...]:
-    """What records the submitter of a new object, or of a changed one that makes jobs; over
-    whatever the object claims. Nothing for an object whose metadata cannot be read."""
+    """The patch that records the submitter of a new object, or of a changed one that creates jobs;
+    it overwrites what the object contains. Empty for an object with invalid metadata.
+    """
     if kind not in SUBMITTER_KINDS or not submitter.name or (before and kind not in WORKLOAD_KINDS):
         return ()
     metadata, earlier = document.get("metadata"), _annotations_of(before or {})
@@ -107,7 +108,7 @@ def submitter_patch(
         wanted = annotations(submitter)
     else:
         wanted = {key: earlier[key] for key in (keys.USER, keys.USER_GROUPS) if key in earlier}
-    if keys.USER_GROUPS in (held or {}):  # an addition cannot remove: no groups instead
+    if keys.USER_GROUPS in (held or {}):  # an addition cannot remove a member, so write no groups
         wanted = {keys.USER_GROUPS: "", **wanted}
     if held is None:
         return (Add(path="/metadata/annotations", value=wanted),)
@@ -127,8 +128,9 @@ def _annotations_of(document: Document) -> dict[str, Any]:
 def forged_submitter(
     kind: Kind[Any], read: meta.Object, old: meta.Object | None, submitter: Submitter | None
 ) -> Iterator[Violation]:
-    """What is wrong with the submitter that an object names. ``submitter``: who asks for the
-    change; None for a service of ours, which writes for others."""
+    """Violations of the submitter annotations. ``submitter``: the user of the request; None for one
+    of our services, which writes on behalf of others.
+    """
     if kind not in SUBMITTER_KINDS:
         return
     now, then = identity_of(read.metadata), identity_of(old.metadata) if old else {}
@@ -149,8 +151,9 @@ def forged_submitter(
 def violations(
     path: str, kind: str, metadata: meta.ObjectMeta, namespace: str, submitter: Submitter
 ) -> Iterator[Violation]:
-    """That a queue or priority class may not be used. It names nobody who may: that is for those
-    who may read the object."""
+    """The violation that a queue or priority class may not be used. It does not list permitted
+    users, which only those who may read the object should see.
+    """
     if not allows(metadata, namespace, submitter):
         who = f"user {submitter.name!r}" if submitter.name else "a submitter that is not recorded"
         yield Violation(
@@ -161,13 +164,13 @@ def violations(
 
 
 class RestrictedReferences(msgspec.Struct, frozen=True):
-    """What an object uses that may be restricted: path -> name."""
+    """References to objects that may be restricted: path -> name."""
 
     queues: dict[str, str] = {}
     priority_classes: dict[str, str] = {}
 
     def beyond(self, others: "RestrictedReferences") -> "RestrictedReferences":
-        """What is not used by another version of the object: that has been admitted."""
+        """References that another version of the object, which was admitted, does not have."""
         return RestrictedReferences(
             {path: name for path, name in self.queues.items() if others.queues.get(path) != name},
             {

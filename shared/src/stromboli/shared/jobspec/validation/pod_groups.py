@@ -1,6 +1,6 @@
-"""What is completed and what is wrong in a PodGroup. Behaviour: admission reference 5.
+"""Defaults and validation of PodGroups.
 
-The group of a job is its job's business: the job has been judged, with the same queue.
+The PodGroup of a job is not validated: its job was, with the same queue.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ class _SubGroup(Part, frozen=True, kw_only=True):
 
 
 class _TopologyFields(Part, frozen=True, kw_only=True):
-    """Parts of the spec that only admission reads."""
+    """Fields of the spec that only admission reads."""
 
     network_topology: NetworkTopology | None = None
     sub_group_policy: tuple[_SubGroup, ...] = ()
 
 
 def is_of_a_job(made: PodGroup) -> bool:
-    """Whether the controller made it for a job."""
+    """Whether the controller created it for a job."""
     owner = made.metadata.controller
     return owner is not None and (owner.api_version, owner.kind) == (
         kinds.JOBS.api_version,
@@ -41,7 +41,7 @@ def is_of_a_job(made: PodGroup) -> bool:
 
 
 def default_patch(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
-    """The queue of its namespace instead of the default one."""
+    """The default queue of the namespace instead of ``default``."""
     if made.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(made):
         return ()
     if "spec" not in document:
@@ -65,5 +65,7 @@ def validate_create(
     }
     for path, wanted in near.items():
         yield from topology.violations(wanted, path)
-        if made.metadata.controller is None:  # nobody reads a refusal of what is made for others
+        if (
+            made.metadata.controller is None
+        ):  # no user would read the rejection of a generated PodGroup
             yield from topology.unsatisfiable(wanted, path, tiers)

@@ -1,7 +1,7 @@
 """Validation of pod templates.
 
 An API server validates a pod when it is created, long after its job was admitted. Common mistakes
-are therefore refused here, when the submitter can still correct them. Source:
+are therefore rejected here, when the submitter can still correct them. Source:
 ``pkg/apis/core/validation/validation.go`` of Kubernetes 1.34.
 """
 
@@ -74,7 +74,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def read(raw: msgspec.Raw) -> TemplateSpec | None:
-    """The template's spec, None if it cannot be decoded: ``violations`` says why."""
+    """The template's spec, None if it cannot be decoded: ``violations`` then gives the reason."""
     try:
         return decoding.decode(_DECODER, raw)
     except msgspec.DecodeError:
@@ -82,8 +82,9 @@ def read(raw: msgspec.Raw) -> TemplateSpec | None:
 
 
 def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
-    """All violations of the pod spec at ``path``, wrong JSON types included; unknown fields are
-    found by ``pod_schema.unknown_fields``."""
+    """All violations of the pod spec at ``path``, including wrong JSON types;
+    ``pod_schema.unknown_fields`` finds unknown fields.
+    """
     found: list[Violation] = []
     try:
         document = decoding.decode(_ANY, raw)
@@ -184,7 +185,7 @@ def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
 
 
 def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violation]:
-    """``seen``: the names of those before it, to which this one is added."""
+    """``seen``: the names of earlier items, to which this one is added."""
     if not naming.is_label(name):
         yield Violation(
             path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED
@@ -193,7 +194,7 @@ def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violat
         yield Violation(
             path=path,
             reason=f"{name!r} is taken by another {what}",
-            expected="a name of its own",
+            expected="a unique name",
         )
     seen.add(name)
 
@@ -201,7 +202,7 @@ def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violat
 def _of_mounts(
     container: _Container, path: str, volumes: set[str], there: str
 ) -> Iterator[Violation]:
-    """``there``: the volumes as a refusal lists them."""
+    """``there``: the volumes as a message lists them."""
     seen: set[str] = set()
     for index, mount in enumerate(container.volume_mounts):
         if mount.name not in volumes:
@@ -314,15 +315,16 @@ def _is_above(name: str, request: str | int | float, limit: str | int | float) -
     try:
         return units.amount(name, request) > units.amount(name, limit)
     except ValueError:
-        return False  # said already
+        return False  # reported already
 
 
 def has_whole_cpus(raw: msgspec.Raw) -> bool:
-    """Whether every container asks for a whole, positive number of CPUs (limits count where no
-    request is given), as NUMA policies need."""
+    """Whether every container requests a positive whole number of CPUs (a limit counts if there is
+    no request), as NUMA policies require.
+    """
     spec = read(raw)
     if spec is None:
-        return True  # said elsewhere
+        return True  # reported elsewhere
     for container in (*spec.containers, *spec.init_containers):
         asked = container.resources.requests or container.resources.limits or {}
         try:

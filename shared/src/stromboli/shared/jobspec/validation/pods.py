@@ -1,7 +1,7 @@
-"""What is completed and what is wrong in a pod that is scheduled here. Admission reference 7.
+"""Defaults and validation of pods that Stromboli schedules.
 
-Pods are everybody's: nothing here refuses or changes a pod of another scheduler unless a resource
-group that the operator wrote says so, and no webhook stands in the way of pods (docs/decisions).
+A pod of another scheduler is never rejected, and only changed if a resource group that the operator
+configured selects it. No webhook blocks the creation of pods (see docs/decisions).
 """
 
 import json
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class GroupObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pods are of a group: those of namespaces, or with one of the annotations."""
+    """Selects the pods of a group: by namespace, or by annotation."""
 
     key: str = ""
     value: tuple[str, ...] = ()
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the cluster, and how pods get there."""
+    """A part of the cluster, and the fields that place pods in it."""
 
     resource_group: str
     object: GroupObject = GroupObject()
@@ -38,8 +38,9 @@ class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceGroups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All groups, the first that matches counts. ``queue_gates``: whether pods that ask for it wait
-    behind a gate until their queue has room."""
+    """All groups; the first match applies. ``queue_gates``: whether pods that request it get a
+    scheduling gate until their queue has room.
+    """
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     queue_gates: bool = False
@@ -64,7 +65,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 _TOLERATION_KEYS = {name.lower(): name for name in ("tolerationSeconds",)}
-"""Files written for the reference have field names in lower case."""
+"""Volcano's files have these field names in lower case."""
 
 
 def default_patch(document: Document, namespace: str, groups: ResourceGroups) -> tuple[Add, ...]:
@@ -100,7 +101,7 @@ def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[V
         if not is_number and not _PERCENT.fullmatch(value):
             yield Violation(
                 path=f"metadata.annotations[{key}]",
-                reason=f"{value!r} is no number of pods",
+                reason=f"{value!r} is not a number of pods",
                 expected="a whole number above 0, or 1% to 99%",
             )
     if len(given) == 2:
@@ -123,7 +124,7 @@ def _matches(group: ResourceGroup, namespace: str, annotations: dict[str, str]) 
 
 
 def _holds(snippet: str, annotations: dict[str, str]) -> bool:
-    """Whether an annotation is what the line ``key: value`` says."""
+    """Whether the annotations match the line ``key: value``."""
     key, colon, value = snippet.partition(":")
     return bool(colon) and annotations.get(key.strip().strip("\"'")) == value.strip().strip("\"'")
 

@@ -1,6 +1,6 @@
 """Validation of life-cycle policies.
 
-Unlike in Volcano, all bad policies are reported, and an unknown action is refused for exit code
+Unlike Volcano's, it reports all invalid policies, and rejects an unknown action for exit code
 policies, too.
 """
 
@@ -24,7 +24,7 @@ EVENTS = (
     "DeadlineExceeded",
     "Preempted",
 )
-"""Beside those of the reference four causes of a pod's end, the third one of a job's, too."""
+"""Volcano's events and four causes of a pod's end; the third one also ends a job."""
 ACTIONS = (
     "AbortJob",
     "RestartJob",
@@ -36,7 +36,7 @@ ACTIONS = (
     "ResumeJob",
 )
 OF_PARTS = ("RestartTask", "RestartPod", "RestartPartition")
-"""Actions on a part of a job: a policy knows from what happened which one, a command does not."""
+"""Actions on a part of a job: a policy derives the part from the event, a command cannot."""
 BY_COMMAND = tuple(it for it in ACTIONS if it not in OF_PARTS)
 
 
@@ -67,7 +67,7 @@ def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Viola
     if ANY in seen_events and len(seen_events) > 1:
         yield Violation(
             path=f"{path}[{seen_events[ANY]}]",
-            reason="event * stands beside other events",
+            reason="event * beside other events",
             expected="either * alone or the events by name",
         )
 

@@ -1,8 +1,7 @@
-"""Queues as a tree: who is below whom, also where somebody made a circle of them or named a parent
-that is not there.
+"""The tree of queues, also with cycles or missing parents.
 
-Kept change by change at O(parts of its hierarchy) each, so that a rule looks at a queue's relatives
-and at nothing else.
+Updated incrementally at O(parts of the hierarchy) per change, so that a rule reads only the
+relatives of a queue.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -13,12 +12,12 @@ from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import units
 
 ROOT = "root"
-"""The queue above all others."""
+"""The root queue."""
 Field = Literal["capability", "deserved", "guarantee"]
 
 
 class QueueTree:
-    """Queues by name, with those below each and with the paths of their hierarchy annotations."""
+    """Queues by name, with their children and the paths of their hierarchy annotations."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
         self._queues: dict[str, Queue] = {}
@@ -30,19 +29,19 @@ class QueueTree:
             self.put(queue)
 
     def get(self, name: str) -> Queue | None:
-        """The queue, if it is there."""
+        """The queue, None if it does not exist."""
         return self._queues.get(name)
 
     def names(self) -> Collection[str]:
-        """Of all queues."""
+        """The names of all queues."""
         return self._queues.keys()
 
     def children(self, name: str) -> Collection[str]:
-        """Names of those right below; the queue need not be there itself."""
+        """Names of the children; the queue itself need not exist."""
         return self._children.get(name, {}).keys()
 
     def above(self, name: str) -> Collection[str]:
-        """A queue and all above it as far as they are named; in a circle each once."""
+        """A queue and its ancestors; in a cycle each once."""
         found = {name: None}
         queue = self._queues.get(name)
         while queue is not None:
@@ -54,7 +53,7 @@ class QueueTree:
         return found
 
     def below(self, name: str) -> Collection[str]:
-        """A queue and all below it; in a circle each once."""
+        """A queue and its descendants; in a cycle each once."""
         found = {name: None}
         waiting = [name]
         while waiting:
@@ -64,20 +63,21 @@ class QueueTree:
         return found
 
     def broken_at(self, name: str) -> str | None:
-        """The queue at which the way up to the root ends: its parent is not there, or is on the way
-        already. None if the root is reached."""
+        """The queue at which the path to the root ends, because its parent does not exist or is
+        already on the path. None if the path reaches the root.
+        """
         way = list(self.above(name))
         if way[-1] == ROOT:
             return None
         return way[-1] if way[-1] in self._queues else way[-2] if len(way) > 1 else name
 
     def is_endless(self, name: str) -> bool:
-        """Whether the way up leads into a circle."""
+        """Whether the path to the root leads into a cycle."""
         last = list(self.above(name))[-1]
         return last != ROOT and last in self._queues
 
     def is_in_a_circle(self, name: str) -> bool:
-        """Whether the queue is below itself."""
+        """Whether the queue is its own descendant."""
         last = self._queues.get(list(self.above(name))[-1])
         return last is not None and parent_of(last) == name
 
@@ -86,18 +86,18 @@ class QueueTree:
         return self._at.get(path, {}).keys()
 
     def under(self, path: str) -> Collection[str]:
-        """Queues whose hierarchy annotation lies below this path."""
+        """Queues whose hierarchy annotation is below this path."""
         return self._under.get(path, {}).keys()
 
     def amounts(self, name: str, field: Field) -> units.Amounts:
-        """What a queue that is there says of its share, as far as it can be read."""
+        """The amounts in a field of an existing queue, as far as they are valid."""
         cached = self._amounts.setdefault(name, {})
         if field not in cached:
             cached[field] = amounts(self._queues[name], field)
         return cached[field]
 
     def put(self, queue: Queue) -> None:
-        """A queue as it is now."""
+        """Add or update a queue."""
         name = queue.metadata.name
         self.remove(name)
         self._queues[name] = queue
@@ -110,7 +110,7 @@ class QueueTree:
                 self._under.setdefault(above, {})[name] = None
 
     def remove(self, name: str) -> None:
-        """The queue is gone; those below it still name it."""
+        """Remove a queue; its children still name it."""
         queue = self._queues.pop(name, None)
         self._amounts.pop(name, None)
         if queue is None:
@@ -123,12 +123,12 @@ class QueueTree:
 
 
 def parent_of(queue: Queue) -> str:
-    """The queue that it is part of, empty for the root."""
+    """The parent queue, empty for the root."""
     return "" if queue.metadata.name == ROOT else queue.spec.parent or ROOT
 
 
 def hierarchy_of(queue: Queue) -> str:
-    """Its path by annotation, empty without one."""
+    """The path in its hierarchy annotation, or empty."""
     return queue.metadata.annotation(keys.HIERARCHY) or ""
 
 
@@ -140,7 +140,7 @@ def paths_above(path: str) -> Iterator[str]:
 
 
 def amounts(queue: Queue, field: Field) -> units.Amounts:
-    """What a queue says of its share. What cannot be read is left out: that is said by itself."""
+    """The amounts in a field of a queue. Invalid ones are left out; other rules report them."""
     spec = queue.spec
     said = {
         "capability": spec.capability,
@@ -151,7 +151,7 @@ def amounts(queue: Queue, field: Field) -> units.Amounts:
 
 
 def readable(quantities: dict[str, str | int | float] | None) -> units.Amounts:
-    """The amounts that can be read."""
+    """The valid amounts."""
     found: units.Amounts = {}
     for name, text in (quantities or {}).items():
         try:

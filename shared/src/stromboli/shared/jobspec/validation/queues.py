@@ -78,7 +78,9 @@ def validate_existing(queue: Queue, tree: QueueTree, max_depth: int) -> Iterator
 
 
 def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
-    """What keeps a queue from being deleted; ``with_pods``: it may go while pods run in it."""
+    """What prevents the deletion of a queue; ``with_pods``: it may be deleted while pods run in
+    it.
+    """
     if not with_pods and name in queues:
         pods = queue_tree.readable(queues[name].status.allocated).get("pods", 0)
         if pods:
@@ -103,7 +105,7 @@ def validate_delete(name: str, queues: Queues, *, with_pods: bool = True) -> Ite
 def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
     """What keeps jobs and PodGroups out of the queue ``name``."""
     queue = queues.get(name)
-    # The protected ones are made by the controller where they are missing, as at the first start.
+    # The controller creates protected queues if they do not exist, as at the first start.
     if queue is None and name not in PROTECTED:
         yield Violation(
             path="spec.queue",
@@ -128,7 +130,7 @@ def validate_open(name: str, queues: Queues) -> Iterator[Violation]:
 
 
 def validated_fields(queue: Queue) -> tuple[object, ...]:
-    """What rules look at in a queue."""
+    """The fields of a queue that rules read."""
     said = (getattr(queue.spec, name) for name in _SHARES)
     annotations = (
         queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)
@@ -199,14 +201,16 @@ def _of_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
         )
     for part in parts:
         if not _is_positive(part):
-            yield Violation(path=path, reason=f"{part!r} is no weight", expected="numbers above 0")
+            yield Violation(
+                path=path, reason=f"{part!r} is not a weight", expected="numbers above 0"
+            )
     for name in tree.under(hierarchy or ""):
         other = tree.get(name)
         if other is not None and name != queue.metadata.name:
             theirs = queue_tree.hierarchy_of(other)
             yield Violation(
                 path=f"metadata.annotations[{keys.HIERARCHY}]",
-                reason=f"{hierarchy!r} lies above the queue {name!r} ({theirs})",
+                reason=f"{hierarchy!r} is above the queue {name!r} ({theirs})",
                 expected="a path that no other queue lies below",
             )
 
@@ -234,7 +238,7 @@ def _of_place(queue: Queue, tree: QueueTree, max_depth: int, *, moves: bool) -> 
 
 
 def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
-    """Whether the parent is the queue itself, is not there, or lies below it."""
+    """Whether the parent is the queue itself, does not exist, or is a descendant."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     if parent == ROOT:
         return None
@@ -256,19 +260,19 @@ def _misplaced(queue: Queue, tree: QueueTree) -> Violation | None:
 
 
 def _adrift(queue: Queue, tree: QueueTree) -> Violation | None:
-    """Whether the way up to the root ends at a queue above."""
+    """Whether the path to the root ends at an ancestor."""
     broken = tree.broken_at(queue.metadata.name)
     if broken is None:
         return None
     return Violation(
         path="spec.parent",
-        reason=f"there is no way up from {queue.spec.parent!r} to the root",
+        reason=f"there is no path from {queue.spec.parent!r} to the root",
         expected=f"a queue that has one, or another spec.parent of queue {broken!r}",
     )
 
 
 def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> Violation | None:
-    """Whether the queue, or what it ``brings`` in levels below it, is deeper than queues may be."""
+    """Whether the queue, or its ``brings`` levels of descendants, exceed the maximum depth."""
     name, parent = queue.metadata.name, queue_tree.parent_of(queue)
     depth = sum(each != ROOT for each in tree.above(name))
     if depth + brings <= max_depth and not tree.is_endless(parent):
@@ -282,7 +286,7 @@ def _too_deep(queue: Queue, tree: QueueTree, max_depth: int, *, brings: int) -> 
 
 
 def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[Violation]:
-    """A queue that runs pods of its own cannot become one that only divides."""
+    """A queue with pods of its own cannot become a parent."""
     found = tree.get(parent)
     held = queue_tree.readable(found.status.allocated if found else None)
     pods = held.get("pods", 0)
@@ -295,7 +299,7 @@ def _becomes_parent(parent: str, tree: QueueTree, *, without: str) -> Iterator[V
 
 
 def _height(name: str, tree: QueueTree) -> int:
-    """Levels below a queue that is in no circle, 0 without children."""
+    """Levels below a queue that is in no cycle; 0 without children."""
     height, level = -1, {name}
     while level:
         height, level = height + 1, {child for each in level for child in tree.children(each)}
@@ -303,7 +307,7 @@ def _height(name: str, tree: QueueTree) -> int:
 
 
 def _below(queue: Queue, tree: QueueTree, *, moves: bool) -> Iterator[Violation]:
-    """What the ancestors allow the queue, and what it brings along."""
+    """Limits by the ancestors, for the queue and its descendants."""
     name = queue.metadata.name
     coming = tree.below(name) if moves else (name,)
     for resource in sorted({each for it in coming for each in tree.amounts(it, "capability")}):
@@ -319,8 +323,9 @@ def _below(queue: Queue, tree: QueueTree, *, moves: bool) -> Iterator[Violation]
 def _more_than_above(
     queue: Queue, resource: str, wanted: int, whose: str, tree: QueueTree
 ) -> Iterator[Violation]:
-    """Whether ``wanted`` by the queue, or by ``whose`` below it, is more than the nearest queue
-    above that limits it may use."""
+    """Whether ``wanted`` by the queue, or by its descendant ``whose``, exceeds the nearest ancestor
+    that has a limit.
+    """
     name = queue.metadata.name
     for above in tree.above(name):
         if above in (name, ROOT) or tree.get(above) is None:
@@ -339,7 +344,7 @@ def _more_than_above(
 
 
 def _above(queue: Queue, tree: QueueTree) -> Iterator[Violation]:
-    """What the queue's own children have already."""
+    """Limits by the queue's own children."""
     name = queue.metadata.name
     children = tree.children(name)
     for resource, allowed in tree.amounts(name, "capability").items():
@@ -380,8 +385,9 @@ def _sums(
 
 
 def _highest_below(name: str, resource: str, tree: QueueTree) -> tuple[int, str]:
-    """The highest capability in this subtree, which is in no circle, and whose it is; a queue's own
-    value hides what is below it."""
+    """The highest capability in this subtree (without cycles), and its queue; a queue's own value
+    hides those below it.
+    """
     own = tree.amounts(name, "capability").get(resource, 0)
     if own:
         return own, name

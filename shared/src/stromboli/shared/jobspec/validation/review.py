@@ -1,7 +1,7 @@
 """Validation of one object for every entry point: defaults, then violations.
 
-Objects of other schedulers pass without a change. Kinds without rules here are validated by their
-schema alone, if they are of one of our groups.
+Objects of other schedulers pass unchanged. Kinds without rules here are validated by their schema
+only, if they belong to one of our groups.
 """
 
 import itertools
@@ -36,7 +36,7 @@ from stromboli.shared.messages.admission import Violation
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 TOO_DEEP = bounds.TOO_DEEP
 MAX_VIOLATIONS = 1_001
-"""Violations after which a review stops: one more than an answer tells."""
+"""Violations after which a review stops: one more than a response lists."""
 TEMPLATE_KINDS = (kinds.JOBS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS, kinds.JOB_FLOWS)
 """Kinds with pod templates."""
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
@@ -85,7 +85,7 @@ class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Template(meta.Part, frozen=True, kw_only=True):
-    """What says whose a CronJob's jobs are."""
+    """The field that names the scheduler of a CronJob's jobs."""
 
     scheduler_name: str = ""
 
@@ -100,7 +100,8 @@ def default_patch(
     traceparent: str = "",
     known: ClusterContext = ClusterContext(),  # noqa: B008 - frozen
 ) -> tuple[Add, ...]:
-    """Defaults for a new object; none if it cannot be decoded (``violations`` then says why).
+    """Defaults for a new object; none if it cannot be decoded (``violations`` then gives the
+    reason).
 
     ``traceparent`` (may be empty) is recorded on a job, so that other services continue its trace.
     """
@@ -214,7 +215,7 @@ def unknown_fields(
         if not is_ours(kind.decode(msgspec.json.encode(document)), policy, known):
             return ()
     except (msgspec.DecodeError, ValueError):
-        return ()  # ``violations`` says why it cannot be read
+        return ()  # ``violations`` reports why it cannot be decoded
     stored = {each.path for each in pod_schema.unknown_fields(before or {})}
     found = (each for each in pod_schema.unknown_fields(document) if each.path not in stored)
     return tuple(itertools.islice(found, MAX_VIOLATIONS))
@@ -308,8 +309,9 @@ def _of_ours(
 def _not_permitted(
     read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
-    """Queues and priority classes that the submitter may not use. One that is absent is said by
-    other rules."""
+    """Queues and priority classes that the submitter may not use. Other rules report ones that do
+    not exist.
+    """
     if known.submitter is None:
         return
     used, prefix = permissions.restricted_references(read), ""
@@ -338,7 +340,8 @@ def _without_priority_class(
     read: meta.Object, old: meta.Object | None, known: ClusterContext
 ) -> Iterator[Violation]:
     """Priority classes of a new job or CronJob that do not exist: its pods could never be created.
-    A PodGroup of a job that was admitted before is the controller's to write."""
+    The controller may write the PodGroup of a job that was admitted before.
+    """
     if old is not None or not isinstance(read, batch.Job | flow.CronJob):
         return
     is_cron = isinstance(read, flow.CronJob)
@@ -404,7 +407,7 @@ def is_ours(found: meta.Object, policy: AdmissionPolicy, known: ClusterContext) 
         case flow.CronJob():
             name = _scheduler_of(found)
         case core.Pod():
-            return True  # asked by the rules themselves: pods are everybody's
+            return True  # the rules check it themselves: pods of all schedulers arrive
         case _:
             return _acts(policy, known)
     if not name:

@@ -12,7 +12,7 @@ HARD = "hard"
 
 
 def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]:
-    """The tier is given by number or by name."""
+    """The tier must be given by number or by name, not both."""
     if wanted is None:
         return
     has_number = wanted.highest_tier_allowed is not None
@@ -31,11 +31,13 @@ def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]
 def unsatisfiable(
     wanted: NetworkTopology | None, path: str, tiers: network_topology.Tiers | None
 ) -> Iterator[Violation]:
-    """A hard wish that the cluster's HyperNodes cannot hold. ``tiers``: None if nobody knows."""
+    """A hard constraint that the cluster's HyperNodes cannot satisfy. ``tiers``: None if
+    unknown.
+    """
     if wanted is None or tiers is None or wanted.mode not in ("", HARD):
         return
     if any(violations(wanted, path)):
-        return  # said already
+        return  # reported already
     try:
         network_topology.highest_tier(wanted, tiers)
     except ValueError as error:
@@ -44,7 +46,7 @@ def unsatisfiable(
 
 def _expected(tiers: network_topology.Tiers) -> str:
     if tiers.lowest is None:
-        return "HyperNodes that say which nodes are near to each other, or mode soft"
+        return "HyperNodes that describe the network topology, or mode soft"
     named = f" or a highestTierName of {', '.join(sorted(tiers.names))}" if tiers.names else ""
     return f"highestTierAllowed of {tiers.lowest} or more{named}"
 

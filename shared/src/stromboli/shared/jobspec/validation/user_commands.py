@@ -12,9 +12,9 @@ from stromboli.shared.messages.admission import Violation
 
 OF_QUEUES = ("OpenQueue", "CloseQueue")
 ACTIONS = {"Job": policies.BY_COMMAND, "Queue": OF_QUEUES}
-"""What may be asked of which kind."""
+"""Kind -> its actions."""
 VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
-"""Kubernetes has Jobs, too, which are not meant."""
+"""Kind -> its apiVersion: Kubernetes' own Jobs are not targets."""
 
 
 def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
@@ -27,13 +27,13 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
     if known is None:
         yield Violation(
             path="target.kind",
-            reason=f"nobody obeys commands for a {target.kind}",
+            reason=f"no controller executes commands for a {target.kind}",
             expected="Job or Queue",
         )
     elif target.api_version != VERSIONS[target.kind]:
         yield Violation(
             path="target.apiVersion",
-            reason=f"nobody obeys commands for a {target.kind} of {target.api_version!r}",
+            reason=f"no controller executes commands for a {target.kind} of {target.api_version!r}",
             expected=VERSIONS[target.kind],
         )
     elif made.action not in known:
@@ -47,7 +47,7 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
 
 
 def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
-    """Commands that a queue ignores."""
+    """Violations of a command to a queue that would be ignored."""
     if action == "CloseQueue" and name == queue_tree.ROOT:
         yield Violation(
             path="target.name",
@@ -57,7 +57,7 @@ def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violati
 
 
 def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
-    """What keeps an accepted command from taking effect now."""
+    """Why an accepted command does not take effect now."""
     name = "" if made.target is None else made.target.name
     above = known.get(known[name].spec.parent) if name in known else None
     if made.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
