@@ -36,7 +36,7 @@ MACHINE = topology.NodeTopology(
             numa_node=1,
             slices=(topology.MigSlice(uuid="MIG-b1", profile="1g.10gb"),),
         ),
-        topology.Gpu(index=2, uuid="GPU-c", problems=("the driver does not show it any more",)),
+        topology.Gpu(index=2, uuid="GPU-c", problems=("the driver does not list it any more",)),
     ),
     gpu_connections=(("X", "SYS", "SYS"), ("SYS", "X", "SYS"), ("SYS", "SYS", "X")),
     nvlinks=((0, 4, 0), (3, 0, 0), (0, 0, 0)),
@@ -129,7 +129,7 @@ def test_the_text_says_all_that_is_known_and_what_is_not() -> None:
         "NV3*",
         "team/train-0",
         "MIG: 1 × 1g.10gb",
-        "the driver does not show it any more",
+        "the driver does not list it any more",
         "RDMA: no such folder",
     ):
         assert part in said

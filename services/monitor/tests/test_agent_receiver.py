@@ -185,7 +185,7 @@ async def test_an_agent_speaks_for_its_own_node_alone(
     [
         ("", "401 send the service account's token"),
         ("stolen", "401 the API server does not know the token"),
-        ("other", "403 system:serviceaccount:default:default is no agent"),
+        ("other", "403 system:serviceaccount:default:default is not the agents' account"),
         ("loose", "403 the token is bound to no pod"),
         ("gone", "403 the token's pod kube-system/agent-x is gone"),
         ("reborn", "403 the token's pod kube-system/agent-1 is gone"),
@@ -232,7 +232,7 @@ async def test_what_is_no_report_is_refused(
     agent_server: AgentServer, tmp_path: Path, body: bytes
 ) -> None:
     monitor = agent_server.monitor("n1", "good", tmp_path)
-    with pytest.raises(errors.ExternalError, match="400 this is no report of a node"):
+    with pytest.raises(errors.ExternalError, match="400 not a valid node report"):
         await asyncio.to_thread(monitor.report, body)
 
 

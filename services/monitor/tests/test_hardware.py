@@ -68,7 +68,7 @@ def test_a_container_that_hides_numa_gives_cpus_and_says_so(tmp_path: Path) -> N
     found = readings.opened(sys, nvml).read(0.0)
     assert found.numa_nodes == (node_topology.NumaNode(id=0, cpus="0-15"),)
     assert len(found.cores) == 8
-    assert "NUMA nodes: the machine tells none: all CPUs count as node 0" in readings.lines(found)
+    assert "NUMA nodes: the machine reports none: all CPUs count as node 0" in readings.lines(found)
 
 
 def test_a_machine_that_shows_nothing_says_what_is_missing(tmp_path: Path) -> None:

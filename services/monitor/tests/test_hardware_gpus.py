@@ -24,13 +24,13 @@ def only(answer: gpus.GpuReading) -> Any:
     ("answer", "problem"),
     [
         (card(uncorrected=2), "2 memory errors that could not be corrected"),
-        (card(remap_pending=True), "a broken row of its memory is replaced once the card is reset"),
+        (card(remap_pending=True), "a broken memory row is remapped once the GPU is reset"),
         (
             card(remap_pending=True, remap_failed=True),
-            "a broken row of its memory could not be replaced: the card is worn out",
+            "a broken memory row could not be remapped: replace the GPU",
         ),
         (card(xids=(79, 48)), "the driver reported Xid 48, 79"),
-        (card(lost="GPU is lost"), "it does not answer: GPU is lost"),
+        (card(lost="GPU is lost"), "it does not respond: GPU is lost"),
     ],
 )
 def test_what_is_wrong_with_a_card_is_said(answer: gpus.GpuReading, problem: str) -> None:

@@ -198,5 +198,5 @@ def test_odd_amounts_and_lists_are_said(tmp_path: Path) -> None:
 
 def test_a_machine_without_a_kubelet_says_so(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.plain_server(1), tmp_path, tmp_path / "nowhere")
-    assert f"the kubelet: {tmp_path / 'nowhere'} is no folder" in readings.lines(found)
+    assert f"the kubelet: {tmp_path / 'nowhere'} is not a directory" in readings.lines(found)
     assert len(found.cores) == 4

@@ -1,4 +1,4 @@
-"""``python -m stromboli.monitor``: the service as a process of its own."""
+"""``python -m stromboli.monitor``: runs the service as its own process."""
 
 import contextlib
 import time

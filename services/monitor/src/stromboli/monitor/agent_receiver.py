@@ -33,7 +33,7 @@ from stromboli.shared.runtime import runtime
 LARGEST_BYTES = 4 * 1024 * 1024
 """A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""
 TOKEN_KEPT_S = 300.0
-"""A token that was good is good for so long without asking the API server again."""
+"""How long an authenticated token is accepted without a new TokenReview."""
 TOKENS_KEPT = 20_000
 NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -43,7 +43,7 @@ Digest = Annotated[str, QueryParameter(name="digest")]
 
 
 class ReportRejectedError(Exception):
-    """An agent may not do this. ``status``: HTTP's word for it."""
+    """A report was rejected. ``status``: the HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class ReportRejectedError(Exception):
 
 
 class _ActiveTerm(msgspec.Struct, frozen=True):
-    """What the door goes by while it is open."""
+    """The state of the endpoint while this monitor is the leader."""
 
     put: Put
     is_there: Callable[[str], bool]
@@ -59,8 +59,9 @@ class _ActiveTerm(msgspec.Struct, frozen=True):
 
 
 class AgentReceiver:
-    """See the module. Without ``accounts``, which is for one machine alone, the holder of ``token``
-    may speak for every node; an empty one lets everybody do so."""
+    """See the module. Without ``accounts``, for a single machine, the holder of ``token`` may
+    report for every node; an empty token allows every client.
+    """
 
     def __init__(
         self,
@@ -80,15 +81,16 @@ class AgentReceiver:
         self._clock = clock
         self._monotonic = monotonic
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
-        """Digest of a token -> until when it is good, and for which node."""
+        """Digest of a token -> its expiry in the cache, and its node."""
 
     @contextlib.contextmanager
     def open(
         self, put: Put, is_there: Callable[[str], bool], known: reports.NodeReports
     ) -> Iterator[None]:
-        """While inside, this monitor acts and its log is open: before and afterwards agents are
-        told to come again. ``put`` sends a draft off; ``is_there``: whether there may be such a
-        node; ``known``: what was reported so far."""
+        """While inside, this monitor is the leader and its log is open; otherwise agents are told
+        to retry later. ``put`` queues a draft; ``is_there``: whether the node may exist; ``known``:
+        the reports so far.
+        """
         self._known = _ActiveTerm(put, is_there, known)
         try:
             yield
@@ -96,7 +98,7 @@ class AgentReceiver:
             self._known = None
 
     async def report(self, node: str, token: str, body: bytes) -> None:
-        """Take in a whole report. Raises RefusedError, OutsideError."""
+        """Accept a whole report. Raises ReportRejectedError, ExternalError."""
         known = await self._authenticate(node, token)
         if len(body) > LARGEST_BYTES:
             raise ReportRejectedError(
@@ -105,12 +107,14 @@ class AgentReceiver:
         try:
             topology = reports.read(body)
         except msgspec.DecodeError as error:
-            raise ReportRejectedError(400, f"this is no report of a node: {error}") from None
+            raise ReportRejectedError(400, f"not a valid node report: {error}") from None
         digest = hashlib.blake2b(body, digest_size=16).hexdigest()
         known.put(known.reports.report(node, topology, digest, self._clock()))
 
     async def heartbeat(self, node: str, token: str, digest: str) -> None:
-        """Take in a sign of life. Raises RefusedError (409: send it whole), OutsideError."""
+        """Accept a heartbeat. Raises ReportRejectedError (409: send the whole report),
+        ExternalError.
+        """
         known = await self._authenticate(node, token)
         if not known.reports.heartbeat(node, digest, self._clock()):
             raise ReportRejectedError(
@@ -134,7 +138,7 @@ class AgentReceiver:
 
     def _now(self) -> _ActiveTerm:
         if self._known is None:
-            raise errors.UnavailableError("monitor", "this one does not act now: come again")
+            raise errors.UnavailableError("monitor", "this monitor is not the leader: retry later")
         return self._known
 
     async def _node_of(self, token: str, accounts: Accounts) -> str:
@@ -153,7 +157,7 @@ class AgentReceiver:
         if user.name != f"system:serviceaccount:{namespace}:{account}":
             raise ReportRejectedError(
                 403,
-                f"{user.name} is no agent: agents are {namespace}/{account} "
+                f"{user.name} is not the agents' account: agents are {namespace}/{account} "
                 "(STROM_MONITOR_AGENTS_ACCOUNT)",
             )
         node = await self._bound_to(namespace, user.extra)
@@ -182,7 +186,7 @@ class AgentReceiver:
 
 
 def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
-    """All of them."""
+    """All routes."""
 
     @put(
         "/v1/nodes/{node:str}/topology",
@@ -203,7 +207,7 @@ def routes(agents: AgentReceiver) -> list[ControllerRouterHandler]:
 
 
 def app(agents: AgentReceiver) -> Litestar:
-    """The door as an application of its own."""
+    """An application of these routes."""
     return Litestar(
         routes(agents),
         openapi_config=None,

@@ -1,4 +1,4 @@
-"""Looks for other systems of the same API groups, and says in ``cluster.sync`` who they are."""
+"""Detects other systems that act on the same API groups, and publishes them in ``cluster.sync``."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ FACT = "competitors"
 
 
 class CompetitorWatch:
-    """See the module. The monitor itself only reads, so a rival is no problem of its own."""
+    """See the module. The monitor only reads, so it runs beside a competitor."""
 
     def __init__(
         self,
@@ -35,14 +35,15 @@ class CompetitorWatch:
         self._said: messages.CompetitorsObserved | None = None
 
     async def run(self, every_s: float) -> None:
-        """Look for ever."""
+        """Check indefinitely."""
         while True:
             await asyncio.sleep(every_s)
             await self.look()
 
     async def look(self) -> None:
-        """Look at every lease once, and say who acts if that has changed. While the API server is
-        away the last look holds; the first one waits for it."""
+        """Check every lease once, and publish a changed result. While the API server is unavailable
+        the last result stays valid; the first check waits for it.
+        """
         for claim in self._claims:
             await self._look_at(claim)
         found = self._tracker.found(asyncio.get_running_loop().time(), self._clock())

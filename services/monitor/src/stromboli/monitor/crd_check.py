@@ -19,7 +19,7 @@ FACT = "definitions"
 
 
 async def check_definitions(cluster: port.Cluster, health: runtime.Health) -> None:
-    """Once. That one is missing is said by whoever watches its objects."""
+    """Check once. A missing definition is reported by the reflector of its kind."""
     lines = []
     for ours in crds.documents():
         name = ours["metadata"]["name"]
@@ -29,7 +29,7 @@ async def check_definitions(cluster: port.Cluster, health: runtime.Health) -> No
         except (errors.NotFoundError, errors.UnsupportedError):
             continue
         except errors.PermanentError as error:
-            lines.append(f"{name} may not be looked at: {error.reason}")
+            lines.append(f"{name} may not be read: {error.reason}")
             continue
         try:
             lacks = definition_diff.missing_parts(ours, msgspec.json.decode(raw))

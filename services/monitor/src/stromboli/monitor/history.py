@@ -1,13 +1,13 @@
-"""What stood on the snapshot topics, kept in full: they are compacted, and past sessions need it.
+"""Copies snapshot topics to ``cluster.changes``, which keeps all records: the originals are
+compacted, and replaying past sessions needs them.
 
 ::
 
-    snapshot topics ── fold ──▶ cluster.changes: each record as it is, with where it stands
-                                └── how far, and from where on the picture is whole
+    snapshot topics ── materialize ──▶ cluster.changes: each record unchanged, with its position
+                                       └── checkpoints: how far, and since when it is complete
 
-Once a day all begins anew with what the topics hold by then, so that whoever reads the history may
-begin at any of these images, as long as one is kept. Off the short path: it reads the log as any
-other reader does.
+Once a day it writes a new image of the topics, so that a reader may begin at any retained image. It
+is not on the latency path: it reads the log like any other reader.
 """
 
 import asyncio
@@ -22,17 +22,20 @@ from stromboli.shared.messages import cluster
 from stromboli.shared.runtime import runtime
 
 IMAGE_EVERY = timedelta(days=1)
-"""What is kept for two weeks then reaches back thirteen days at least."""
+"""With a retention of two weeks the history then reaches back at least thirteen days."""
 PAUSE_S = 0.25
-"""Between looks: nobody waits for the history, and what came meanwhile is written at once."""
+"""Between reads: the history is not urgent, and records that arrived meanwhile are written
+together.
+"""
 KEPT = "$kept"
-"""Key of the records that say how far."""
+"""Key of the checkpoint records."""
 WANTED = topics.MATERIALIZED
 
 
 class History:
-    """Appends to ``cluster.changes`` until cancelled. ``ends``: where the snapshot topics ended at
-    the start."""
+    """Appends to ``cluster.changes`` until cancelled. ``ends``: end offsets of the snapshot topics
+    at the start.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class History:
         self._ends = ends
 
     async def keep(self) -> None:
-        """Go on where the last one ended, if that is known and its image not a day old."""
+        """Continue at the last checkpoint, if it is known and its image less than a day old."""
         await self._follow(await self._last())
         while True:
             await self._follow(None)
@@ -65,10 +68,12 @@ class History:
         if not isinstance(message, cluster.HistoryCheckpointed) or self._is_due(message):
             return None
         known = all(at <= self._ends.get(name, 0) for name, at in message.positions.items())
-        return message if known else None  # else a topic has lost records
+        return message if known else None  # otherwise a topic has lost records
 
     async def _follow(self, kept: cluster.HistoryCheckpointed | None) -> None:
-        """Until an image is due. ``kept``: up to where all is there; None: make an image."""
+        """Copy until an image is due. ``kept``: the checkpoint to continue from; None: write an
+        image.
+        """
         start = (
             port.START
             if kept is None
@@ -77,7 +82,7 @@ class History:
         image_from = -1 if kept is None else kept.image_offset
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
-        # A warning only: nobody waits for the history.
+        # Only a warning: no service depends on the history.
         fold = materialization.materialize(self._bus, WANTED, self._health.warn, "history", start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
@@ -102,7 +107,7 @@ class History:
                     await asyncio.sleep(PAUSE_S)
 
     async def _append(self, drafts: list[envelope.Draft]) -> int:
-        """Where the first of them stands."""
+        """Append; returns the first offset."""
         call = functools.partial(self._writer.append, *drafts)
         stand = await runtime.retry_until_available(call, "log", self._health)
         return stand[0].offset

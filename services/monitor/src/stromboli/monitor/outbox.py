@@ -1,9 +1,9 @@
-"""Drafts of one kind on their way to the log, in order.
+"""Queues the drafts of one kind and appends them to the log in order.
 
-What comes is appended at once; what comes meanwhile goes out together afterwards. While much comes,
-it goes out at ticks that all kinds have in common: an append is a round trip for the log and for
-everyone who reads it, however little it carries. One append is under way at a time, so that a
-repeated one cannot overtake another.
+A draft is appended immediately; drafts that arrive meanwhile go out together afterwards. During a
+burst, appends happen at ticks that all kinds share: an append costs the log and all readers a round
+trip, whatever its size. One append is in flight at a time, so that a retried one cannot be
+overtaken.
 """
 
 import asyncio
@@ -23,11 +23,13 @@ from stromboli.shared.runtime import runtime, telemetry
 MAX_BATCH = 1000
 """Drafts in one append: some megabytes."""
 MAX_QUEUED = 5000
-"""Drafts held while the log is away; then reading the cluster waits, which it can."""
+"""Drafts held while the log is unavailable; then reading the cluster waits."""
 TICK_MS = 50
 TICK_S = TICK_MS / 1000
 FEW, FEW_PER_S = 20, 200.0
-"""So many at once, and so many a second later on, are few and wait for nothing: one job's pods."""
+"""Drafts at once, and drafts per second afterwards, that do not count as a burst: the pods of one
+job.
+"""
 
 _appends = telemetry.meter.create_counter(
     "stromboli.monitor.records", description="Snapshots and tombstones acknowledged by the log"
@@ -35,35 +37,38 @@ _appends = telemetry.meter.create_counter(
 
 
 _rejected = telemetry.meter.create_counter(
-    "stromboli.monitor.rejected", description="Records that the log does not take"
+    "stromboli.monitor.rejected", description="Records that the log rejects"
 )
 _OF_ONE_DRAFT = (errors.TooLargeError, TypeError, ValueError, OverflowError, RecursionError)
-"""What appending raises because of one draft: it is too large, or cannot be encoded."""
+"""Errors of an append that one draft causes: it is too large, or cannot be encoded."""
 _log = structlog.get_logger(__name__)
 
 
 def to_next_tick_s(now: float) -> float:
-    """At least a millisecond: what is left of a fraction would be a tick of its own."""
+    """Seconds to the next tick, at least a millisecond: a smaller rest would be a tick of its
+    own.
+    """
     return (TICK_MS - round(now * 1000) % TICK_MS) / 1000
 
 
 class BurstDetector:
-    """How much comes, as a bucket that runs empty: a crowd is what exceeds ``FEW`` at once and
-    ``FEW_PER_S`` a second. It ends at most a tick after its last one. O(1)."""
+    """Detects bursts by a leaky bucket: more than ``FEW`` at once and ``FEW_PER_S`` a second. A
+    burst ends at most a tick after its last draft. O(1).
+    """
 
     def __init__(self) -> None:
         self._left = float(FEW)
         self._at = 0.0
 
     def is_burst(self, count: int, now: float) -> bool:
-        """Whether these, by a clock that only goes forward, are part of one."""
+        """Whether these drafts are part of a burst. ``now``: a monotonic clock."""
         left = min(self._left + (now - self._at) * FEW_PER_S, FEW) - count
         self._left, self._at = max(left, -TICK_S * FEW_PER_S), now
         return left < 0
 
 
 class Outbox:
-    """See the module. ``position``: the offset behind everything appended."""
+    """See the module. ``position``: the offset after the last appended record."""
 
     def __init__(self, writer: port.Writer, health: runtime.Health, position: int) -> None:
         self.position = position
@@ -76,7 +81,7 @@ class Outbox:
         self._progress = asyncio.Condition()
 
     def put(self, draft: envelope.Draft | None) -> None:
-        """Send a draft off, if it is one. Never waits: what was seen is on its way at once."""
+        """Queue a draft, unless it is None. Never waits."""
         if draft is not None:
             self._waiting.append(draft)
             self._put += 1
@@ -88,13 +93,13 @@ class Outbox:
             await self._until(lambda: len(self._waiting) < MAX_QUEUED)
 
     async def settled(self) -> int:
-        """The position, once everything put so far is acknowledged."""
+        """The position, once everything queued so far is acknowledged."""
         put = self._put
         await self._until(lambda: self._appended >= put)
         return self.position
 
     async def run(self) -> None:
-        """Append for ever. Raises LogLostError, and permanent errors."""
+        """Append indefinitely. Raises LogLostError, and permanent errors."""
         loop, flow = asyncio.get_running_loop(), BurstDetector()
         while True:
             await self._filled.wait()
@@ -126,8 +131,9 @@ class Outbox:
             self._progress.notify_all()
 
     async def _append_instead(self, draft: envelope.Draft, error: Exception) -> None:
-        """Append that an object cannot be recorded: its key is unknown. Anything else that cannot
-        be is dropped."""
+        """Append a stub for an object that cannot be recorded: its key is unknown. Other drafts
+        that cannot be recorded are dropped.
+        """
         topic = draft.topic.name
         _log.error("not recorded", topic=topic, key=draft.key, reason=str(error))
         _rejected.add(1, {"topic": topic})

@@ -15,13 +15,15 @@ from stromboli.shared.runtime import runtime
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
 PAUSE_S = 0.1
-"""Between looks at what we say ourselves: seldom does anything hang on it."""
+"""Between reads of our own records: they are rarely urgent."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OwnTopicsReader:
-    """Restores reflector states and reports up to the barrier; then follows new records."""
+    """Restores reflector states and reports up to the end offsets at the start; then follows new
+    records.
+    """
 
     def __init__(
         self,
@@ -43,8 +45,9 @@ class OwnTopicsReader:
         self._batches: AsyncGenerator[port.Batch, None]
 
     async def stand_by(self, caught_up: asyncio.Event) -> None:
-        """Apply all records, set ``caught_up`` at the barrier, and follow the active monitor
-        indefinitely. Raises LogLostError."""
+        """Apply all records, set ``caught_up`` at the end offsets, and follow the active monitor
+        indefinitely. Raises LogLostError.
+        """
         async with contextlib.aclosing(self._read()) as batches:
             async for batch in batches:
                 self._fold(batch)
@@ -53,8 +56,9 @@ class OwnTopicsReader:
 
     @contextlib.asynccontextmanager
     async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
-        """While inside, ``follow`` continues behind the records of the moment of opening, which
-        have been applied. Yields topic name -> next offset. Raises ReplacedError, LogLostError."""
+        """While inside, ``follow`` continues after the records at the moment of opening, which have
+        been applied. Yields topic name -> next offset. Raises ReplacedError, LogLostError.
+        """
         self._epoch = epoch
         async with contextlib.aclosing(self._read()) as self._batches:
             async for batch in self._batches:
@@ -132,11 +136,11 @@ class OwnTopicsReader:
     def _fold_sync(self, record: envelope.Record) -> None:
         picture = self._by_plural.get(record.key)
         if picture is None:
-            return  # of a kind that this version does not know, or no kind at all
+            return  # of an unknown kind, or not a kind
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
-            _log.warning("sync not readable", kind=record.key, reason=error.reason)
+            _log.warning("sync record not readable", kind=record.key, reason=error.reason)
             message = None
         synced = message if isinstance(message, cluster.KindSynced) else None
         picture.apply_sync(synced, -1 if record.epoch is None else record.epoch)

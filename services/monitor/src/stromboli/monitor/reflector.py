@@ -16,11 +16,11 @@ from stromboli.shared.messages import cluster as messages
 from stromboli.shared.runtime import runtime, telemetry
 
 SLICE = 200
-"""Objects of a list taken in before others get a turn: a few milliseconds."""
+"""Objects of a list that are processed before other tasks run: a few milliseconds."""
 NEVER = "0"
-"""The version of a collection that is not there."""
+"""The version of a collection that does not exist."""
 SERVED_LOOK_S = 10.0
-"""How often one looks whether a kind is served by now: definitions come with an installation."""
+"""Interval of checks whether a missing kind is served: definitions may be installed later."""
 
 _log = structlog.get_logger(__name__)
 _isolated = telemetry.meter.create_counter(
@@ -30,7 +30,7 @@ _isolated = telemetry.meter.create_counter(
 
 
 class Reflector:
-    """See the module. Two loops share its picture: ``read`` and ``vouch``."""
+    """See the module. Two loops share its state: ``read`` and ``publish_sync_markers``."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Reflector:
         clock: runtime.Clock,
     ) -> None:
         self.due = asyncio.Event()
-        """Set it, and the watcher will vouch as soon as it can."""
+        """When set, a sync marker is published as soon as possible."""
         self._picture = picture
         self._outbox = outbox
         self._own_log = own_reader
@@ -52,14 +52,16 @@ class Reflector:
         self._health = health
         self._clock = clock
         self._fact = picture.kind.plural
-        self._watching: object = None  # the stream that stands, or why there is none to come
+        self._watching: object = None  # the open stream, or why it cannot be opened
         self._saying = asyncio.Lock()
         self._backoff = runtime.Backoff()
 
     # --- reading ---------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """List if need be and watch, for ever. Trouble outside is waited out, not ready."""
+        """List if needed and watch, indefinitely. External errors make the monitor not ready and
+        are retried.
+        """
         while True:
             try:
                 if self._picture.state != "watching":
@@ -68,7 +70,7 @@ class Reflector:
             except errors.ExpiredError as error:
                 _log.info("watch expired", kind=self._fact, reason=error.reason)
                 self._picture.expired()
-                await asyncio.sleep(self._backoff.next_s())  # a list alone is no sign of its end
+                await asyncio.sleep(self._backoff.next_s())  # a list alone does not end the error
             except errors.NotFoundError as error:
                 if self._picture.kind in kinds.OPTIONAL:
                     await self._do_without(error)
@@ -79,7 +81,7 @@ class Reflector:
             except errors.InvariantError:
                 raise
             except Exception as error:
-                # The other kinds go on. What was taken in of this one is not relied on.
+                # Other kinds continue. The state of this one is not trusted.
                 _log.exception("kind isolated", kind=self._fact, exc_info=error)
                 _isolated.add(1, {"kind": self._fact})
                 self._picture.expired()
@@ -87,14 +89,16 @@ class Reflector:
                 await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
 
     async def _wait_out(self, error: errors.ExternalError) -> None:
-        """A missing right or definition is no reason to stop either: it may be given, and other
-        kinds go on."""
+        """Wait after an error, also for a missing right or definition: it may be added later, and
+        other kinds continue.
+        """
         self._health.set(self._fact, str(error))
         await asyncio.sleep(self._backoff.next_s(error.retry_after_s))
 
     async def _do_without(self, error: errors.NotFoundError) -> None:
-        """The API server does not serve this kind: there are no objects of it, and that is what is
-        vouched for until it does."""
+        """The API server does not serve this kind: publish that there are no objects of it, until
+        it does.
+        """
         _log.info("kind not served", kind=self._fact, reason=error.reason)
         self._picture.list_begins()
         for draft in self._picture.list_ends(NEVER, self._clock()):
@@ -127,7 +131,7 @@ class Reflector:
         self.due.set()
 
     async def _watch(self) -> None:
-        """Until the server ends it."""
+        """Watch until the server ends the stream."""
         stream = self._cluster.watch(self._picture.kind, self._picture.version)
         async with watches.closing(stream, self._backoff) as events:
             self._watching = stream
@@ -158,10 +162,10 @@ class Reflector:
             )
         self._outbox.put(draft)
 
-    # --- vouching --------------------------------------------------------------------------
+    # --- sync markers --------------------------------------------------------------------------
 
     async def publish_sync_markers(self) -> None:
-        """Whenever due: say again what others hide, then how far the log holds."""
+        """When due, publish overwritten keys again, then a sync marker."""
         while True:
             await self.due.wait()
             self.due.clear()
@@ -182,8 +186,10 @@ class Reflector:
             self._put(self._picture.restore(key, raw, self._clock()))
 
     async def _publish_if_synced(self) -> None:
-        """``synced``, but only while a watch stands, and once the log has been read up to there
-        and hides nothing: else a restart would go on from a version whose records are not there."""
+        """Publish ``synced``, but only while a watch is open, and once the log has been read up to
+        there and has no overwritten keys: otherwise a restart would resume from a version whose
+        records are missing.
+        """
         watching = self._watching
         if watching is None:
             return
@@ -196,7 +202,7 @@ class Reflector:
 
     async def _draft_change(self, mark: SyncPoint, position: int) -> None:
         draft = self._picture.sync_marker(mark, position)
-        async with self._saying:  # a repeated "synced" may not come behind a later "listing"
+        async with self._saying:  # a repeated "synced" must not follow a later "listing"
             await runtime.retry_until_available(
                 lambda: self._writer.append(draft), "log", self._health
             )

@@ -30,9 +30,9 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime
 
 OFTEN_S, OFTEN_FOR_S = 0.25, 20.0
-"""Between the first signs of life, and for how long they come so often."""
+"""Interval of the first heartbeats, and how long it applies."""
 TOLD = 5
-"""Silent agents that a warning names."""
+"""Silent agents that a warning lists by name."""
 
 
 async def serve(
@@ -44,9 +44,9 @@ async def serve(
     agents: AgentReceiver | None = None,
     lease: leader_election.Lease | None = None,
 ) -> None:
-    """Run until cancelled. Ready once every kind is synced, or once all is folded that the active
-    monitor has said. ``agents``: the door for nodes' agents, which is open while this one acts.
-    ``lease``: None where there is no other monitor.
+    """Run until cancelled. Ready once every kind is synced or, as standby, once everything that the
+    leader published is applied. ``agents``: the endpoint for node agents, open while this monitor
+    is the leader. ``lease``: None if there is no other monitor.
     """
 
     async def term(lead: leader_election.Leadership) -> None:
@@ -79,7 +79,7 @@ async def _term(
         tasks.create_task(own_reader.follow())
         tasks.create_task(History(bus, writer, health, clock, ends).keep())
         rivalry = CompetitorWatch(settings.competitor_leases, cluster, writer, health, clock)
-        await rivalry.look()  # before anything is said to be synced
+        await rivalry.look()  # before any kind is published as synced
         watchers = []
         for picture in reflector_states:
             end = ends[picture.topic.name]
@@ -106,7 +106,7 @@ async def _term(
 async def _stand_by(
     own_reader: OwnTopicsReader, health: runtime.Health, lead: leader_election.Leadership
 ) -> None:
-    """Take in what the active monitor says until this one is to act."""
+    """Apply the leader's records until this monitor becomes the leader."""
     acquired = asyncio.create_task(lead.acquired())
     caught_up = asyncio.Event()
 
@@ -137,7 +137,7 @@ async def _tick(
     health: runtime.Health,
     clock: runtime.Clock,
 ) -> None:
-    """Notice agents that fall silent and nodes that are gone."""
+    """Detect silent agents and deleted nodes."""
     while True:
         for draft in reports.tick(clock(), nodes.may_have):
             outbox.put(draft)
@@ -155,8 +155,10 @@ async def _beat(
     health: runtime.Health,
     watchers: list[Reflector],
 ) -> None:
-    """Signs of life, also of a cluster where nothing happens: while it and the log answer. More of
-    them at first: services that start with this one wait for the first that they see come."""
+    """Publish heartbeats while the cluster and the log respond, even if nothing changes. They are
+    more frequent at first, because services that start together with the monitor wait for the first
+    one.
+    """
     loop = asyncio.get_running_loop()
     often_until = loop.time() + OFTEN_FOR_S
     while True:
@@ -167,8 +169,8 @@ async def _beat(
         cluster_answers, log_answers = await asyncio.gather(
             cluster.is_reachable(), bus.is_reachable()
         )
-        health.set("cluster", None if cluster_answers else "the API server does not answer")
-        health.set("log", None if log_answers else "the log does not answer")
+        health.set("cluster", None if cluster_answers else "the API server does not respond")
+        health.set("log", None if log_answers else "the log does not respond")
         if cluster_answers and log_answers:
             for watcher in watchers:
                 watcher.due.set()

@@ -8,7 +8,7 @@ from stromboli.shared.leader_election import LeaseSettings
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the monitor, embedded or as a process."""
+    """Settings of the monitor, in embedded mode or as a process."""
 
     instance: str = "monitor"
     """Names this process in its epoch record: the pod's name."""
@@ -32,16 +32,16 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(MonitorSettings, frozen=True, kw_only=True):
-    """The monitor as a process."""
+    """Settings of the monitor as a process."""
 
     kafka: KafkaSettings = KafkaSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     lease: LeaseSettings = LeaseSettings()
     health_host: str = "0.0.0.0"
-    """Probes come from the node, not from loopback."""
+    """Address of the health endpoint: probes come from the node, not from loopback."""
     health_port: int = 8482
     agents_host: str = "0.0.0.0"
-    """Agents come from all nodes."""
+    """Address of the agents' endpoint: agents connect from all nodes."""
     agents_port: int = 8484
     agents_certificate_file: str = ""
     """Certificate for agents' connections; without one, tokens are sent unencrypted. A token only

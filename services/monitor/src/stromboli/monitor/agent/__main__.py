@@ -1,8 +1,8 @@
-"""``python -m stromboli.monitor.agent``: report what this node has, until stopped.
+"""``python -m stromboli.monitor.agent``: reports the node's hardware until stopped.
 
     python -m stromboli.monitor.agent --once --print --sysfs DIR --nvml FILE
 
-reads recordings instead, once, and prints what it would report.
+reads recorded data once, and prints the report.
 """
 
 import argparse
@@ -25,15 +25,15 @@ from stromboli.shared.runtime import settings
 
 log = logging.getLogger("stromboli.agent")
 NO_KUBELET = "none"
-"""Of ``--kubelet``: recordings have none."""
+"""Value of ``--kubelet`` for recorded data without a kubelet."""
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m stromboli.monitor.agent",
-        description="Reads what this node has (NUMA nodes, CPUs, GPUs, network cards) and who "
-        "holds it, and reports it to the monitor. Settings are STROM_AGENT_... variables.",
+        description="Reads this node's hardware (NUMA nodes, CPUs, GPUs, NICs) and its "
+        "allocations, and reports them to the monitor. Settings are STROM_AGENT_... variables.",
     )
     parser.add_argument("--sysfs", metavar="DIR", help="read this instead of /sys")
     parser.add_argument("--nvml", metavar="FILE", help="the GPU driver's answers, as JSON")
@@ -55,7 +55,7 @@ def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machin
 
 
 class Agent:
-    """Reads, and reports on change and as a sign of life. ``monitor`` None: prints."""
+    """Reads the node, and reports changes and heartbeats. ``monitor`` None: prints."""
 
     def __init__(
         self, read: machine.Machine, monitor: reporting.MonitorClient | None, chosen: AgentSettings
@@ -70,7 +70,9 @@ class Agent:
         self._pause_s = chosen.read_every_s
 
     def step(self, now_s: float) -> None:
-        """Whatever is due. Trouble is logged once, and tried again with the next step that is."""
+        """Execute the steps that are due. An error is logged once, and the step is retried when it
+        is due again.
+        """
         stamp = self._machine.stamp()
         if stamp == self._stamp and now_s - self._read_at_s < self._pause_s:
             return
@@ -84,7 +86,7 @@ class Agent:
             if not self._trouble:
                 self._pause_s = self._settings.retry_period_s / 2
             self._trouble = str(error)
-            # Another replica of the monitor may be the one that listens: soon, and ever less so.
+            # Another replica of the monitor may be the leader: retry soon, with growing delays.
             self._pause_s = min(2 * self._pause_s, self._settings.read_every_s)
         else:
             self._trouble = ""
@@ -109,7 +111,7 @@ class Agent:
 
 
 def main(given: list[str]) -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+    """Run until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     options = arguments(given)
     try:

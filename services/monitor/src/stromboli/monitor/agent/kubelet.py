@@ -1,4 +1,4 @@
-"""Reads what a kubelet shows of itself below its folder: settings, state files, its API."""
+"""Reads the state of a kubelet: its settings, state files, and its API."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ Stamp = tuple[tuple[int, int] | None, ...]
 
 
 class Kubelet:
-    """The kubelet whose folder this is; it may come, go and restart."""
+    """The kubelet of a folder; it may start, stop and restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,14 +29,18 @@ class Kubelet:
         self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
 
     def stamp(self) -> Stamp:
-        """What changes when it gives something out: times of its files. Costs microseconds."""
+        """A value that changes when the kubelet allocates something: times of its files. Costs
+        microseconds.
+        """
         return tuple(_stamp(self._folder / name) for name in (CPU_STATE, MEMORY_STATE, DEVICES))
 
     def read(self) -> kubelet.KubeletReadings:
-        """Everything it shows now. Waits for its API, for a few seconds at most."""
+        """All current readings. Waits a few seconds at most for its API."""
         failed: dict[str, str] = {}
         if not self._folder.is_dir():
-            return kubelet.KubeletReadings(failed={"the kubelet": f"{self._folder} is no folder"})
+            return kubelet.KubeletReadings(
+                failed={"the kubelet": f"{self._folder} is not a directory"}
+            )
         exclusive_allocations, cpus = self._ask(failed)
         config = self._settings(failed)
         return kubelet.KubeletReadings(
@@ -58,11 +62,13 @@ class Kubelet:
             failed["the kubelet's PodResources API"] = f"there is no {self._folder / SOCKET}"
             return None, None
         if self._api is None or socket != self._socket:
-            from stromboli.monitor.agent import podresources  # 15 MiB where there is a kubelet
+            from stromboli.monitor.agent import (
+                podresources,
+            )  # takes 15 MiB, only where there is a kubelet
 
             if self._api is not None:
-                self._api.close()  # a restarted kubelet listens on a new socket of this name
-            # A socket has an address of 107 bytes at most: where a path is longer, a link helps.
+                self._api.close()  # a restarted kubelet listens on a new socket of the same name
+            # A socket address has at most 107 bytes: a longer path is shortened by a link.
             self._api = podresources.Kubelet(os.path.realpath(self._folder / SOCKET))
             self._socket = socket
         try:
@@ -77,7 +83,7 @@ class Kubelet:
             return exclusive_allocations, None
 
     def _settings(self, failed: dict[str, str]) -> Any:
-        """Read anew only when the file has changed: YAML takes its time."""
+        """The settings, parsed again only when the file has changed: parsing YAML is slow."""
         path = self._folder / CONFIG
         stamp = _stamp(path)
         if stamp is None or stamp != self._config[0]:

@@ -1,4 +1,4 @@
-"""The machine this runs on, or a recording of one: each source read as rarely as it may be."""
+"""The hardware of this machine, or of a recording: each source is read as rarely as possible."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +11,13 @@ from stromboli.monitor.core.hardware import assembly, gpus, sysfs_tree
 from stromboli.shared.messages import node_topology
 
 LAYOUT_EVERY_S = 60.0
-"""Processors and cards are read this often though no CPU and no card came or went: links of network
-cards go up and down."""
+"""Interval of reading CPUs and PCI devices when none was added or removed: links of NICs go up and
+down.
+"""
 
 
 class Machine:
-    """See the module. ``answers``: asks the GPU driver."""
+    """See the module. ``answers``: reads the GPU driver."""
 
     def __init__(
         self, root: Path, answers: Callable[[], gpus.DriverReadings], kubelet: Kubelet | None
@@ -32,11 +33,11 @@ class Machine:
         self._cards: node_topology.NodeTopology | None = None
 
     def stamp(self) -> Stamp:
-        """Changes when the kubelet gives something out."""
+        """A value that changes when the kubelet allocates something."""
         return self._kubelet.stamp() if self._kubelet is not None else ()
 
     def read(self, now_s: float) -> node_topology.NodeTopology:
-        """What the machine is and who holds what; ``now_s`` is any clock that goes on."""
+        """The hardware and allocations; ``now_s`` is any monotonic clock."""
         fingerprint = sysfs.fingerprint(self._root)
         if fingerprint != self._fingerprint or now_s - self._read_at_s >= LAYOUT_EVERY_S:
             self._fingerprint, self._read_at_s = fingerprint, now_s
@@ -54,8 +55,9 @@ class Machine:
 
 
 def recorded(file: Path) -> Callable[[], gpus.DriverReadings]:
-    """The GPU driver's answers from a file, read anew each time. A file that cannot be read is a
-    driver that does not answer."""
+    """A reader of GPU driver answers in a file, which it reads each time. A file that cannot be
+    read counts as a driver that does not answer.
+    """
 
     def read() -> gpus.DriverReadings:
         try:

@@ -1,7 +1,7 @@
-"""Asks the NVIDIA driver about its cards, through NVML.
+"""Reads the GPUs from the NVIDIA driver, through NVML.
 
-Its library is loaded only where there is a driver: it costs 12 MiB. What a card does not support is
-no answer and no trouble; a card that is lost stays named with the reason.
+The library is loaded only where there is a driver: it takes 12 MiB. A call that a GPU does not
+support is not an error; a lost GPU stays in the list with the reason.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from stromboli.monitor.core.hardware import gpus
 
 T = TypeVar("T")
 LIBRARY = "libnvidia-ml.so.1"
-NO_DRIVER = "no NVIDIA driver is here"
+NO_DRIVER = "no NVIDIA driver is installed"
 MOST_EVENTS = 100
-"""Xid errors taken in at once; a broken card may report them for ever."""
+"""Xid errors read at once; a broken GPU may report them endlessly."""
 _REMOTES: Mapping[int, str] = {0: "gpu", 2: "switch"}
 
 
@@ -33,7 +33,7 @@ def load() -> Any:
 
 
 class NvmlDriver:
-    """A connection to the driver, opened anew after trouble. ``library``: NVML, None for none."""
+    """A connection to the driver, opened again after an error. ``library``: NVML, None for none."""
 
     def __init__(self, library: Any) -> None:
         self._nvml = library
@@ -42,7 +42,7 @@ class NvmlDriver:
         self._xids: dict[str, set[int]] = {}
 
     def read(self) -> gpus.DriverReadings:
-        """Everything it says now. Some milliseconds a card, and a card with NVLink some more."""
+        """All current readings. Takes some milliseconds per GPU, more with NVLink."""
         if self._nvml is None:
             return gpus.DriverReadings(absent=NO_DRIVER)
         try:
@@ -61,7 +61,7 @@ class NvmlDriver:
         return gpus.DriverReadings(gpus=tuple(found), ancestors=self._ancestors(handles))
 
     def close(self) -> None:
-        """Let go of the driver; the next ``read`` asks it anew."""
+        """Close the connection; the next ``read`` opens it again."""
         if self._is_open:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
@@ -82,8 +82,9 @@ class NvmlDriver:
             self._events = events
 
     def _take_events(self) -> None:
-        """Xid errors since the last look. They stay with their card until this process ends: a
-        reset of the card means that nobody uses it, the agent included."""
+        """Read Xid errors since the last call. They stay with their GPU until this process ends: a
+        GPU can be reset only while no process uses it, including the agent.
+        """
         if self._events is None:
             return
         for _ in range(MOST_EVENTS):
@@ -91,7 +92,7 @@ class NvmlDriver:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
                 uuid = self._nvml.nvmlDeviceGetUUID(event.device)
             except self._nvml.NVMLError:
-                return  # nothing more came, which NVML calls a timeout
+                return  # no more events, which NVML reports as a timeout
             self._xids.setdefault(uuid, set()).add(int(event.eventData))
 
     def _card(self, index: int) -> tuple[Any, gpus.GpuReading]:
@@ -150,7 +151,7 @@ class NvmlDriver:
         )
 
     def _links(self, handle: Any) -> Iterator[gpus.LinkReading]:
-        """Its NVLinks that are active; a link that cannot be asked is none (spec/topology 7)."""
+        """Its active NVLinks; a link that cannot be read counts as absent."""
         nvml = self._nvml
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
             try:
@@ -160,7 +161,7 @@ class NvmlDriver:
                 pci = nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
             except nvml.NVMLError as error:
                 if self._is_unsupported(error):
-                    return  # links are numbered through: there are no more
+                    return  # links are numbered consecutively: there are no more
                 continue
             yield gpus.LinkReading(remote=_REMOTES.get(kind, "other"), pci=pci)
 
@@ -172,13 +173,13 @@ class NvmlDriver:
                 uuid, name = nvml.nvmlDeviceGetUUID(part), nvml.nvmlDeviceGetName(part)
                 size = int(nvml.nvmlDeviceGetMemoryInfo(part).total)
             except nvml.NVMLError:
-                continue  # no device stands in this place
+                continue  # no device has this index
             yield gpus.SliceReading(
                 uuid=uuid, profile=name.rpartition("MIG ")[2], memory_bytes=size
             )
 
     def _fabric(self, handle: Any) -> str:
-        """``cluster.clique``, as the label ``nvidia.com/gpu.clique`` has it; empty for none."""
+        """``cluster.clique``, as in the label ``nvidia.com/gpu.clique``; empty for none."""
         nvml = self._nvml
         info = nvml.c_nvmlGpuFabricInfoV_t()
         nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))

@@ -1,7 +1,7 @@
-"""Asks the kubelet which CPUs, devices and memory it has given to whom, over its socket.
+"""Reads exclusive CPUs, devices and memory of containers from the kubelet, over its socket.
 
-The API is ``v1.PodResourcesLister``: its messages are few, so they stand here as a table and need
-no compiler. Source: Kubernetes, pkg/apis/podresources/v1/api.proto.
+The API is ``v1.PodResourcesLister``. It has few messages, so they are defined here as a table and
+need no compiler. Source: Kubernetes, pkg/apis/podresources/v1/api.proto.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 TIMEOUT_S = 5.0
-"""A kubelet answers in milliseconds; one that starts keeps us waiting."""
+"""A kubelet answers in milliseconds; one that is starting takes longer."""
 LARGEST_BYTES = 16 * 1024 * 1024
-"""An answer of the largest nodes, by the kubelet's own advice to its clients."""
+"""Largest response, as the kubelet recommends to its clients."""
 SERVICE = "v1.PodResourcesLister"
 
 # Message -> field -> number and type; a list of a type is [type].
@@ -93,7 +93,7 @@ MESSAGES = _messages()
 
 
 class Kubelet:
-    """A connection to a kubelet's socket. gRPC connects anew by itself when the kubelet returns."""
+    """A connection to a kubelet's socket. gRPC reconnects when the kubelet restarts."""
 
     def __init__(self, socket: str) -> None:
         self._channel = grpc.insecure_channel(
@@ -101,17 +101,17 @@ class Kubelet:
             options=[
                 ("grpc.max_receive_message_length", LARGEST_BYTES),
                 ("grpc.enable_http_proxy", 0),
-                # A kubelet that was away is asked again soon, not after gRPC's two minutes.
+                # Reconnect soon after a kubelet's restart, not after gRPC's two minutes.
                 ("grpc.max_reconnect_backoff_ms", 5000),
             ],
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def exclusive_allocations(self) -> tuple[node_topology.ExclusiveAllocation, ...]:
-        """Every container that holds something alone. Raises TransientError."""
+        """Every container with exclusive resources. Raises TransientError."""
         answer = self._call("List", "ListPodResourcesRequest", "ListPodResourcesResponse")
         found = (
             _holding(pod, container) for pod in answer.pod_resources for container in pod.containers
@@ -119,8 +119,9 @@ class Kubelet:
         return tuple(each for each in found if each.cpus or each.devices or each.memory)
 
     def allocatable_cpus(self) -> frozenset[int]:
-        """The CPUs it may give out; empty unless its CPU manager is static. Raises
-        TransientError."""
+        """The allocatable CPUs; empty unless the CPU manager policy is static. Raises
+        TransientError.
+        """
         answer = self._call(
             "GetAllocatableResources",
             "AllocatableResourcesRequest",
@@ -144,7 +145,7 @@ class Kubelet:
 def _holding(pod: Any, container: Any) -> node_topology.ExclusiveAllocation:
     ids: dict[str, set[str]] = {}
     numa_nodes: dict[str, set[int]] = {}
-    for each in container.devices:  # one entry for each device, or one for all: kubelets differ
+    for each in container.devices:  # one entry per device, or one for all: kubelet versions differ
         ids.setdefault(each.resource_name, set()).update(each.device_ids)
         numa_nodes.setdefault(each.resource_name, set()).update(_cells(each.topology))
     for dynamic in container.dynamic_resources:

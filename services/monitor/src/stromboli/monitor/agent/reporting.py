@@ -1,4 +1,4 @@
-"""Tells the monitor over HTTP what the node has, and that the agent lives."""
+"""Sends reports and heartbeats to the monitor over HTTP."""
 
 import hashlib
 import http.client
@@ -15,12 +15,14 @@ LONGEST_WORDS = 300
 
 
 def digest(body: bytes) -> str:
-    """Names a report in signs of life."""
+    """Identifies a report in heartbeats."""
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 
 class MonitorClient:
-    """The monitor at a URL. The token is read for each call: Kubernetes replaces it in its file."""
+    """The monitor at a URL. The token is read for each request, because Kubernetes rotates the
+    file.
+    """
 
     def __init__(self, url: str, node: str, token_file: str = "", ca_file: str = "") -> None:
         self._url = f"{url.rstrip('/')}/v1/nodes/{urllib.parse.quote(node, safe='')}/topology"
@@ -30,12 +32,13 @@ class MonitorClient:
         )
 
     def report(self, body: bytes) -> None:
-        """The whole of what the node has. Raises OutsideError."""
+        """Send the whole report. Raises ExternalError."""
         self._call("PUT", self._url, body)
 
     def send_heartbeat(self, named: str) -> bool:
-        """A sign of life; whether the monitor still goes by the report of this digest. Raises
-        OutsideError."""
+        """Send a heartbeat; returns whether the monitor has the report with this digest. Raises
+        ExternalError.
+        """
         try:
             self._call("POST", f"{self._url}/alive?digest={named}", b"")
         except errors.ConflictError:

@@ -4,24 +4,25 @@ import msgspec
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent needs to know."""
+    """Settings of the node agent."""
 
     node: str = ""
     """The name of this node: from the pod's ``spec.nodeName``."""
     monitor: str = "http://stromboli-monitor:8484"
-    """Where the monitor takes reports."""
+    """URL of the monitor's endpoint for reports."""
     token_file: str = "/var/run/secrets/stromboli/token"
-    """The service account's token, made for the monitor alone; empty for none."""
+    """File of the service account token with the monitor's audience; empty for none."""
     ca_file: str = ""
-    """Whom an https monitor's certificate must be signed by; empty for whom the machine trusts."""
+    """CA file for the monitor's https certificate; empty: the system's authorities."""
     sysfs: str = "/sys"
-    """Where the machine shows itself."""
+    """Mount point of sysfs."""
     kubelet: str = "/var/lib/kubelet"
-    """The kubelet's folder."""
+    """The kubelet's directory."""
     read_every_s: float = 10.0
-    """Seconds between two looks at cards' health and at the kubelet, when nothing else calls for
-    one: a look costs a few milliseconds."""
+    """Seconds between two reads of GPU health and the kubelet without a known change: a read costs
+    a few milliseconds.
+    """
     retry_period_s: float = 1.0
-    """Seconds between two looks at whether the kubelet has given something out: microseconds."""
+    """Seconds between two checks whether the kubelet has allocated something: microseconds each."""
     alive_every_s: float = 20.0
-    """Seconds between two signs of life: four fit into the monitor's patience."""
+    """Seconds between two heartbeats: four fit into the monitor's timeout."""

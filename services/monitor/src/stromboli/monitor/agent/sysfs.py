@@ -1,4 +1,4 @@
-"""Reads the files of ``/sys`` that matter."""
+"""Reads the relevant files of ``/sys``."""
 
 import glob
 import os
@@ -7,17 +7,17 @@ from pathlib import Path
 from stromboli.monitor.core.hardware import sysfs_tree
 
 LONGEST_BYTES = 64 * 1024
-"""What is read of a file: the list of a large machine's CPUs is far shorter."""
+"""Bytes read of a file: the CPU list of a large machine is far shorter."""
 
 
 def read(root: Path) -> sysfs_tree.SysfsTree:
-    """Everything named in ``tree``. A file that cannot be read is named with the reason."""
+    """Everything listed in ``sysfs_tree``. A file that cannot be read is listed with the reason."""
     top = os.path.realpath(root)
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
     failed: dict[str, str] = {}
     if not os.path.isdir(top):
-        return sysfs_tree.SysfsTree({}, {}, {"": f"{root} is no folder"})
+        return sysfs_tree.SysfsTree({}, {}, {"": f"{root} is not a directory"})
     for pattern in sysfs_tree.FILES:
         for path in sorted(glob.iglob(pattern, root_dir=top)):
             try:
@@ -34,7 +34,9 @@ def read(root: Path) -> sysfs_tree.SysfsTree:
 
 
 def fingerprint(root: Path) -> tuple[str, ...]:
-    """What changes when CPUs or cards come and go: a look at it costs next to nothing."""
+    """A value that changes when CPUs or PCI devices are added or removed: much cheaper than
+    ``read``.
+    """
     found = []
     for name in ("devices/system/cpu/online", "devices/system/node/online"):
         try:

@@ -1,9 +1,9 @@
-"""Whose leases claim names of schedulers.
+"""Determines which leases claim scheduler names.
 
-A lease counts while its holder renews it, by the time in which we see it change: what clock wrote
-into it does not matter. One that was never looked at before counts until it has stood still for as
-long as it lasts, unless it says itself that it was left behind long ago, since a system that was
-removed leaves its leases. One that could not be read makes everything unknown.
+A lease is active while its holder renews it, measured by the observer's clock between changes;
+times written into it are not used. On first observation a lease counts as active until it has not
+changed for its duration, unless its own renew time is very old, because a removed system leaves its
+leases behind. If a lease cannot be read, the whole result is unknown.
 """
 
 from datetime import datetime, timedelta
@@ -15,11 +15,11 @@ from stromboli.shared.leader_election import lease_rules
 from stromboli.shared.messages import cluster
 
 LONG_AGO = timedelta(minutes=10)
-"""A lease renewed so long ago is left behind: no two clocks of a cluster differ by that."""
+"""A lease renewed this long ago is abandoned: no two clocks of a cluster differ by that much."""
 
 
 class LeaseClaim(msgspec.Struct, frozen=True):
-    """A lease whose holder acts on the objects of a scheduler's name."""
+    """A lease whose holder acts for a scheduler name."""
 
     namespace: str
     name: str
@@ -27,24 +27,24 @@ class LeaseClaim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """As people name it."""
+        """Its name for users."""
         return f"{self.namespace}/{self.name}"
 
 
 def parse_claims(written: tuple[str, ...]) -> tuple[LeaseClaim, ...]:
-    """From ``namespace/name=scheduler name`` each. Raises ValueError, which says what is wrong."""
+    """From entries ``namespace/name=scheduler name``. Raises ValueError that names the error."""
     found = []
     for text in written:
         lease, _, scheduler_name = text.partition("=")
         namespace, _, name = lease.partition("/")
         if not (namespace and name and scheduler_name):
-            raise ValueError(f"{text!r} is no claim: write namespace/name=scheduler name")
+            raise ValueError(f"{text!r} is not a claim: write namespace/name=scheduler name")
         found.append(LeaseClaim(namespace, name, scheduler_name))
     return tuple(found)
 
 
 class CompetitorTracker:
-    """What was seen of the leases so far. Feed every look at one, then ask."""
+    """The observations of the leases. Call ``see`` for every lease, then ``found``."""
 
     def __init__(self, looked_at: tuple[LeaseClaim, ...]) -> None:
         self._claims = looked_at
@@ -53,23 +53,23 @@ class CompetitorTracker:
         self._unknown: dict[LeaseClaim, str] = {}
 
     def see(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
-        """This is how a lease stands; None: there is none."""
+        """Observe a lease; None: it does not exist."""
         self._unknown.pop(claim, None)
         self._leases[claim] = spec or coordination.LeaseSpec()
         self._observed[claim].see(lease_rules.lease_record(self._leases[claim]), now_s)
 
     def refuse(self, claim: LeaseClaim, reason: str) -> None:
-        """The lease may not be looked at."""
+        """Record that the lease may not be read."""
         self._unknown[claim] = reason
 
     def found(self, now_s: float, now: datetime) -> cluster.CompetitorsObserved:
-        """Who acts: ``now_s`` is what leases are measured by."""
+        """The active systems. ``now_s``: the monotonic clock by which leases are measured."""
         return cluster.CompetitorsObserved(
             competitors=tuple(
                 cluster.Competitor(
                     lease=claim.key,
                     holder=self._leases[claim].holder_identity or "",
-                    since=self._leases[claim].acquire_time or "a time it does not say",
+                    since=self._leases[claim].acquire_time or "an unknown time",
                     scheduler_name=claim.scheduler_name,
                 )
                 for claim in self._claims

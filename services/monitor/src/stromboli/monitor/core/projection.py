@@ -1,4 +1,4 @@
-"""Objects as the API server shows them, into what stands on snapshot topics.
+"""Projects objects of the API server to what snapshot topics carry.
 
 The projection of an object is what our Struct of its kind reads of it. All of its annotations
 stay but two sorts: kubectl's copy of the whole object, and values so large that they are somebody
@@ -23,7 +23,7 @@ from stromboli.shared.messages import base, cluster
 AnyKind = Kind[Any]
 
 LARGEST_ANNOTATION_BYTES = 16 * 1024
-"""Ours are below 1 KiB; beyond this it is a tool that keeps its state on the object."""
+"""Limit of an annotation's value. Ours are below 1 KiB; larger ones store a tool's state."""
 LARGEST_VALUE_BYTES = topics.RECORD_BYTES - 64 * 1024
 """What a record holds beside key and headers, with room to spare."""
 RULES = "3"
@@ -31,7 +31,7 @@ RULES = "3"
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
-    """Which object, and in which version."""
+    """An object's key, uid and version."""
 
     key: str
     uid: str
@@ -39,7 +39,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """An object as it goes to its topic. ``digest``: of all but its resourceVersion."""
+    """An object as it is published. ``digest``: of everything but its resourceVersion."""
 
     identity: Identity
     message: msgspec.Struct
@@ -71,8 +71,9 @@ _PLACED = msgspec.json.Decoder(_PodPlacement)
 
 
 def observe(kind: AnyKind, raw: bytes) -> Observed:
-    """The projection of an object. Raises msgspec.DecodeError or ValueError for what has no name
-    or version at all; an object that cannot be projected for any other reason becomes a stub."""
+    """The projection of an object. Raises msgspec.DecodeError or ValueError if it has no name or
+    version; an object that cannot be projected for another reason becomes a stub.
+    """
     try:
         return _projected(kind.decode(raw))
     except Exception as error:  # one object must not stop the others of its kind
@@ -92,8 +93,9 @@ def _projected(read: meta.Object) -> Observed:
 
 
 def identify(raw: bytes) -> Identity:
-    """Which object this is, whatever else is in it. Raises msgspec.DecodeError, or ValueError for
-    a version that is no number."""
+    """The identity of an object, whatever its other fields. Raises msgspec.DecodeError, or
+    ValueError for a version that is not a number.
+    """
     try:
         return _identity(_BARE.decode(raw).metadata)
     except RecursionError:
@@ -101,18 +103,20 @@ def identify(raw: bytes) -> Identity:
 
 
 def digest(message: msgspec.Struct) -> bytes:
-    """Of an object or stub, as ``Observed`` has it."""
+    """The digest of an object or stub, as in ``Observed``."""
     return _digest(_unversioned(message))
 
 
 def signature(kind: AnyKind) -> str:
-    """Which fields snapshots of this kind carry; another version of us may carry others."""
+    """Identifies the fields that snapshots of this kind carry; they differ between versions of
+    Stromboli.
+    """
     lines = sorted(_fields(kind.struct))
     return hashlib.blake2b("\n".join([RULES, *lines]).encode(), digest_size=8).hexdigest()
 
 
 def _fields(read: Any) -> set[str]:
-    """A line for each field of a Struct and of all Structs in it, given any type."""
+    """A line for each field of a Struct and of all nested Structs."""
     if not (isinstance(read, type) and issubclass(read, msgspec.Struct)):
         return set().union(*(_fields(part) for part in typing.get_args(read)))
     fields = msgspec.structs.fields(read)
@@ -150,7 +154,7 @@ def _with_claims_only(read: meta.Object) -> meta.Object:
 
 
 def _node(kind: AnyKind, raw: bytes) -> str:
-    """The node of a pod that cannot be read, if that much can."""
+    """The node of a pod that cannot be decoded, if that field can be read."""
     if kind != kinds.PODS:
         return ""
     try:
@@ -167,7 +171,7 @@ def _stub(identity: Identity, reason: str, node: str = "") -> Observed:
 
 
 def _unversioned(message: msgspec.Struct) -> bytes:
-    """The message's bytes as if it had no resourceVersion."""
+    """The message's bytes without its resourceVersion."""
     if isinstance(message, meta.Object):
         metadata = msgspec.structs.replace(message.metadata, resource_version="")
         return base.encode(msgspec.structs.replace(message, metadata=metadata))

@@ -1,24 +1,26 @@
-"""One kind of the cluster: what stands in the log about it, and what has to be said next.
+"""The state of one kind: what its snapshot topic contains, and which records to publish next.
 
-A picture lives through three states::
+The state machine::
 
     folding ── open ──▶ watching ◀── list_ends ── listing
                  └───── must_list ── list_begins ───▲
                             ▲── expired ── watching
 
-*Folding* takes in the kind's own topic, as a reader would. ``open`` decides how to go on: from the
-version that ``cluster.sync`` holds, or by a whole list. Then drafts come out of what the API server
-says, only where they change what the log says:
+*Folding* applies the kind's own topic, as a reader would. ``open`` decides how to continue: from
+the version in ``cluster.sync``, or by a full list. After that, drafts are created for objects of
+the API server that differ from the log:
 
-* An event not newer than what is known of its key is an echo: a watch resumed from an old version
-  repeats itself, and an object that was asked for by name is ahead of the watch.
-* A watch brings every version of an object. A list brings the last one: what was in between may
-  be known to others, from what they wrote, so a newer version is said even if it looks the same.
-* Absence is said only by a DELETED event, by a whole list, or by the API server when asked.
-* A record that nobody hears (its writer was replaced) still hides ours, once compaction has removed
-  ours: its key is *overwritten* until we have said it again. So is a key whose record is garbled.
+* An event that is not newer than the known version of its key is an echo: a watch resumed from an
+  old version repeats events, and an object that was read by name is ahead of the watch.
+* A watch returns every version of an object. A list returns the last one: other services may know
+  versions in between from responses to their writes, so a newer version is published even if its
+  content is the same.
+* Absence is published only after a DELETED event, after a complete list, or after a read by name.
+* A record that readers drop (its writer was replaced) still hides ours, once compaction has removed
+  ours: its key is *overwritten* until we publish it again. So is a key whose record cannot be
+  decoded.
 
-Nothing here knows time or waits; a step costs O(1), the end of a list O(objects).
+No clock and no waiting; a step costs O(1), the end of a list O(objects).
 """
 
 from datetime import datetime
@@ -35,7 +37,7 @@ State = Literal["folding", "must_list", "listing", "watching"]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """What the log says of a key. ``version``: the newest seen, said or not."""
+    """The log's content for a key. ``version``: the newest observed one, published or not."""
 
     uid: str
     version: int
@@ -43,15 +45,15 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 UNREADABLE = Entry("", 0, b"")
-"""Something stands there that cannot be read."""
+"""A record exists that cannot be decoded."""
 
 
 TRIM_FROM = 10_000
-"""Keys remembered before any is forgotten: a megabyte."""
+"""Keys that are remembered before any is dropped: a megabyte."""
 
 
 class SyncPoint(msgspec.Struct, frozen=True):
-    """How far a kind has been seen at a time: a ``KindSynced`` to be."""
+    """How far a kind has been observed at a time: becomes a ``KindSynced``."""
 
     state: Literal["listing", "synced"]
     resource_version: str
@@ -66,11 +68,11 @@ class ReflectorState:
         self.topic: topics.Topic = topics.SNAPSHOTS[kind]
         self.state: State = "folding"
         self.version = ""
-        """Everything up to this resourceVersion has been taken in."""
+        """Everything up to this resourceVersion has been applied."""
         self.signature = projection.signature(kind)
-        """Which fields our snapshots carry."""
+        """The fields that our snapshots carry."""
         self._entries: dict[str, Entry] = {}
-        self._gone: dict[str, int] = {}  # key -> version of its end, while echoes may come
+        self._gone: dict[str, int] = {}  # key -> version of its deletion, while echoes may arrive
         self._overwritten: set[str] = set()
         self._listed: set[str] = set()
         self._stands: dict[str, tuple[int, int]] = {}  # key -> offset and epoch, while folding
@@ -79,22 +81,22 @@ class ReflectorState:
         self._trim_at = TRIM_FROM
 
     def __len__(self) -> int:
-        """How many objects the log has."""
+        """The number of objects in the log."""
         return len(self._entries)
 
     def may_have(self, key: str) -> bool:
-        """Whether there is such an object, or that is not known yet."""
+        """Whether the object exists, or that is not known yet."""
         return self.state != "watching" or key in self._entries
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """Keys to be asked for by name and given to ``restore``."""
+        """Keys that must be read by name and passed to ``restore``."""
         return tuple(self._overwritten)
 
     # --- the log ---------------------------------------------------------------------------
 
     def apply(self, record: envelope.Record) -> None:
-        """Take in a record that readers hear, in the order of the topic."""
+        """Apply an accepted record, in the order of the topic."""
         self._overwritten.discard(record.key)
         self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
         try:
@@ -111,19 +113,23 @@ class ReflectorState:
         self._entries[record.key] = Entry(*_identity(message), projection.digest(message))
 
     def overwrite(self, key: str) -> None:
-        """A replaced writer's record is the last of this key, until we say it again."""
+        """Record that a replaced writer's record is the last one of this key, until we publish it
+        again.
+        """
         self._overwritten.add(key)
 
     def apply_sync(self, sync_marker: cluster.KindSynced | None, epoch: int) -> None:
-        """Take in the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it is not
-        readable."""
+        """Apply the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it cannot
+        be decoded.
+        """
         self._synced, self._synced_epoch = sync_marker, epoch
         if sync_marker is not None and sync_marker.state == "synced":
             self._trim(sync_marker)
 
     def _trim(self, sync_marker: cluster.KindSynced) -> None:
-        """Forget what ``open`` would not look at, so that a monitor may stand by for months; not
-        at every sign of life, since it costs O(what is remembered)."""
+        """Drop what ``open`` does not need, so that a monitor may stand by for months; not at every
+        heartbeat, because it costs O(remembered keys).
+        """
         if len(self._gone) + len(self._stands) < self._trim_at:
             return
         version = int(sync_marker.resource_version)
@@ -132,7 +138,7 @@ class ReflectorState:
         self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
 
     def open(self, end: int) -> None:
-        """The log has been folded up to our own beginning; the topic's next offset is ``end``."""
+        """The log has been read up to our own opening; the topic's next offset is ``end``."""
         known = self._synced
         stands, self._stands = self._stands, {}
         if (
@@ -145,7 +151,7 @@ class ReflectorState:
             return
         self.state, self.version = "watching", known.resource_version
         self._gone = {k: v for k, v in self._gone.items() if v > int(self.version)}
-        # Behind what the last monitor vouched for, one before it may have woken up.
+        # After the last sync marker, an earlier monitor may have resumed and appended.
         for key, (offset, epoch) in stands.items():
             if offset >= known.position and epoch < self._synced_epoch:
                 self._overwritten.add(key)
@@ -153,11 +159,11 @@ class ReflectorState:
     # --- the cluster -----------------------------------------------------------------------
 
     def expired(self) -> None:
-        """The watch cannot go on from ``version``."""
+        """The watch cannot resume from ``version``."""
         self.state = "must_list"
 
     def list_begins(self) -> None:
-        """A whole list has been asked for."""
+        """A full list begins."""
         self.state = "listing"
         self._listed.clear()
 
@@ -192,11 +198,11 @@ class ReflectorState:
         return self._draft_deletion(lost.key, lost.uid, lost.version, now)
 
     def bookmark(self, raw: bytes) -> None:
-        """The watch has come this far without a change of ours."""
+        """The watch has reached this version without a change of this kind."""
         self.version = str(projection.identify(raw).version)
 
     def list_ends(self, resource_version: str, now: datetime) -> list[envelope.Draft]:
-        """All objects of the list were seen: what was not is gone."""
+        """The list is complete: objects that it did not contain are deleted."""
         missing = sorted((self._entries.keys() | self._overwritten) - self._listed)
         drafts = [
             self._draft_deletion(
@@ -210,9 +216,9 @@ class ReflectorState:
         return drafts
 
     def restore(self, key: str, raw: bytes | None, now: datetime) -> envelope.Draft | None:
-        """The API server's answer for an overwritten key: the object, or None for absent.
+        """Apply the API server's response for an overwritten key: the object, or None for absent.
 
-        None comes back for an answer older than what the watch has brought: ask again.
+        Returns None for a response that is older than the watch: read the object again.
         """
         if key not in self._overwritten:
             return None
@@ -224,16 +230,16 @@ class ReflectorState:
             return None
         return self._draft_change(observed, now)
 
-    # --- what is said ----------------------------------------------------------------------
+    # --- drafts ----------------------------------------------------------------------
 
     def mark(self, now: datetime) -> SyncPoint:
-        """How far this is as of ``now``; to be appended behind all drafts so far."""
+        """The sync point as of ``now``; to be appended after all drafts so far."""
         if self.state == "watching":
             return SyncPoint("synced", self.version, now)
         return SyncPoint("listing", "", now)
 
     def sync_marker(self, mark: SyncPoint, position: int) -> envelope.Draft:
-        """The draft of a mark whose drafts all stand before offset ``position``."""
+        """The draft of a sync point whose drafts are all before offset ``position``."""
         message = cluster.KindSynced(
             kind=self.kind.plural,
             state=mark.state,
@@ -268,7 +274,8 @@ class ReflectorState:
             key=key,
             message=None,
             time=now,
-            # Readers may hold whatever hides our record: then it ends without a look at its uid.
+            # Readers may have applied the record that hides ours, so the tombstone must not depend
+            # on its uid.
             object_uid="" if is_overwritten else uid,
             object_version=str(version),
         )

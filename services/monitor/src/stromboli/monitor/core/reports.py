@@ -15,8 +15,9 @@ from stromboli.shared.messages import base, node_topology
 
 
 class PublishedReport(msgspec.Struct, frozen=True):
-    """What stands on the topic of a node. ``digest``: of the report's bytes as they came, by which
-    signs of life name it."""
+    """A node's report on the topic. ``digest``: of the report's bytes as received, which heartbeats
+    contain.
+    """
 
     observed: node_topology.TopologyObserved
     last_report_at: datetime
@@ -24,8 +25,9 @@ class PublishedReport(msgspec.Struct, frozen=True):
 
 
 class NodeReports:
-    """See the module. ``silence``: how long an agent may say nothing. A step costs O(1), a tick
-    O(nodes)."""
+    """See the module. ``silence``: how long an agent may send nothing. A step costs O(1), a tick
+    O(nodes).
+    """
 
     topic = topics.TOPOLOGY
 
@@ -33,12 +35,14 @@ class NodeReports:
         self._silence = silence
         self._known: dict[str, PublishedReport] = {}
         self._overwritten: set[str] = set()
-        """Nodes of which the topic ends with something that nobody hears, or cannot be read."""
+        """Nodes whose last record in the topic is one that readers drop, or that cannot be
+        decoded.
+        """
 
     # --- the log ---------------------------------------------------------------------------
 
     def apply(self, record: envelope.Record) -> None:
-        """Take in a record that readers hear, in the order of the topic."""
+        """Apply an accepted record, in the order of the topic."""
         self._overwritten.discard(record.key)
         try:
             message = envelope.decode(record)
@@ -52,12 +56,15 @@ class NodeReports:
             self._known.pop(record.key, None)
 
     def overwrite(self, key: str) -> None:
-        """A replaced writer's record is the last of this key, until we say it again."""
+        """Record that a replaced writer's record is the last one of this key, until we publish it
+        again.
+        """
         self._overwritten.add(key)
 
     def open(self, now: datetime) -> None:
-        """The log has been folded: agents that were not silent have their time from now on, for
-        nobody listened to them meanwhile."""
+        """The log has been read. The timeout of agents that were not silent starts now, because no
+        monitor received their heartbeats meanwhile.
+        """
         self._known = {
             node: msgspec.structs.replace(known, last_report_at=now)
             for node, known in self._known.items()
@@ -68,7 +75,7 @@ class NodeReports:
     def report(
         self, node: str, topology: node_topology.NodeTopology, digest: str, now: datetime
     ) -> envelope.Draft | None:
-        """A node as its agent sees it; None if that is known already."""
+        """Apply an agent's report; None if it is unchanged."""
         before = self._known.get(node)
         if (
             before is not None
@@ -82,8 +89,9 @@ class NodeReports:
         return self._draft_change(PublishedReport(observed, now, digest), now)
 
     def heartbeat(self, node: str, digest: str, now: datetime) -> bool:
-        """A sign of life; whether the report it names is what stands, so that it need not be sent
-        again."""
+        """Apply a heartbeat; returns whether the report it names is the current one, so that it
+        need not be sent again.
+        """
         known = self._known.get(node)
         if known is None or known.observed.silent_since is not None or known.digest != digest:
             return False
@@ -91,8 +99,9 @@ class NodeReports:
         return True
 
     def tick(self, now: datetime, is_there: Callable[[str], bool]) -> list[envelope.Draft]:
-        """What time brings: agents fall silent, nodes are gone, and what others hide is said
-        again. ``is_there``: whether there is such a node, or that is not known."""
+        """The drafts of agents that became silent, of deleted nodes, and of overwritten keys.
+        ``is_there``: whether the node exists, or that is not known.
+        """
         drafts = []
         for node in sorted(self._known.keys() | self._overwritten):
             known = self._known.get(node)
@@ -130,7 +139,9 @@ class NodeReports:
 
 
 def read(body: bytes) -> node_topology.NodeTopology:
-    """An agent's report. Raises msgspec.DecodeError, also for what no record can hold."""
+    """Decode an agent's report. Raises msgspec.DecodeError, also for one that no record can
+    hold.
+    """
     found = decoding.decode(_DECODER, body)
     try:
         base.encode(found)

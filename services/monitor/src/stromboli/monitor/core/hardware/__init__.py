@@ -1,5 +1,5 @@
-"""A machine's parts from what its kernel, its GPU driver and its kubelet say.
+"""The hardware of a machine, from readings of its kernel, GPU driver and kubelet.
 
-Readings come in as data, one ``NodeTopology`` goes out. Every source is optional: what is missing
-or makes no sense is left out and named in ``unread``, and everything else still holds.
+Readings come in as data, one ``NodeTopology`` goes out. Every source is optional: missing or
+invalid readings are left out and listed in ``unread``, and everything else remains valid.
 """

@@ -1,4 +1,4 @@
-"""One machine's ``NodeTopology`` from all readings of it."""
+"""Builds one machine's ``NodeTopology`` from all readings."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from stromboli.shared.messages import node_topology
 
 
 class Layout(NamedTuple):
-    """What changes with the machine alone: read once in a while. ``online``: its CPUs."""
+    """Hardware that rarely changes and is read periodically. ``online``: its CPUs."""
 
     topology: node_topology.NodeTopology
     online: frozenset[int]
 
 
 def read_layout(read: sysfs_tree.SysfsTree) -> Layout:
-    """Processors and PCI devices."""
+    """CPUs and PCI devices."""
     reader = sysfs_tree.SysfsReader(read)
     running = processors.online(reader)
     numa_nodes = processors.numa_nodes(reader, running)
@@ -36,8 +36,9 @@ def with_gpus(
     answers: gpus.DriverReadings,
     before: node_topology.NodeTopology | None,
 ) -> node_topology.NodeTopology:
-    """The layout with its GPUs and the network cards' ways to them. ``before``: what was told
-    last, with cards that may have vanished since."""
+    """The layout with its GPUs and their connections to NICs. ``before``: the last report, for GPUs
+    that have disappeared since.
+    """
     known = base.topology
     found = gpus.build_inventory(answers, {each.address: each.numa_node for each in known.pci})
     if before is not None:
@@ -59,7 +60,7 @@ def with_gpus(
 def with_kubelet(
     machine: node_topology.NodeTopology, online: frozenset[int], readings: kubelet.KubeletReadings
 ) -> node_topology.NodeTopology:
-    """The machine with what its kubelet says."""
+    """The machine with the kubelet's configuration and allocations."""
     said = kubelet.build_state(readings, online)
     return msgspec.structs.replace(
         machine,

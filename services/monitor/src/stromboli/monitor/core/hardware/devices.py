@@ -1,9 +1,9 @@
-"""PCI devices with their NUMA nodes, network cards, and the way between two of them.
+"""PCI devices with their NUMA nodes, NICs, and the connection between two of them.
 
-The real path of a device names every bridge above it. Ways are called as nvidia-smi has them: PIX
+The real path of a device contains every bridge above it. Connections have nvidia-smi's names: PIX
 under one switch, PXB over several, PHB over the host bridge, NODE between host bridges of one NUMA
-node, SYS across sockets. Between GPUs the driver knows better; between a GPU and a network card
-this is the only word there is (spec/topology 7).
+node, SYS across sockets. Between GPUs the driver is more precise; between a GPU and a NIC the path
+is the only source.
 """
 
 import re
@@ -21,19 +21,21 @@ KINDS: Mapping[str, str] = {
     "0x12": "accelerator",
     "0x0c06": "network",
 }
-"""PCI class -> what it is in a word; bridges and the like are nothing to be near to."""
+"""PCI class -> its name; bridges and similar devices are left out."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _RATE = re.compile(r"(\d+)(?:\.\d+)? Gb/sec")
 
 
 def address(text: str) -> str:
-    """A PCI address as sysfs has it: the GPU driver writes more digits, and capitals."""
+    """A PCI address in sysfs format: the GPU driver writes more digits, and capitals."""
     domain, _, rest = text.strip().lower().partition(":")
     return f"{domain[-4:].zfill(4)}:{rest}"
 
 
 def pci(reader: sysfs_tree.SysfsReader) -> tuple[node_topology.PciDevice, ...]:
-    """Devices of the kinds that matter, by address; a virtual function counts with its card."""
+    """Devices of the relevant kinds, by address; a virtual function counts as its physical
+    device.
+    """
     found = []
     for name in reader.tree.children(PCI):
         code = reader.value(f"{PCI}/{name}/class", _code, "the class of PCI devices", name)
@@ -47,7 +49,7 @@ def pci(reader: sysfs_tree.SysfsReader) -> tuple[node_topology.PciDevice, ...]:
 
 
 def _cell(reader: sysfs_tree.SysfsReader, name: str) -> int:
-    """-1 is the kernel's word for not known, which is not node 0 (trap 20)."""
+    """The NUMA node. The kernel's -1 means unknown, not node 0."""
     found = reader.value(f"{PCI}/{name}/numa_node", int, "the NUMA node of PCI devices", name)
     return node_topology.UNKNOWN_NUMA_NODE if found is None else max(found, -1)
 
@@ -57,8 +59,9 @@ def nics(
     known: tuple[node_topology.PciDevice, ...],
     gpus: tuple[node_topology.Gpu, ...],
 ) -> tuple[node_topology.Nic, ...]:
-    """Network cards by address, each with its way to every GPU. Interfaces without a PCI device
-    (bridges, tunnels) are none."""
+    """NICs by address, each with its connection to every GPU. Interfaces without a PCI device
+    (bridges, tunnels) are left out.
+    """
     interfaces, rdma = (_on_cards(reader, folder) for folder in ("class/net", "class/infiniband"))
     cell_of = {each.address: each.numa_node for each in known}
     found = []
@@ -99,7 +102,7 @@ def _on_cards(reader: sysfs_tree.SysfsReader, folder: str) -> dict[str, str]:
 
 
 def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
-    """Link layer, whether it is up, and Gbit/s of an RDMA device: of its first port that is up."""
+    """Link layer, whether it is up, and Gbit/s of an RDMA device: of its first active port."""
     ports = []
     folder = f"class/infiniband/{device}/ports"
     for port in reader.tree.children(folder):
@@ -111,7 +114,9 @@ def _port(reader: sysfs_tree.SysfsReader, device: str) -> tuple[str, bool, int]:
 
 
 def _ethernet(reader: sysfs_tree.SysfsReader, name: str) -> tuple[str, bool, int]:
-    """The kernel tells the speed of links that are up only: else its file cannot be read."""
+    """The same of an Ethernet interface. The kernel reports the speed only of active links;
+    otherwise reading the file fails.
+    """
     is_up = reader.tree.texts.get(f"class/net/{name}/operstate", "") == "up"
     speed = reader.tree.texts.get(f"class/net/{name}/speed", "")
     return "Ethernet", is_up, int(speed) // 1000 if is_up and speed.isdecimal() else 0
@@ -120,7 +125,7 @@ def _ethernet(reader: sysfs_tree.SysfsReader, name: str) -> tuple[str, bool, int
 def connection_type(
     found: sysfs_tree.SysfsTree, one: tuple[str, int], other: tuple[str, int]
 ) -> str:
-    """The way between two devices, each an address and a NUMA node."""
+    """The connection between two devices, each given by address and NUMA node."""
     first, second = (_chain(found.links.get(f"{PCI}/{device}", "")) for device, _ in (one, other))
     if first and second and first[0] == second[0]:
         above, below = first[:-1], second[:-1]
@@ -130,13 +135,13 @@ def connection_type(
         )
         if common == 1:
             return "PHB"
-        # Under one switch each has its own port above it and nothing else up to what they share.
+        # Under one switch each device has its own port; above the ports the paths are the same.
         return "PIX" if max(len(above), len(below)) - common <= 1 else "PXB"
     return "NODE" if one[1] == other[1] != node_topology.UNKNOWN_NUMA_NODE else "SYS"
 
 
 def _chain(real: str) -> list[str]:
-    """Host bridge, bridges and the device itself; empty for what is no PCI path."""
+    """Host bridge, bridges and the device itself; empty for a path that is not a PCI path."""
     parts = [part for part in real.split("/") if part.startswith("pci") or _ADDRESS.fullmatch(part)]
     return parts if parts and parts[0].startswith("pci") else []
 

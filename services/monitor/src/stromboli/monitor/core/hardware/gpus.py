@@ -1,7 +1,7 @@
-"""GPUs and their links from what the driver answers (NVML).
+"""GPUs and their links, from responses of the driver (NVML).
 
-``Answers`` is a reading: what each call returned, or why it failed; it may stand in a file. A call
-that a card does not support is not a failure: a card without NVLink has no links.
+``DriverReadings`` contains what each call returned, or why it failed; it may be stored in a file. A
+call that a GPU does not support is not a failure: a GPU without NVLink has no links.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from stromboli.monitor.core.hardware import devices
 from stromboli.shared.messages import node_topology
 
 LEVELS: Mapping[int, str] = {0: "INTERNAL", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""NVML's levels of the topology, and nvidia-smi's names of them."""
+"""NVML's topology levels -> nvidia-smi's names."""
 FARTHEST = "SYS"
-"""What a way counts as that the driver does not tell."""
+"""The level of a connection that the driver does not report."""
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-"""Xid errors that a program brings on itself: the card is well. Source: NVIDIA, Xid errors."""
-GONE = "the driver does not show it any more"
+"""Xid errors that a program causes itself: the GPU is healthy. Source: NVIDIA, Xid errors."""
+GONE = "the driver does not list it any more"
 
 
 class LinkReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An NVLink that is active. ``remote``: ``gpu``, ``switch`` or anything else."""
+    """An active NVLink. ``remote``: ``gpu``, ``switch`` or another device."""
 
     remote: str
     pci: str = ""
@@ -36,8 +36,9 @@ class SliceReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GpuReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One card. ``failed``: what was asked -> why there is no answer; ``lost``: why it does not
-    answer at all. ``uncorrected``: memory errors since the driver was loaded."""
+    """One GPU. ``failed``: call -> why it failed; ``lost``: why the GPU does not respond at all.
+    ``uncorrected``: memory errors since the driver was loaded.
+    """
 
     index: int
     uuid: str = ""
@@ -57,8 +58,9 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DriverReadings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All cards. ``ancestors``: GPUs x GPUs in their order, NVML's level of the way between two;
-    None is not known. ``absent``: why there is nothing to ask; that is no failure."""
+    """All GPUs. ``ancestors``: GPUs x GPUs in their order, NVML's level of their connection; None
+    is unknown. ``absent``: why there is no driver; this is not a failure.
+    """
 
     gpus: tuple[GpuReading, ...] = ()
     ancestors: tuple[tuple[int | None, ...], ...] = ()
@@ -67,7 +69,7 @@ class DriverReadings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GpuInventory(msgspec.Struct, frozen=True):
-    """GPUs with tables in their order, and what could not be read."""
+    """GPUs with matrices in their order, and what could not be read."""
 
     gpus: tuple[node_topology.Gpu, ...] = ()
     gpu_connections: tuple[tuple[str, ...], ...] = ()
@@ -76,7 +78,7 @@ class GpuInventory(msgspec.Struct, frozen=True):
 
 
 def build_inventory(answers: DriverReadings, numa_nodes: Mapping[str, int]) -> GpuInventory:
-    """The cards that have a name. ``cells``: PCI address -> NUMA node."""
+    """The GPUs that have a UUID. ``numa_nodes``: PCI address -> NUMA node."""
     named = [(at, each) for at, each in enumerate(answers.gpus) if each.uuid]
     at_address = {devices.address(each.pci): place for place, (_, each) in enumerate(named)}
     read_failures = [_unread(what, why) for what, why in answers.failed.items()]
@@ -140,13 +142,13 @@ def _gpu(card: GpuReading, numa_nodes: Mapping[str, int]) -> node_topology.Gpu:
 
 
 def _problems(card: GpuReading) -> list[str]:
-    said = [f"it does not answer: {card.lost}"] if card.lost else []
+    said = [f"it does not respond: {card.lost}"] if card.lost else []
     if card.uncorrected:
         said.append(f"{card.uncorrected} memory errors that could not be corrected")
     if card.remap_failed:
-        said.append("a broken row of its memory could not be replaced: the card is worn out")
+        said.append("a broken memory row could not be remapped: replace the GPU")
     elif card.remap_pending:
-        said.append("a broken row of its memory is replaced once the card is reset")
+        said.append("a broken memory row is remapped once the GPU is reset")
     grave = sorted(set(card.xids) - OF_PROGRAMS)
     if grave:
         said.append(f"the driver reported Xid {', '.join(map(str, grave))}")
@@ -154,9 +156,10 @@ def _problems(card: GpuReading) -> list[str]:
 
 
 def keep_vanished(before: GpuInventory, now: GpuInventory) -> GpuInventory:
-    """``now``, with the cards of ``before`` that are missing: who held one should see where it was.
+    """``now``, with the GPUs of ``before`` that are missing, so that the allocation of a vanished
+    GPU remains visible.
 
-    They come last, without links and with a problem that says so.
+    They come last, without links and with a problem that names the cause.
     """
     there = {each.uuid for each in now.gpus}
     lost = [each for each in before.gpus if each.uuid not in there]

@@ -1,7 +1,7 @@
-"""What the node's kubelet goes by and what it has given out, from its settings and its state.
+"""The configuration and allocations of the node's kubelet, from its settings, state files and API.
 
-The kubelet's own API says best who holds what; its state files are the fall-back, and know pods by
-uid only (spec/topology 1, trap 6). Source: Kubernetes, KubeletConfiguration v1beta1; the files
+The kubelet's API is the preferred source of allocations; its state files are the fallback, and
+identify pods by uid only. Source: Kubernetes, KubeletConfiguration v1beta1; the files
 ``cpu_manager_state`` and ``memory_manager_state``.
 """
 
@@ -18,9 +18,10 @@ API, STATE_FILES = "podresources", "state files"
 
 
 class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its files.
-    ``holdings`` and ``allocatable_cpus``: what its API answered; None: nothing.
-    ``failed``: which of these could not be read, and why."""
+    """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its state files.
+    ``holdings`` and ``allocatable_cpus``: the API's response; None: no response. ``failed``: which
+    of these could not be read, and why.
+    """
 
     config: Any = None
     cpu_state: bytes | None = None
@@ -31,7 +32,7 @@ class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletState(msgspec.Struct, frozen=True):
-    """The kubelet's facts, who holds what, and what could not be read."""
+    """The kubelet's configuration, its allocations, and what could not be read."""
 
     facts: node_topology.KubeletConfiguration
     exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...]
@@ -67,7 +68,7 @@ class _Config(msgspec.Struct, rename="camel"):
 
 
 def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletState:
-    """Everything that holds together of the readings; ``online``: the machine's CPUs."""
+    """All consistent parts of the readings; ``online``: the machine's CPUs."""
     read_failures = [
         node_topology.ReadFailure(what=what, why=why) for what, why in readings.failed.items()
     ]
@@ -82,7 +83,7 @@ def build_state(readings: KubeletReadings, online: frozenset[int]) -> KubeletSta
         source, exclusive_allocations = API, readings.exclusive_allocations
     elif cpu_state is not None or memory_state is not None:
         source, exclusive_allocations = STATE_FILES, _held(cpu_state, memory_state, read_failures)
-    # The state files say what the kubelet does, the settings what it was told at its last start.
+    # The state files show the active policies, the settings those of the last start.
     policy = (cpu_state.policy_name if cpu_state else "") or config.cpu_manager_policy or ""
     kept = _reserved_cpus(config, readings, online, policy, read_failures)
     facts = node_topology.KubeletConfiguration(
@@ -110,7 +111,7 @@ def _order(each: node_topology.ExclusiveAllocation) -> tuple[str, str, str, str]
 
 
 def _config(document: Any, read_failures: list[node_topology.ReadFailure]) -> _Config:
-    """Its settings, with its own defaults for what they leave out; empty if there are none."""
+    """Its settings, with the kubelet's defaults for absent ones; empty without settings."""
     if document is None:
         return _Config()
     try:
@@ -137,7 +138,7 @@ def _decoded(
     try:
         return msgspec.json.decode(raw, type=struct)
     except msgspec.DecodeError as error:
-        # A kubelet that starts anew writes it anew: it may be empty for a moment.
+        # A restarting kubelet rewrites the file: it may be empty for a moment.
         read_failures.append(node_topology.ReadFailure(what=name, why=str(error)))
         return None
 
@@ -185,7 +186,7 @@ def _reserved_cpus(
     policy: str,
     read_failures: list[node_topology.ReadFailure],
 ) -> frozenset[int]:
-    """Which CPUs pods never get: exactly what the API leaves out, or the list in the settings."""
+    """CPUs that pods never get: those that the API leaves out, or the list in the settings."""
     if policy == STATIC and readings.allocatable_cpus:
         return online - readings.allocatable_cpus
     try:

@@ -1,6 +1,6 @@
-"""NUMA nodes and cores as the kernel tells them.
+"""NUMA nodes and cores as reported by the kernel.
 
-Core numbers of sockets repeat, so that a core is known by its lowest CPU (spec/topology, trap 2).
+Core numbers repeat across sockets, so a core is identified by its lowest CPU.
 """
 
 import re
@@ -16,7 +16,7 @@ _PAGES = re.compile(r"hugepages-(\d+)kB$")
 
 
 def online(reader: sysfs_tree.SysfsReader) -> frozenset[int]:
-    """The CPUs that run; where nobody says so, those that tell their place."""
+    """The online CPUs; if no file lists them, those with a topology."""
     found = reader.value(f"{CPUS}/online", cpu_lists.parsed, "CPUs online")
     if found:
         return found
@@ -25,7 +25,7 @@ def online(reader: sysfs_tree.SysfsReader) -> frozenset[int]:
 
 
 def offline(reader: sysfs_tree.SysfsReader) -> str:
-    """The CPUs that stand still, as a list."""
+    """The offline CPUs, as a list."""
     found = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
     return cpu_lists.written(found or ())
 
@@ -33,13 +33,13 @@ def offline(reader: sysfs_tree.SysfsReader) -> str:
 def numa_nodes(
     reader: sysfs_tree.SysfsReader, running: frozenset[int]
 ) -> tuple[node_topology.NumaNode, ...]:
-    """The NUMA nodes by id. A machine that tells none is one."""
+    """The NUMA nodes by id. A machine that reports none is one node."""
     ids = reader.value(f"{CELLS}/online", cpu_lists.parsed, "NUMA nodes online", quiet=True)
     if ids is None:
         names = reader.tree.children(CELLS)
         ids = frozenset(int(name[4:]) for name in names if name[4:].isdecimal())
     if not ids:
-        reader.miss("NUMA nodes", "the machine tells none: all CPUs count as node 0")
+        reader.miss("NUMA nodes", "the machine reports none: all CPUs count as node 0")
         return (node_topology.NumaNode(id=0, cpus=cpu_lists.written(running)),)
     return tuple(_cell(reader, number, running) for number in sorted(ids))
 
@@ -86,7 +86,7 @@ def cores(
     running: frozenset[int],
     known: tuple[node_topology.NumaNode, ...],
 ) -> tuple[node_topology.CpuCore, ...]:
-    """The cores with at least one CPU that runs, by their lowest one."""
+    """The cores with at least one online CPU, by their lowest one."""
     cell_of = {cpu: numa_node.id for numa_node in known for cpu in cpu_lists.parsed(numa_node.cpus)}
     found: list[node_topology.CpuCore] = []
     placed: set[int] = set()
@@ -97,7 +97,7 @@ def cores(
         threads = reader.value(
             f"{folder}/thread_siblings_list", cpu_lists.parsed, "hyperthreads", f"CPU {cpu}"
         )
-        # Who claims a CPU that is another core's already, or not itself, is broken: left alone.
+        # A list that overlaps another core's, or lacks its own CPU, is invalid and ignored.
         own = (threads or frozenset()) & running - placed
         if cpu not in own:
             if threads is not None:
@@ -117,7 +117,7 @@ def cores(
 
 
 def _socket(reader: sysfs_tree.SysfsReader, folder: str, cpu: int) -> int:
-    """Virtual machines and some ARM boards say -1 for the only one there is."""
+    """The socket. Virtual machines and some ARM boards report -1 for their only one."""
     found = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
     return max(found or 0, 0)
 

@@ -1,4 +1,4 @@
-"""Readings of ``/sys`` as data, and which of its files are read at all.
+"""Readings of ``/sys`` as data, and the list of files that are read.
 
 Source: Linux, Documentation/ABI (sysfs-devices-system-cpu, sysfs-devices-node, sysfs-bus-pci).
 """
@@ -38,19 +38,20 @@ LINKS = (
     "class/net/*/device",
     "class/infiniband/*/device",
 )
-"""Globs of symbolic links, of which the real path matters: it names the bridges above a device."""
+"""Globs of symbolic links, whose real path is read: it contains the bridges above a device."""
 
 
 class SysfsTree(msgspec.Struct, frozen=True):
-    """``texts``: path below the root -> what stands there. ``links``: path -> real path below the
-    root. ``failed``: path -> why it could not be read."""
+    """``texts``: path below the root -> content. ``links``: path -> real path below the root.
+    ``failed``: path -> why it could not be read.
+    """
 
     texts: Mapping[str, str]
     links: Mapping[str, str] = {}
     failed: Mapping[str, str] = {}
 
     def children(self, folder: str) -> list[str]:
-        """Names of what is known to be in a folder, sorted. O(paths)."""
+        """Sorted names of the known entries of a directory. O(paths)."""
         start = folder + "/"
         return sorted(
             {
@@ -63,7 +64,7 @@ class SysfsTree(msgspec.Struct, frozen=True):
 
 
 class SysfsReader:
-    """Takes readings apart and collects what cannot be read, alike things in one line."""
+    """Parses readings and collects failures; similar ones are merged into one line."""
 
     def __init__(self, tree: SysfsTree) -> None:
         self.tree = tree
@@ -72,8 +73,9 @@ class SysfsReader:
     def value(
         self, path: str, read: Callable[[str], T], what: str, of: str = "", *, quiet: bool = False
     ) -> T | None:
-        """What stands at a path, or None. ``what`` and ``of`` name it if it makes no sense;
-        ``quiet``: that it is not there is no news."""
+        """The parsed content of a path, or None. ``what`` and ``of`` name it in a failure;
+        ``quiet``: its absence is not a failure.
+        """
         text = self.tree.texts.get(path)
         if text is None:
             if not quiet or path in self.tree.failed:
@@ -82,16 +84,16 @@ class SysfsReader:
         try:
             return read(text)
         except (ValueError, IndexError):
-            self.miss(what, f"{text[:40]!r} makes no sense", of)
+            self.miss(what, f"{text[:40]!r} is invalid", of)
             return None
 
     def miss(self, what: str, why: str, of: str = "") -> None:
-        """Note that something cannot be read."""
+        """Record a failure."""
         self._troubles.setdefault((what, why), []).append(of)
 
     @property
     def read_failures(self) -> tuple[node_topology.ReadFailure, ...]:
-        """All that was noted."""
+        """All recorded failures."""
         return tuple(
             node_topology.ReadFailure(what=_with_whose(what, whose), why=why)
             for (what, why), whose in self._troubles.items()
@@ -99,7 +101,7 @@ class SysfsReader:
 
 
 SHOWN = 8
-"""Names in one line of what cannot be read; a machine has hundreds of CPUs."""
+"""Names listed in one failure; a machine has hundreds of CPUs."""
 
 
 def _with_whose(what: str, whose: list[str]) -> str:
