@@ -71,7 +71,10 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
     said = answer.json()["response"]
     assert not said["allowed"]
     assert said["status"]["code"] == 503
-    assert "no answer of the API server to our own reads within 0.1 s" in said["status"]["message"]
+    assert (
+        "the API server did not answer admission's own reads within 0.1 s"
+        in said["status"]["message"]
+    )
     assert cluster.cancelled == 1
 
 

@@ -372,7 +372,7 @@ async def test_an_api_server_that_is_away_is_waited_for_until_it_is_too_late(
         setup.at += MAX_AGE + timedelta(seconds=1)
         late = await setup.answer()
     assert late.status == 503
-    assert "not done in time" in late.detail
+    assert "not finished in time" in late.detail
     assert await setup.jobs(blue) == ["waits"]
 
 

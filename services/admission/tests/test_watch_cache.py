@@ -202,7 +202,7 @@ async def test_a_user_who_has_all_streams_that_one_may_leaves_others_theirs(
     async with WatchCaches(cluster, 60, readers=3, readers_of_one=1) as watch_caches:
         first = watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ann")
         await anext(first)
-        with pytest.raises(errors.RateLimitedError, match="streams of yours"):
+        with pytest.raises(errors.RateLimitedError, match="of your streams"):
             await anext(watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ann"))
         other = watch_caches.follow(kinds.JOBS, ObjectSelector(), user="ben")
         await anext(other)

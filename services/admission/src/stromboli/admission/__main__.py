@@ -1,4 +1,4 @@
-"""``python -m stromboli.admission``: the service as a process of its own."""
+"""``python -m stromboli.admission``: runs the service as its own process."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         admission = AdmissionService(settings, cluster, runtime.utc_now, authenticator, impersonate)
         asks_for_token = settings.rest_host in LOOPBACK and authenticator is None
         token = loopback_token.new_token() if asks_for_token else ""
-        # With accounts a proxy on this machine may pass on whatever name it is called by.
+        # With accounts, a proxy on this machine may forward requests with any Host header.
         own_hosts = LOOPBACK if is_local and authenticator is None else ()
         hosts = (*own_hosts, *settings.rest_hosts)
         front = application.rest_application(
@@ -146,14 +146,14 @@ def _check_exposed(settings: Settings, is_local: bool) -> None:
 def _certificate(
     settings: Settings, cluster: Cluster
 ) -> certificates.CertificateFiles | certificates.SelfSignedCertificate | None:
-    """Where the webhooks' certificate comes from; None: there are no webhooks."""
+    """The source of the webhooks' certificate; None: no webhooks are served."""
     if settings.certificate_file:
         return certificates.CertificateFiles(settings.certificate_file, settings.key_file)
     if not settings.certificate_secret:
         return None
     if "/" not in settings.certificate_secret or not settings.certificate_names:
         sys.exit(
-            "STROM_ADMISSION_CERTIFICATE_SECRET: say it as namespace/name, and in "
+            "STROM_ADMISSION_CERTIFICATE_SECRET: write it as namespace/name, and in "
             "STROM_ADMISSION_CERTIFICATE_NAMES the hosts by which the API server calls us"
         )
     return certificates.SelfSignedCertificate(

@@ -1,12 +1,13 @@
-"""Requests that are done once however often they are sent: ``Idempotency-Key``.
+"""``Idempotency-Key``: a request is executed once, however often it is sent.
 
-A good answer stands on ``admission.answers`` for a day before it is given; the same key with the
-same request gets it again, also from a restarted server. With another request the key is refused.
-Refusals are not kept: nothing was written, so a repetition is judged again.
+A successful response is appended to ``admission.answers`` before it is returned, and kept for a
+day; the same key with the same request gets it again, also from a restarted server. With a
+different request the key is rejected. Rejections are not kept: nothing was written, so a repetition
+is validated again.
 
-What was made carries a digest of key and request. So a request whose answer was lost between the
-write and the log (we were killed, or the log was away) finds its own work and answers as it would
-have.
+Created objects carry a digest of key and request. So a request whose response was lost between the
+write and the append (the process was killed, or the log was unavailable) recognizes its own objects
+and returns the same response.
 """
 
 import asyncio
@@ -26,18 +27,18 @@ from stromboli.shared.messages.admission import RequestAnswered
 from stromboli.shared.runtime import runtime
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Answers held; the oldest go first, before their day is over if there are very many."""
+"""Cached responses; the oldest are dropped first, possibly before a day has passed."""
 LOG_TIMEOUT_S = 5.0
-"""How long a request waits for a log that is away: shorter than its client waits."""
+"""How long a request waits for an unavailable log: shorter than its client's timeout."""
 HEADER = "Idempotency-Key"
 
 
 class KeyReusedError(Exception):
-    """The key came with another request before."""
+    """The key was used with a different request before."""
 
 
 class IdempotencyCache:
-    """The answers of the last day, by key."""
+    """The responses of the last day, by key."""
 
     def __init__(self, clock: runtime.Clock) -> None:
         self._clock = clock
@@ -47,22 +48,22 @@ class IdempotencyCache:
         self._writer: asyncio.Future[bus_port.Writer] | None = None
 
     def fold(self, record: envelope.Record) -> None:
-        """Take in a record of the topic. Raises UndecodableError."""
+        """Apply a record of the topic. Raises UndecodableError."""
         message = envelope.decode(record)
         if isinstance(message, RequestAnswered):
             self._keep(record.key, message)
 
     def open(self, writer: bus_port.Writer) -> None:
-        """All answers are folded: from now on keys are known, and answers can be kept."""
+        """The topic has been read: from now on keys are known, and responses can be recorded."""
         self._opened().set_result(writer)
 
     async def answer(
         self, key: str, request: str, work: Callable[[], Awaitable[tuple[int, bytes]]]
     ) -> tuple[int, bytes]:
-        """What was answered to this request before, or what ``work`` answers now.
+        """The earlier response to this request, or the response of ``work``.
 
-        Whoever comes with a key that is under way waits for it. Raises KeyReusedError;
-        TransientError when the log cannot be reached; what ``work`` raises.
+        Concurrent requests with the same key wait for the first. Raises KeyReusedError;
+        TransientError when the log is unavailable; what ``work`` raises.
         """
         async with self._under_way.of(key):
             writer = await self._log()
@@ -85,7 +86,7 @@ class IdempotencyCache:
             async with asyncio.timeout(LOG_TIMEOUT_S):
                 return await asyncio.shield(self._opened())
         except TimeoutError:
-            why = "what was answered before is not known yet; try again, or leave the key out"
+            why = "earlier responses are not loaded yet; try again, or leave the key out"
             raise errors.TransientError(HEADER, why) from None
 
     def _opened(self) -> "asyncio.Future[bus_port.Writer]":
@@ -104,7 +105,7 @@ class IdempotencyCache:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Of what was asked. Different parts never come together to the same."""
+    """Digest of several parts. Different parts never give the same digest by concatenation."""
     found = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -113,7 +114,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def scoped(key: str, principal: authentication.Principal) -> str:
-    """The key as it is stored: with the principal, so that two users never share an answer."""
+    """The key as stored: with the principal, so that two users never share a response."""
     return digest(principal.scope, key) if principal.scope else key
 
 

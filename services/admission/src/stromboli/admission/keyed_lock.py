@@ -9,22 +9,22 @@ K = TypeVar("K")
 
 
 class KeyedLock(Generic[K]):
-    """Who comes with the same key waits, first come first served.
+    """Mutual exclusion per key, in order of arrival.
 
-    A lane is let go of when the last who came for it has left. Whether its lock is held says
-    nothing: between one who leaves and the next who wakes up it is not.
+    The lock of a key is dropped when its last user has left. Whether the lock is held is no
+    indication: between one user's release and the next one's wake-up it is not.
     """
 
     def __init__(self) -> None:
         self._lanes: dict[K, tuple[asyncio.Lock, int]] = {}
 
     def __len__(self) -> int:
-        """How many keys are held or waited for."""
+        """The number of keys that are held or awaited."""
         return len(self._lanes)
 
     @contextlib.asynccontextmanager
     async def of(self, key: K) -> AsyncIterator[None]:
-        """The key is ours alone while inside."""
+        """Hold the key while inside."""
         lock, count = self._lanes.get(key) or (asyncio.Lock(), 0)
         self._lanes[key] = lock, count + 1
         try:

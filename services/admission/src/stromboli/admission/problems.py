@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457), with every violation and what to do."""
+"""Errors as problem+json (RFC 9457), with every violation and the expected value."""
 
 import math
 from http import HTTPStatus
@@ -22,20 +22,21 @@ MAX_DETAIL_LENGTH = 8 * 1024
 """Characters: a job with a thousand violations still fits on one screen."""
 MEDIA_TYPE = "application/problem+json"
 _NO_BODY = "'data'"
-"""A KeyError's text, which Litestar hands on as it is."""
+"""The text of the KeyError that Litestar passes on for a missing body."""
 
 
 class TooManyRequestsError(Exception):
     """A user sends more requests than the limit allows. ``wait_s``: seconds until the next one."""
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__(f"too many requests of this user; try again in {math.ceil(wait_s)} s")
+        super().__init__(f"too many requests by this user; try again in {math.ceil(wait_s)} s")
         self.wait_s = wait_s
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. ``violations``: every mistake in what was sent, each with its path; of more than a
-    thousand the first thousand."""
+    """RFC 9457. ``violations``: every error in the request, each with its path; at most the first
+    thousand.
+    """
 
     title: str
     status: int
@@ -58,14 +59,14 @@ _STATUS: tuple[tuple[type[errors.ExternalError], HTTPStatus], ...] = (
 
 
 def status_of(error: errors.ExternalError) -> HTTPStatus:
-    """The HTTP status for trouble with the outside."""
+    """The HTTP status for an error of an external system."""
     return next(
         (status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
     )
 
 
 def invalid(path: str, reason: str, expected: str = "") -> RejectedError:
-    """One thing that is wrong, to be raised."""
+    """A RejectedError with one violation."""
     return RejectedError((Violation(path=path, reason=reason, expected=expected),))
 
 
@@ -112,7 +113,7 @@ def _of_external_error(_: Request[Any, Any, Any], error: errors.ExternalError) -
 
 
 def _of_reused_key(_: Request[Any, Any, Any], __: KeyReusedError) -> Response[Problem]:
-    why = "this key came with another request before; send a new key with a new request"
+    why = "this key was used with another request before; send a new key with a new request"
     wrong = Violation(path=HEADER, reason="used before", expected="a new key")
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, why, (wrong,))
 
@@ -132,8 +133,9 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
 
 
 def _invalid_parameter(told: dict[str, Any], handler: object) -> Violation:
-    """What the framework says of a part of a request. Of a missing body it says its own name for
-    it, quoted."""
+    """The violation for the framework's message about a part of a request. For a missing body the
+    framework quotes an internal name.
+    """
     if told.get("message") == _NO_BODY:
         return Violation(path="data", reason="there is no body", expected="a JSON object")
     path = query_parameters.wire_name(handler, str(told.get("key", "")))
@@ -141,7 +143,7 @@ def _invalid_parameter(told: dict[str, Any], handler: object) -> Violation:
 
 
 def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """What decoders raise beside their own errors, for bodies that are no JSON all the same."""
+    """The response for errors that decoders raise for invalid JSON in addition to their own."""
     is_deep = isinstance(error, RecursionError)
     why = "it is nested too deeply" if is_deep else "it is not UTF-8"
     return _answer(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {why}")
@@ -164,4 +166,4 @@ HANDLERS: ExceptionHandlersMap = {
     UnicodeDecodeError: _of_unreadable_body,
     Exception: _of_bug,
 }
-"""For the application: whatever goes wrong is answered as a problem."""
+"""Exception handlers of the application: every error becomes a problem."""

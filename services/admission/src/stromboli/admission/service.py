@@ -1,6 +1,6 @@
 """The service loop: materializes topics into the cache, appends reviews, consumes submissions.
 
-Admission answers from the first moment, since a queue that is not in the cache is read from the API
+Admission answers from the start, because a queue that is not in the cache is read from the API
 server. It is *ready* once its cache is complete and fresh and no other system acts under one of its
 scheduler names.
 """
@@ -44,8 +44,9 @@ async def serve(
     instance: str,
     lease: leader_election.Lease | None = None,
 ) -> None:
-    """Keep the cache and record reviews, until cancelled. ``lease``: decides which of several
-    replicas consumes submissions; without, this one does."""
+    """Update the cache and record reviews until cancelled. ``lease``: decides which of several
+    replicas consumes submissions; without one, this replica does.
+    """
     health.set("cache", "folding")
     writer = await runtime.retry_until_available(
         lambda: bus.open_writer("admission", instance), "log", health
@@ -85,7 +86,7 @@ async def serve(
 
         held = lease or leader_election.SingleReplica(health)
         group.create_task(leader_election.serve_in_terms(held, term, health))
-        # No problem of readiness: what is known answers still, and its age is watched.
+        # Not a readiness problem: the cache still answers, and its age is checked.
         fold = materialization.materialize(
             bus, FOLDED, health.warn, "cache", on_recreated=admission.forget
         )
@@ -113,7 +114,7 @@ class _ReadPositions:
         self._changed = asyncio.Event()
 
     def set(self, positions: Mapping[str, int]) -> None:
-        """Everything before these offsets is in the cache."""
+        """Record that everything before these offsets is in the cache."""
         self._positions.update(positions)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -127,7 +128,7 @@ class _ReadPositions:
 async def _read_history(
     admission: AdmissionService, bus: bus_port.Bus, health: runtime.Health
 ) -> None:
-    """Follow the history of tasks, independent of the other topics: two weeks take a while."""
+    """Read the task history, independent of the other topics: two weeks of events take a while."""
     wanted = (topics.BATCH_EVENTS,)
     # After the topic is recreated, the earlier events are still true.
     fold = materialization.materialize(
@@ -136,7 +137,7 @@ async def _read_history(
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:
-                # The controller, whose topic it is, says what cannot be read of it.
+                # The controller, which writes the topic, reports records that cannot be decoded.
                 with contextlib.suppress(errors.UndecodableError):
                     admission.task_histories.fold(record)
             admission.task_histories.is_complete |= batch.caught_up
@@ -146,7 +147,7 @@ async def _read_history(
 async def _record(
     admission: AdmissionService, writer: bus_port.Writer, health: runtime.Health
 ) -> None:
-    """Append reviews in order, as many at once as have come."""
+    """Append reviews in order, with all queued ones in one append."""
     while True:
         drafts = [await admission.pending_reviews.get()]
         while not admission.pending_reviews.empty():
@@ -166,5 +167,5 @@ async def _fold(
         admission.fold(record)
     except errors.UndecodableError as error:
         telemetry.log.error("unreadable record", error=str(error))
-        with contextlib.suppress(errors.ExternalError):  # it is in the log line at least
+        with contextlib.suppress(errors.ExternalError):  # the log line contains it
             await writer.append(runtime.dead_letter(record, "admission", str(error), clock()))

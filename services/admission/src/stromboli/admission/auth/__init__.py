@@ -1,1 +1,1 @@
-"""Who asks: principals, their authentication and their authorization."""
+"""Principals, their authentication and their authorization."""

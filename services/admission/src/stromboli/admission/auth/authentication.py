@@ -1,8 +1,8 @@
-"""Principals: authentication by token, authorization by the cluster's rights.
+"""Principals: authentication by token, authorization by the cluster's RBAC.
 
-Answers about tokens and rights are cached for some seconds, because one page of a program needs
-dozens of them. A revoked right therefore holds for as long. An unknown answer raises: it never lets
-a client in. Tokens are kept as digests only.
+Results are cached for some seconds, because one page of a client needs dozens of them. A revoked
+right therefore remains effective for that time. A check without a result raises an error and never
+admits a client. Only digests of tokens are kept.
 """
 
 import collections
@@ -20,10 +20,11 @@ from stromboli.shared.messages.admission import Violation
 
 V = TypeVar("V")
 MAX_CACHED = 20_000
-"""Answers cached at once: some megabytes."""
+"""Limit of cached results: some megabytes."""
 MAX_STREAM_S = 300.0
-"""How long an account's stream of events may last before it has to ask again. API servers end their
-watches after as long; clients come back by themselves."""
+"""How long an account's event stream may last before the client must authenticate again. API
+servers end their watches after a similar time; clients reconnect by themselves.
+"""
 NO_USER = "rest"
 """The user in reviews of a server without accounts."""
 
@@ -49,19 +50,19 @@ class Principal(Protocol):
 
     @property
     def name(self) -> str:
-        """Who it is, for reviews."""
+        """The user name for reviews."""
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups they are in."""
+        """The user's groups."""
 
     @property
     def streams_last_s(self) -> float:
-        """Seconds after which a stream of events ends, so that rights are looked at again."""
+        """Seconds after which an event stream ends, so that rights are checked again."""
 
     @property
     def scope(self) -> str:
-        """What keeps their idempotency keys from those of others."""
+        """Separates the idempotency keys of this principal from those of others."""
 
     async def may(self, asked: Right) -> bool:
         """Whether the principal has a right. Raises TransientError if that is unknown now."""
@@ -76,7 +77,7 @@ class LocalPrincipal:
     scope = ""
 
     async def may(self, asked: Right) -> bool:
-        """Everything."""
+        """Always true."""
         del asked
         return True
 
@@ -99,21 +100,21 @@ class AccountPrincipal:
 
     @property
     def name(self) -> str:
-        """As the cluster has it."""
+        """The cluster's user name."""
         return self._user.name
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """As the cluster has them."""
+        """The cluster's groups of the user."""
         return self._user.groups
 
     @property
     def scope(self) -> str:
-        """The user's name and uid: a user with the name of a deleted one differs."""
+        """The user's name and uid: a new user with the name of a deleted one differs."""
         return f"{self._user.name}/{self._user.uid}"
 
     async def may(self, asked: Right) -> bool:
-        """Checks the right on all names first: that one answer serves for many objects."""
+        """Checks the right on all names first, because that result serves for many objects."""
         if asked.name and await self._ask(self._user, asked.of_every_name):
             return True
         return await self._ask(self._user, asked)
@@ -149,7 +150,7 @@ class Authenticator:
         return AccountPrincipal(found, self._may, self._streams_last_s)
 
     async def own_username(self) -> str:
-        """Our own name, as API servers call us when they ask us about our own writes."""
+        """The user name of this service in requests that API servers send to it."""
         if not self._own_name:
             self._own_name = await self._accounts.own_username()
         return self._own_name
@@ -182,7 +183,7 @@ async def missing_rights(
 
 
 class TtlCache(Generic[V]):
-    """Answers of the last seconds. Concurrent requests for one key share one call."""
+    """Results of the last seconds. Concurrent requests for one key share one call."""
 
     def __init__(self, kept_s: float, now: Callable[[], float], limit: int) -> None:
         self._kept_s = kept_s
@@ -192,11 +193,11 @@ class TtlCache(Generic[V]):
         self._under_way: keyed_lock.KeyedLock[bytes] = keyed_lock.KeyedLock()
 
     def __len__(self) -> int:
-        """How many answers are cached."""
+        """The number of cached results."""
         return len(self._answers)
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[V]]) -> V:
-        """The cached answer, or the result of ``ask``. Raises what ``ask`` raises."""
+        """The cached result, or the result of ``ask``. Raises what ``ask`` raises."""
         async with self._under_way.of(key):
             began = self._now()
             known = self._answers.get(key)

@@ -1,3 +1,3 @@
-"""The wire format of reviews. The rules themselves stand in
-``stromboli.shared.jobspec.validation``, where the controller reads them, too.
+"""The wire format of reviews, limits and history. The validation rules are in
+``stromboli.shared.jobspec.validation``, which the controller uses, too.
 """

@@ -11,7 +11,7 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
 
 MAX_MESSAGE_LENGTH = 8 * 1024
-"""Characters of a refusal: a job with a thousand violations still fits on one screen."""
+"""Characters of a rejection: a job with a thousand violations still fits on one screen."""
 
 
 class GroupKind(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class GroupKind(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """As a manifest has it."""
+        """The apiVersion as in a manifest."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -52,12 +52,12 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 MAX_WARNINGS, MAX_WARNING_LENGTH = 10, 256
-"""What an API server passes on: 4 KiB in all, and it cuts what is longer."""
+"""An API server forwards 4 KiB of warnings in total, and truncates long ones."""
 _DECODER = msgspec.json.Decoder(_Review)
 
 
 def decode_request(body: bytes) -> ReviewRequest:
-    """The request. Raises ValueError, with the path, if ``body`` is no AdmissionReview."""
+    """The request. Raises ValueError with the path if ``body`` is not an AdmissionReview."""
     try:
         return decoding.decode(_DECODER, body).request
     except msgspec.DecodeError as error:
@@ -72,8 +72,9 @@ def encode_response(
     code: int = 422,
     warnings: tuple[str, ...] = (),
 ) -> bytes:
-    """The response: refused with all violations in one message, or allowed with a patch and
-    warnings, which clients such as kubectl print."""
+    """The response: a rejection with all violations in one message, or an admission with a patch
+    and warnings, which clients such as kubectl print.
+    """
     response: dict[str, Any] = {"uid": uid, "allowed": not found}
     if found:
         message = "; ".join(violation.message for violation in found)

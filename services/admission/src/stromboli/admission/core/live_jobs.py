@@ -1,12 +1,12 @@
 """Limits of live jobs per submitter and per queue, counted from ``cluster.jobs``.
 
 A job is live until its phase is final. A job that was admitted and is not in the cache yet is
-*reserved*, so that a burst of submissions cannot pass the limit; a reservation ends when the cache
-has the job, when writing it failed, or after ``RESERVED_S``. Several replicas of admission do not
-see each other's reservations, so that together they may admit a few jobs more in that time.
+*reserved*, so that a burst of submissions cannot exceed the limit; a reservation ends when the
+cache has the job, when writing it failed, or after ``RESERVED_S``. Several replicas of admission do
+not see each other's reservations, so that together they may admit a few jobs more in that time.
 
-A job that cannot be read counts as the job that it was before, and as none if it is new: unknown is
-no reason to refuse the work of others.
+A job that cannot be decoded counts with its last known state, and not at all if it is new: an
+unknown job must not block the work of others.
 """
 
 import collections
@@ -25,7 +25,7 @@ RESERVED_S = 60.0
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What a job counts for: its submitter, empty if not known, and its queue."""
+    """The submitter (empty if unknown) and queue that a job counts for."""
 
     user: str
     queue: str
@@ -49,7 +49,7 @@ class LiveJobs:
         return self._max_per_user > 0 or self._max_per_queue > 0
 
     def fold(self, record: envelope.Record) -> None:
-        """Take in a record of ``cluster.jobs``; one that cannot be read changes nothing."""
+        """Apply a record of ``cluster.jobs``; one that cannot be decoded changes nothing."""
         try:
             job = envelope.decode(record)
         except errors.UndecodableError:
@@ -64,14 +64,15 @@ class LiveJobs:
             self._remove(record.key)
 
     def forget(self, recreated: Collection[str]) -> None:
-        """Drop what came from a topic that was deleted and created again."""
+        """Drop the jobs of a topic that was deleted and created again."""
         if topics.JOBS.name in recreated:
             for key in list(self._live):
                 self._remove(key)
 
     def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
-        """Count a new job as live, or say which limit it exceeds. A job that is counted already
-        passes. ``now``: seconds of a monotonic clock. Amortised O(1)."""
+        """Count a new job as live, or return the exceeded limit. A job that is counted already
+        passes. ``now``: seconds of a monotonic clock. Amortised O(1).
+        """
         self._expire(now)
         if not self.is_enabled or key in self._live or key in self._reserved:
             return ()

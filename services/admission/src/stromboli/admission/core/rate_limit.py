@@ -22,7 +22,7 @@ class TokenBuckets:
         return len(self._tokens)
 
     def take(self, user: str, now: float) -> float:
-        """Take a token: 0.0, or the seconds until there is one and the request is refused."""
+        """Take a token: 0.0, or the seconds until the next token for a rejected request."""
         if self._rate <= 0:
             return 0.0
         self._drop_full(now)

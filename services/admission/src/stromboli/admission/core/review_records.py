@@ -1,5 +1,6 @@
-"""The reported and recorded part of a review, in bounded space: an object may have 100,000
-violations."""
+"""The violations of a review that are reported and recorded, in bounded space: an object may have
+100,000.
+"""
 
 from collections.abc import Sequence
 
@@ -14,17 +15,17 @@ from stromboli.shared.messages.admission import EntryPoint, ObjectReviewed, Viol
 MAX_REPORTED = 1_000
 """Violations in one answer."""
 MAX_RECORDED = 100
-"""Violations in a record, of which the log takes 8 MiB at most."""
+"""Violations in a record, whose size limit is 8 MiB."""
 MAX_TEXT_LENGTH = 1_000
-"""Characters of a path, a reason, an expectation, or a name, which may quote an object's own."""
+"""Characters of a path, a reason, an expectation, or a name, which may quote an object."""
 _CUT = " ..."
 UNKNOWN = "Unknown"
-"""Any other kind: kinds are labels of a metric, so their number is bounded."""
+"""Name for any other kind: kinds are labels of a metric, so their number is bounded."""
 _KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
 
 
 def truncated(found: Sequence[Violation], limit: int = MAX_REPORTED) -> tuple[Violation, ...]:
-    """The first violations, and a last one that says there are more."""
+    """The first violations, and a last one if there are more."""
     first = [
         msgspec.structs.replace(
             it,
@@ -47,8 +48,9 @@ def record(
     entry_point: EntryPoint,
     found: Sequence[Violation],
 ) -> ObjectReviewed:
-    """The record of a review, however strange the object. Its ``object`` is empty if it has no
-    name, its ``kind`` ``Unknown`` if we have no such kind."""
+    """The record of a review, for any object. Its ``object`` is empty if it has no name, its
+    ``kind`` is ``Unknown`` for an unknown kind.
+    """
     names = (_shortened(patch.text_of(document, part)) for part in ("namespace", "name"))
     return ObjectReviewed(
         kind=kind if kind in _KINDS else UNKNOWN,

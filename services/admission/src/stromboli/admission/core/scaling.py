@@ -1,4 +1,4 @@
-"""More or fewer pods for a task of a job that exists."""
+"""Scales a task of an existing job."""
 
 from typing import Any
 
@@ -8,11 +8,12 @@ from stromboli.shared.messages.admission import Violation
 def scale_patch(
     job: dict[str, Any], task: str, replicas: int, minimum: int | None
 ) -> dict[str, Any] | Violation:
-    """What is to be changed of a job so that a task has so many replicas.
+    """The patch of a job that sets the replicas of a task.
 
-    ``task`` may be empty if there is one alone. Without a ``minimum`` a gang that was whole stays
-    whole, and an elastic one keeps the least it needs: fewer than that is refused. The version read
-    goes along, so that another's change in between is not undone.
+    ``task`` may be empty if the job has only one. Without a ``minimum``, a gang that needs all its
+    pods continues to need all, and an elastic one keeps its minAvailable: fewer replicas are
+    rejected. The patch contains the version that was read, so that it conflicts with a concurrent
+    change.
     """
     tasks: list[dict[str, Any]] = job["spec"]["tasks"]
     names = [each.get("name", "") for each in tasks]
@@ -51,6 +52,6 @@ def _too_few(left: int, needed: int, who: str) -> Violation:
     return Violation(
         path="replicas",
         reason=f"that leaves {left} pods, and {who} needs {needed} (minAvailable)",
-        expected=f"enough for {needed}, or say minAvailable too, with --min, to need fewer; "
+        expected=f"enough for {needed}, or lower minAvailable, too, with --min; "
         "suspend the job to stop all of it",
     )

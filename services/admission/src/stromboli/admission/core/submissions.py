@@ -1,7 +1,7 @@
-"""What is handed in over Kafka, read: a submission, or why it is none.
+"""Decodes submissions from Kafka.
 
-Any client of the broker can write anything here, so nothing is trusted but what the token
-says, and nothing that came along stands in what we say of it but the submission's own names.
+Any client of the broker may write to the topic, so only the token is trusted, and no answer, log
+line or trace contains anything of a record except the submission's id and source.
 """
 
 import base64
@@ -16,10 +16,11 @@ from stromboli.shared.messages.admission import ObjectsSubmitted
 MAX_ID_LENGTH = 255
 """Characters of a submission's id and source, as of an idempotency key."""
 MAX_BYTES = 3 * 1024 * 1024
-"""As one request over REST may have."""
+"""The same limit as a REST request's."""
 MAX_TOKEN_LIFETIME_S = 3600 + 60
-"""Readers of the topic see the tokens in it, and the topic is kept for days: none may be valid for
-longer than this. kubectl issues them for an hour, and clocks differ."""
+"""Readers of the topic see the tokens in it, and the topic is kept for days, so tokens with a
+longer lifetime are rejected. kubectl issues them for an hour, and clocks differ.
+"""
 MAX_CLOCK_SKEW = timedelta(seconds=60)
 BEARER = "bearer "
 
@@ -44,7 +45,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectedSubmission(msgspec.Struct, frozen=True):
-    """Why a record is no submission; ``status`` is an HTTP status."""
+    """Why a record is not a valid submission; ``status`` is an HTTP status."""
 
     name: SubmissionId
     status: int
@@ -68,7 +69,7 @@ def read(
         at = record.time
     except errors.UndecodableError:
         return RejectedSubmission(
-            name, 400, "ce_time: when it was handed in, as 2026-01-31T12:00:00Z"
+            name, 400, "ce_time: time of the submission, as 2026-01-31T12:00:00Z"
         )
     if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")
@@ -78,7 +79,7 @@ def read(
             name, 400, f"ce_id, ce_source: 1 to {MAX_ID_LENGTH} characters each"
         )
     if at > now + MAX_CLOCK_SKEW:
-        return RejectedSubmission(name, 400, "ce_time: it is not that late yet")
+        return RejectedSubmission(name, 400, "ce_time: is in the future")
     if at < now - max_age:
         seconds = round((now - at).total_seconds())
         limit = round(max_age.total_seconds())
@@ -119,7 +120,7 @@ def _with_documents(
 
 
 def token_of(record: envelope.Record) -> str:
-    """The token that came along, or nothing. Names of Kafka's headers may be written anyhow."""
+    """The token of a record, or empty. The case of Kafka header names is ignored."""
     for name, value in record.headers.items():
         if name.lower() == "authorization" and value.lower().startswith(BEARER):
             return value[len(BEARER) :].strip()
@@ -127,9 +128,9 @@ def token_of(record: envelope.Record) -> str:
 
 
 def lifetime_s(token: str) -> float | None:
-    """How long a token lives from its making to its end, if it is a JWT (RFC 7519) that says so.
+    """The lifetime of a token from issue to expiry, if it is a JWT (RFC 7519) with these claims.
 
-    Nothing of it is believed: whether the token counts, the API server says.
+    The claims are not trusted: the API server validates the token.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -137,13 +138,12 @@ def lifetime_s(token: str) -> float | None:
     try:
         raw = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         claims = decoding.decode(_CLAIMS, raw)
-    except ValueError:  # binascii's and msgspec's errors are, too
+    except ValueError:  # also the errors of binascii and msgspec
         return None
     return claims.exp - claims.iat
 
 
 def _id_of(record: envelope.Record) -> SubmissionId:
-    """The id; empty where it is longer than an id may be, since a part of an id identifies
-    nothing."""
+    """The id; empty where it is too long, because a truncated id identifies nothing."""
     found = (record.id, record.headers.get("ce_source", ""))
     return SubmissionId(*(text if len(text) <= MAX_ID_LENGTH else "" for text in found))

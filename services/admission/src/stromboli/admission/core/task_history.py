@@ -1,9 +1,9 @@
-"""Every attempt of every task, folded from ``batch.events``.
+"""Every attempt of every task, materialized from ``batch.events``.
 
 Pure. An event costs O(1), also when it is delivered twice: a time keeps the value of its first
 event, and a state never goes back. Deletion of a job costs O(its attempts). Memory is bounded by
-the number of attempts: the jobs that have been gone longest are dropped first, then the least
-recently updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain reachable.
+the number of attempts: the jobs that were deleted first are dropped first, then the least recently
+updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain reachable.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
 from stromboli.shared.messages import batch
 
 ORDER = {"Pending": 0, "Bound": 1, "Running": 2, "Unknown": 2, "Terminating": 3}
-"""State -> how far it is; all others are ends."""
+"""State -> its position in the life cycle; all others are final."""
 END = 4
 JOB_DELETED = "JobDeleted"
 """Reason of an attempt that was open when its job was deleted."""
@@ -36,25 +36,25 @@ class _JobHistory(msgspec.Struct):
 
 
 class TaskHistories:
-    """Job key -> the attempts of its jobs, also of earlier jobs of the same name, by uid.
+    """Job key -> the attempts of its jobs, including earlier jobs of the same name, by uid.
 
-    ``most_attempts``: how many attempts are kept in all.
+    ``most_attempts``: the limit of attempts over all jobs.
     """
 
     def __init__(self, most_attempts: int) -> None:
         self.is_complete = False
-        """Whether everything that the log keeps was read."""
+        """Whether all retained records have been read."""
         self._most = most_attempts
         self._count = 0
         self._alive: OrderedDict[str, _JobHistory] = OrderedDict()
         """uid -> job, the least recently updated first."""
         self._gone: OrderedDict[str, _JobHistory] = OrderedDict()
-        """uid -> job that was deleted or whose name another took, the first such first."""
+        """uid -> job that was deleted or replaced by another of its name, the earliest first."""
         self._uids: dict[str, list[str]] = {}
         """Job key -> uids, the oldest job first."""
 
     def fold(self, record: envelope.Record) -> None:
-        """Take in a record of ``batch.events``. Raises UndecodableError."""
+        """Apply a record of ``batch.events``. Raises UndecodableError."""
         if record.topic != topics.BATCH_EVENTS:
             return
         match envelope.decode(record):
@@ -68,7 +68,7 @@ class TaskHistories:
                 pass
 
     def of(self, job: str, uid: str = "") -> TaskHistory | None:
-        """What is kept of the job with this uid, or of the last job of this name.
+        """The history of the job with this uid, or of the last job of this name.
 
         O(attempts of the job).
         """
@@ -93,7 +93,7 @@ class TaskHistories:
         return self._alive[uid] if uid in self._alive else self._gone[uid]
 
     def _job(self, key: str, uid: str) -> _JobHistory:
-        """The job, new if this is the first event of it. A new job ends the one before it."""
+        """The job, created for its first event. A new job ends its predecessor."""
         if uid in self._gone:
             return self._gone[uid]
         if uid not in self._alive:
@@ -117,7 +117,7 @@ class TaskHistories:
             self._forget(next(uid for uid in jobs if uid != job.uid))
 
     def _delete(self, event: batch.JobDeleted) -> None:
-        """Move the job to those that are gone and close its open attempts.
+        """Move the job to the deleted ones and close its open attempts.
 
         The end of a pod may be published later, or never if the pod was deleted with its job.
         """

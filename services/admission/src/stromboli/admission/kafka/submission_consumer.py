@@ -1,15 +1,15 @@
-"""Submissions over Kafka: the same reviews, rights and writes as over REST, and an answer to each.
+"""Submissions over Kafka: the same reviews, rights and writes as over REST, with an answer to each.
 
-One replica consumes, the one that holds the lease; it first reads what the leader before it
-answered. Should two overlap all the same, object names derive from the submission and what is
-created carries its digest, so the API server arbitrates: the second finds the first one's work as
-its own.
+One replica consumes, the leader; it first reads the answers of its predecessor. If two replicas
+overlap nevertheless, object names derive from the submission and created objects carry its digest,
+so the API server arbitrates: the second replica recognizes the first one's objects as the
+submission's own.
 
-Each record is answered on ``admission.reviews`` before it counts as done, whatever it is; one that
-nothing can be done with stops no other. Those of one key are done in order, others side by side. A
-repetition is found by the submission's name, as REST finds an idempotency key. The token stays in
-the record: it is in no answer, log line or trace, and ``dead.letters`` gets no submission, since
-that would keep its headers for two weeks.
+Each record is answered on ``admission.reviews`` before it is finished; an invalid one does not stop
+the others. Records of one key are processed in order, others concurrently. A repetition is
+recognized by the submission's id, as REST recognizes an idempotency key. The token stays in the
+record: no answer, log line or trace contains it, and ``dead.letters`` gets no submission, because
+it would keep the headers for two weeks.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from stromboli.shared.runtime import runtime, telemetry
 
 GROUP = "admission.submissions"
 MAX_CONCURRENT = 32
-"""Submissions under way: as many as lines of a bulk."""
+"""Concurrent submissions: as many as lines of a bulk request."""
 FACT = "submissions"
 ROLE = "submissions"
-"""The health note that says whether this replica consumes them."""
+"""The health note that tells whether this replica consumes submissions."""
 _OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
 _answers = telemetry.meter.create_counter(
     "stromboli.admission.submissions", description="Submissions over Kafka, by their status"
@@ -45,8 +45,7 @@ _answers = telemetry.meter.create_counter(
 
 
 class SubmissionConsumer:
-    """Consumes submissions for one admission service. ``authenticator``: None where there are no
-    accounts."""
+    """Consumes submissions for one admission service. ``authenticator``: None without accounts."""
 
     def __init__(
         self,
@@ -70,8 +69,9 @@ class SubmissionConsumer:
         health: runtime.Health,
         caught_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """Answer what comes while this replica is the leader. ``caught_up``: returns when every
-        answer that is on the log by now is known."""
+        """Answer submissions while this replica is the leader. ``caught_up``: returns when all
+        answers on the log have been read.
+        """
         await lead.acquired()
         await caught_up()
         backoff = runtime.Backoff()
@@ -107,8 +107,9 @@ class SubmissionConsumer:
                 group.create_task(handle(record))
 
     async def answer(self, record: envelope.Record) -> SubmissionAnswered:
-        """What becomes of a record. Waits for an API server or a log that is away, for as long as
-        the submission may still be done."""
+        """The answer to a record. Waits for an unavailable API server or log until the submission
+        is too old.
+        """
         read = submissions.read(record, self._clock(), self._max_age)
         if isinstance(read, RejectedSubmission):
             return _refusal(record, read)
@@ -121,16 +122,16 @@ class SubmissionConsumer:
                 return _refusal(record, RejectedSubmission(read.name, 409, str(error)))
             except errors.TransientError as error:
                 if self._clock() > read.at + self._max_age:
-                    detail = f"not done in time: {error}"
+                    detail = f"not finished in time: {error}"
                     return _refusal(record, RejectedSubmission(read.name, 503, detail))
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
-            except Exception as error:  # one bug stops one submission, as one request over REST
+            except Exception as error:  # a bug fails one submission, as it fails one REST request
                 telemetry.log.error("unexpected", error=type(error).__name__, exc_info=error)
                 detail = "this is a bug in Stromboli; its log has more"
                 return _refusal(record, RejectedSubmission(read.name, 500, detail))
 
     async def _done(self, record: envelope.Record, read: Submission) -> SubmissionAnswered:
-        """Raises TransientError; ConflictError where others are always faster."""
+        """Execute the submission. Raises TransientError; ConflictError after repeated conflicts."""
         if self._authenticator is None:
             detail = "this server knows no accounts: set STROM_ADMISSION_ACCOUNTS=true"
             return _refusal(record, RejectedSubmission(read.name, 501, detail))
@@ -157,7 +158,7 @@ class SubmissionConsumer:
         except RejectedError as error:
             return no(422, str(error), violations=error.violations)
         except idempotency.KeyReusedError:
-            return no(422, "ce_id: it named another submission before; each has one of its own")
+            return no(422, "ce_id: was used for another submission before; use a new one")
         except errors.ConflictError:
             raise
         except errors.PermanentError as error:

@@ -1,4 +1,4 @@
-"""REST for programs and ``strom``: jobs, queues, manifests, commands, explanations.
+"""The REST API for programs and ``strom``: jobs, queues, manifests, commands, explanations.
 
 Errors are problem+json (RFC 9457) with every violation. Objects are Kubernetes' own JSON.
 """
@@ -40,24 +40,24 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import http, runtime
 
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
-"""As the webhooks' limit: twice what etcd takes."""
+"""The webhooks' limit: twice etcd's limit of an object."""
 BULK_LIMIT_BYTES = 256 * 1024 * 1024
-"""Ten thousand objects of 25 kB; none of it is held."""
+"""Ten thousand objects of 25 kB; the body is streamed, not held in memory."""
 BULK = (
-    "Each is judged and written by itself: the answer has a result for every line, with every "
-    "mistake and its path. A bulk that broke off is sent again as it is: what stands is unchanged, "
-    "and with an Idempotency-Key generated names are the same again."
+    "Each object is validated and written separately: the response has a result for every line, "
+    "with every violation and its path. Send an interrupted request again as it is: existing "
+    "objects are unchanged, and with an Idempotency-Key generated names are the same."
 )
 
 
 class Objects(msgspec.Struct, frozen=True):
-    """Manifests to be created or changed, in order."""
+    """Manifests to create or change, in order."""
 
     objects: list[Document]
 
 
 class SchedulingInput(msgspec.Struct, frozen=True, rename="camel"):
-    """Manifests with nothing but what scheduling looks at, and what cannot be read."""
+    """Manifests reduced to scheduling fields, and objects that cannot be decoded."""
 
     items: list[dict[str, Any]]
     unread: list[str]
@@ -66,7 +66,7 @@ class SchedulingInput(msgspec.Struct, frozen=True, rename="camel"):
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All of ``/v1``."""
+    """All routes below ``/v1``."""
 
     creator = ObjectCreator(admission)
 
@@ -83,7 +83,7 @@ def routes(
         "/v1/check",
         status_code=200,
         opt=authorization.OF_OBJECTS,
-        summary="What apply would make of objects; writes nothing",
+        summary="Show what apply would store; writes nothing",
     )
     async def check(request: Asked, data: JSONBody[Objects]) -> list[Applied]:
         return await admission.check(data.objects, request.user)
@@ -93,8 +93,8 @@ def routes(
         status_code=200,
         opt=authorization.OF_OBJECTS | cross_site.JSON_LINES,
         request_max_body_size=BULK_LIMIT_BYTES,
-        summary="Create or change thousands of objects, each by itself",
-        description="The body is one JSON object a line (application/x-ndjson). " + BULK,
+        summary="Create or change thousands of objects independently",
+        description="The body is one JSON object per line (application/x-ndjson). " + BULK,
     )
     async def submit_in_bulk(request: Asked, key: Key = None) -> bulk.BulkResult:
         return await bulk.submit(admission, request.stream(), key or "", request.user)
@@ -147,7 +147,7 @@ def routes(
     @get(
         "/v1/scheduling",
         opt=needs(*(many("list", kind) for kind in scheduling_view.SCHEDULING_KINDS)),
-        summary="What the scheduler sees of the cluster",
+        summary="The cluster as the scheduler reads it",
     )
     async def scheduling_input() -> SchedulingInput:
         found, unread = [], []
@@ -186,8 +186,9 @@ def app(
     guard: authorization.Guard = authorization.allow_local,
     hosts: Sequence[str] = (),
 ) -> Litestar:
-    """The application with problem+json errors and the OpenAPI page at ``/schema``. ``guard`` says
-    who asks, and asks for what the routes need; ``hosts``: see ``browsers``."""
+    """The application with problem+json errors and the OpenAPI page at ``/schema``. ``guard``
+    authenticates clients and checks the rights of routes; ``hosts``: see ``cross_site``.
+    """
     return Litestar(
         handlers,
         guards=[cross_site.guard(hosts), guard, query_parameters.guard],
@@ -208,8 +209,9 @@ def rest_application(
     token: str = "",
     hosts: Sequence[str] = (),
 ) -> Litestar:
-    """All that REST serves: for accounts, or else for the holder of ``token``; without one for
-    every client that reaches it. Accounts find no metrics here, which are the operator's."""
+    """The REST application: with accounts, or else for the holder of ``token``, or without a token
+    for every client. With accounts it serves no metrics, which are for the operator.
+    """
     if authenticator is None:
         guard = authorization.require_token(token) if token else authorization.allow_local
         return app([*http.health_routes(healths), *routes(admission, cluster)], guard, hosts)
@@ -219,14 +221,14 @@ def rest_application(
 
 
 def application_for_openapi() -> Litestar:
-    """The application that is only asked for its description: there is nothing behind it."""
+    """An application without a backend, from which the OpenAPI description is generated."""
     no_cluster: Any = None
     admission = AdmissionService(AdmissionSettings(), no_cluster, runtime.utc_now)
     return app(routes(admission, no_cluster))
 
 
 async def _all_of(cluster: cluster_port.Cluster, kind: kinds.Kind[Any]) -> tuple[bytes, ...]:
-    """All objects of a kind; none of one that the API server need not serve and does not."""
+    """All objects of a kind; none of an optional kind that the API server does not serve."""
     try:
         return (await cluster.list(kind)).items
     except errors.NotFoundError:

@@ -30,12 +30,13 @@ WRONG_TOKEN = (
     "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
 )
 OPEN = ("/livez", "/readyz", "/schema")
-"""What everyone may read: whether we are well, and how to talk to us."""
+"""Paths without authentication: health and the API description."""
 
 
 class RequiredRight(msgspec.Struct, frozen=True):
-    """A right of a route: on the object that the path names, on all of the path's namespace (or of
-    all, if the path has none), or on all of the namespace that the query asks for."""
+    """A right of a route: on the object named by the path, on all objects of the path's namespace
+    (or of all namespaces, if the path has none), or on all objects of the namespace in the query.
+    """
 
     verb: str
     kind: Kind[Any]
@@ -43,7 +44,7 @@ class RequiredRight(msgspec.Struct, frozen=True):
     subresource: str = ""
 
     def right(self, connection: Connection) -> Right:
-        """The right on what a request is about: on the very names that its handler will see."""
+        """The right for a request: on exactly the names that its handler receives."""
         path = connection.path_params
         namespace = (
             _query_namespace(connection) if self.of == "query" else path.get("namespace", "")
@@ -58,22 +59,24 @@ def one(verb: str, kind: Kind[Any], subresource: str = "") -> RequiredRight:
 
 
 def many(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the path's namespace; without one, everywhere."""
+    """A verb on all objects of a kind in the path's namespace; without one, in all namespaces."""
     return RequiredRight(verb, kind, "path")
 
 
 def many_by_query(verb: str, kind: Kind[Any]) -> RequiredRight:
-    """A verb on all objects of a kind in the namespace that the query asks for, or everywhere."""
+    """A verb on all objects of a kind in the query's namespace, or in all namespaces."""
     return RequiredRight(verb, kind, "query")
 
 
 def needs(*rights: RequiredRight) -> dict[str, Any]:
-    """For a route's ``opt``: all of these."""
+    """All of these rights, for a route's ``opt``."""
     return {OPT: rights}
 
 
 OF_OBJECTS: dict[str, Any] = {OPT: ()}
-"""For a route's ``opt``: an account is needed, and each object in the body asks for its rights."""
+"""For a route's ``opt``: an account is required, and each object in the body is authorized
+separately.
+"""
 
 
 async def allow_local(connection: Connection, _: BaseRouteHandler) -> None:
@@ -82,8 +85,9 @@ async def allow_local(connection: Connection, _: BaseRouteHandler) -> None:
 
 
 def require_token(token: str) -> Guard:
-    """The guard of a server on loopback without accounts: the holder of its token may do
-    everything."""
+    """The guard of a server on loopback without accounts: the holder of its token has all
+    rights.
+    """
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
         if not is_open(connection.scope["path"]):
@@ -127,8 +131,9 @@ def is_open(path: str) -> bool:
 
 
 def _query_namespace(connection: Connection) -> str:
-    """The namespace of the query. Raises RejectedError if it is given twice: the guard and the
-    handler might take different ones."""
+    """The namespace of the query. Raises RejectedError if it occurs twice: guard and handler might
+    use different ones.
+    """
     asked: list[str] = connection.query_params.getall("namespace", [])
     if len(asked) > 1:
         raise problems.invalid("namespace", "it is given twice", "one namespace, or none")

@@ -1,9 +1,9 @@
-"""Thousands of objects in one request: lines in, a result for each out.
+"""Thousands of objects in one request: lines in, one result per line out.
 
-Each line is judged and written by itself, and as soon as it has come: memory holds a few lines and
-the results, however long the request is. What stands already is unchanged, so a request that broke
-off is repeated as it is. Jobs are written side by side; any other kind is done before what follows
-begins, so that a queue may stand before its jobs.
+Each line is validated and written separately as soon as it arrives: memory holds a few lines and
+the results, however long the request is. Existing objects are unchanged, so an interrupted request
+is repeated as it is. Jobs are written concurrently; any other kind is finished before the next line
+begins, so that a queue may precede its jobs.
 """
 
 import asyncio
@@ -23,21 +23,23 @@ from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
 
 LINE_BYTES = 3 * 1024 * 1024
-"""As a request with one object may have."""
+"""The same limit as a request with one object."""
 MAX_ITEMS = 10_000
 """Results are held until the request has been read: some megabytes."""
 MAX_VIOLATIONS = 20
-"""Told of one item: a thousand items with a thousand mistakes would be an answer of gigabytes."""
+"""Violations reported per item: a thousand items with a thousand violations would be a response of
+gigabytes.
+"""
 MAX_CONCURRENT = 32
-"""Objects under way: an API server on two cores is busy with as many."""
+"""Concurrent objects: they keep an API server on two cores busy."""
 Outcome = Literal["created", "configured", "unchanged", "refused", "failed"]
 
 
 class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What became of line ``index``, counted from 0 without empty lines.
+    """The result of line ``index``, counted from 0 without empty lines.
 
-    ``refused``: wrong, see ``violations`` (20 at most) and ``detail``. ``failed``: could not be
-    done just now; ``status`` says why as HTTP does.
+    ``refused``: rejected, see ``violations`` (20 at most) and ``detail``. ``failed``: not possible
+    now; ``status`` is an HTTP status.
     """
 
     index: int
@@ -52,8 +54,9 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BulkResult(msgspec.Struct, frozen=True):
-    """How often each result came, and all results in the order of the lines. ``unread``: lines
-    beyond the limit, which were left out."""
+    """The number of each result, and all results in the order of the lines. ``unread``: lines
+    beyond the limit, which were ignored.
+    """
 
     counts: dict[str, int]
     items: list[ItemResult]
@@ -61,7 +64,7 @@ class BulkResult(msgspec.Struct, frozen=True):
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
-    """Lines that are not blank, without their ends; None for one that is too long."""
+    """Lines that are not blank, without line ends; None for one that is too long."""
     buffer = bytearray()
     is_too_long = False
     async for chunk in chunks:
@@ -90,8 +93,9 @@ async def submit(
     key: str,
     principal: authentication.Principal,
 ) -> BulkResult:
-    """Submit each line as an object of its own, with the principal's rights. ``key``: generated
-    names derive from it."""
+    """Submit each line as a separate object, with the principal's rights. ``key``: generated names
+    derive from it.
+    """
     key = idempotency.scoped(key, principal) if key else ""
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""Creating one object over REST, once for each idempotency key."""
+"""Creates one object over REST, once per idempotency key."""
 
 from typing import Annotated, Any
 
@@ -13,21 +13,21 @@ from stromboli.shared.api.kinds import Kind
 
 Document = dict[str, Any]
 Asked = Request[authentication.Principal, Any, Any]
-"""A request whose ``user`` is who asks, as the guard of ``rights`` found."""
+"""A request whose ``user`` is the authenticated principal."""
 Key = Annotated[
     str | None,
     HeaderParameter(
         name=idempotency.HEADER,
         min_length=1,
         max_length=255,
-        description="Makes the request safe to repeat for a day: it is done once, and answered "
-        "alike each time. A UUID serves well.",
+        description="Makes the request safe to repeat for a day: it is executed once, and a "
+        "repetition gets the same response. Use a UUID.",
     ),
 ]
 
 
 class ObjectCreator:
-    """Creates objects of any kind that may come in by REST."""
+    """Creates objects of any kind that REST accepts."""
 
     def __init__(self, admission: AdmissionService) -> None:
         self._admission = admission
@@ -61,7 +61,7 @@ class ObjectCreator:
 
 
 def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Document:
-    """The document with what the path says of it."""
+    """The document with the namespace and kind of the path."""
     named = {"apiVersion": kind.api_version, "kind": kind.kind, **document}
     if (named["apiVersion"], named["kind"]) != (kind.api_version, kind.kind):
         what = f"{named['apiVersion']} {named['kind']} cannot be created here"

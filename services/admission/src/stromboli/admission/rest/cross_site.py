@@ -1,15 +1,14 @@
-"""Refuses what a browser sends on behalf of another site.
+"""Rejects requests that a browser sends on behalf of another site.
 
-A web page may make the browser of its reader send requests to loopback. Three rules keep such a
-page out, none of which depends on the others:
+A web page may make its reader's browser send requests to loopback. Three independent rules prevent
+that:
 
-1. **Host** names this server, or is an address of loopback. Otherwise a name of the page's own
-   that resolves to loopback (DNS rebinding) would make it same-origin with us.
-2. **Origin** is this server, if a browser says where the request comes from; so is
-   **Sec-Fetch-Site**, which browsers also send with reads, streams and images. ``null`` is a
-   foreign origin.
-3. Bodies are declared as **JSON**. What a page may send without asking first (CORS-safelisted:
-   forms, ``text/plain``) is refused.
+1. **Host** names this server, or is a loopback address. Otherwise a name of the attacker that
+   resolves to loopback (DNS rebinding) would be same-origin.
+2. **Origin**, if present, is this server; so is **Sec-Fetch-Site**, which browsers also send with
+   reads, streams and images. ``null`` is a foreign origin.
+3. The content type of bodies is **JSON**. Content types that a page may send without a preflight
+   (CORS-safelisted: forms, ``text/plain``) are rejected.
 
 Sources: Fetch standard (Origin, CORS-safelisted request headers), Fetch Metadata Request Headers.
 """
@@ -26,10 +25,10 @@ from litestar.handlers import BaseRouteHandler
 from stromboli.admission.rest.authorization import Guard
 
 MEDIA = "media_types"
-"""In a route's ``opt``: what its body may be declared as, if not JSON alone."""
+"""In a route's ``opt``: the accepted content types of its body, if not only JSON."""
 JSON = ("application/json",)
 JSON_LINES = {MEDIA: ("application/x-ndjson", *JSON)}
-"""For a route's ``opt``: one JSON object a line."""
+"""For a route's ``opt``: one JSON object per line."""
 BODIES = frozenset({"POST", "PUT", "PATCH"})
 SAME_SITE = frozenset({"same-origin", "none"})
 """``none``: the user typed the address."""
@@ -44,8 +43,9 @@ class RejectedRequestError(HTTPException):
 
 
 def guard(hosts: Sequence[str] = ()) -> Guard:
-    """A guard of all three rules. ``hosts``: the names of this server, with any port; none: any
-    name will do, which is for servers that have a certificate and ask for tokens."""
+    """A guard of all three rules. ``hosts``: the names of this server, with any port; empty: any
+    name is accepted, for servers with a certificate and tokens.
+    """
 
     async def check(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
@@ -60,7 +60,7 @@ def guard(hosts: Sequence[str] = ()) -> Guard:
 
 
 def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
-    """Rule 1. Raises RefusedRequestError."""
+    """Rule 1. Raises RejectedRequestError."""
     name = _hostname(headers.get("host", ""))
     if hosts and name not in hosts and not _is_loopback(name):
         raise RejectedRequestError(
@@ -71,7 +71,7 @@ def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Rule 2. Raises RefusedRequestError."""
+    """Rule 2. Raises RejectedRequestError."""
     site = headers.get("sec-fetch-site", "none")
     origin = headers.get("origin")
     host = headers.get("host", "")
@@ -82,7 +82,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
 
 
 def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence[str]) -> None:
-    """Rule 3. Raises RefusedRequestError."""
+    """Rule 3. Raises RejectedRequestError."""
     length = headers.get("content-length", "0")
     if method not in BODIES or (length == "0" and "transfer-encoding" not in headers):
         return
@@ -95,7 +95,7 @@ def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence
 
 
 def _is_loopback(name: str) -> bool:
-    """Whether it is an address such as 127.0.0.2, which no name resolves to behind our back."""
+    """Whether it is a loopback address such as 127.0.0.2, which needs no name resolution."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:

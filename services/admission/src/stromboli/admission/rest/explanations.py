@@ -1,4 +1,4 @@
-"""Why a job waits, as REST says it."""
+"""Explanations of pending jobs over REST."""
 
 import msgspec
 
@@ -10,15 +10,16 @@ from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
 ACTIVE = ("Pending", "Running")
-"""Phases in which pods of a job are made."""
+"""Phases in which pods of a job are created."""
 HIDDEN = "(another namespace)"
 """Replaces the name of a PodGroup that the principal may not list."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits. ``explained`` is what the scheduler says, null once nothing is in its way;
-    ``inFront`` is null if its place is not known. ``held``: what keeps its pods from being made at
-    all, which the scheduler cannot know."""
+    """Why a job is pending. ``explained`` is the scheduler's explanation, null once nothing blocks
+    the job; ``inFront`` is null if its position is not known. ``held``: the error that prevents the
+    creation of its pods, which the scheduler cannot know.
+    """
 
     job: str
     phase: str
@@ -37,7 +38,8 @@ async def of(
     admission: AdmissionService, job: batch.Job, principal: authentication.Principal
 ) -> Explanation:
     """The current explanation of a job. Names of PodGroups in front of it are shown only to a
-    principal that may list them. Raises TransientError if these rights are unknown now."""
+    principal that may list them. Raises TransientError if these rights are unknown now.
+    """
     group = f"{job.metadata.key}-{job.metadata.uid}"
     known = admission.explanation(group)
     phase = job.status.state.phase or "Pending"

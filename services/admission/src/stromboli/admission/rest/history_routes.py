@@ -1,5 +1,6 @@
-"""REST about a job's tasks: what they are now, and every attempt before, also of a job that is
-gone."""
+"""REST routes of a job's tasks: their current state and all earlier attempts, also of deleted
+jobs.
+"""
 
 from typing import Annotated
 
@@ -29,7 +30,7 @@ Uid = Annotated[
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All of them."""
+    """All routes."""
 
     def earlier(key: str, uid: str) -> TaskHistory:
         found = admission.task_histories.of(key, uid)
@@ -38,7 +39,7 @@ def routes(
         return found
 
     async def current(key: str) -> TaskHistory:
-        """Of the job that exists, else of the last one of this name."""
+        """The tasks of the existing job, or of the last job of this name."""
         found = admission.task_histories.of(key)
         try:
             now = kinds.metadata_of(await cluster.get(kinds.JOBS, *key.split("/")))
@@ -48,7 +49,7 @@ def routes(
             return found
         if found is not None and found.uid == now.uid:
             return found
-        # No event of the job that exists has been read yet.
+        # No event of the existing job has been read yet.
         complete = admission.task_histories.is_complete
         uids = () if found is None else (found.uid, *found.earlier)
         return TaskHistory(job=key, uid=now.uid, complete=complete, earlier=uids)

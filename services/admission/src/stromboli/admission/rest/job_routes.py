@@ -1,4 +1,4 @@
-"""REST about jobs: create, read, delete, and what may be asked of one that exists."""
+"""REST routes of jobs: create, read, delete, and commands."""
 
 from typing import Annotated
 
@@ -31,14 +31,15 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
-    """What to do with a job, such as ``AbortJob``, ``ResumeJob`` or ``RestartJob``."""
+    """A command for a job, such as ``AbortJob``, ``ResumeJob`` or ``RestartJob``."""
 
     action: str
 
 
 class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """How many replicas a task is to have. ``task`` may be left out if the job has one alone;
-    ``minAvailable`` if a gang that needed all its pods is to go on needing all of them."""
+    """The desired replicas of a task. ``task`` may be omitted if the job has only one;
+    ``minAvailable`` if a gang that needs all its pods should continue to need all.
+    """
 
     replicas: Count
     task: str = ""
@@ -48,7 +49,7 @@ class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster, creator: ObjectCreator
 ) -> list[ControllerRouterHandler]:
-    """All of them."""
+    """All routes."""
 
     async def commanded(
         request: Asked, key: str | None, namespace: str, name: str, action: str
@@ -95,7 +96,7 @@ def routes(
         JOB,
         status_code=204,
         opt=needs(one("delete", kinds.JOBS)),
-        summary="Delete a job and all that is its own",
+        summary="Delete a job and its child objects",
     )
     async def delete_job(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
         writer = admission.writes_as(request.user)
@@ -117,7 +118,7 @@ def routes(
     @get(
         JOB + "/explanation",
         opt=needs(RETURNED_FIELDS),
-        summary="Why a job waits, and what is in front of it",
+        summary="Why a job is pending, and its position in the queue",
     )
     async def explanation(
         request: Asked, namespace: FromPath[str], name: FromPath[str]
@@ -125,7 +126,7 @@ def routes(
         found = await cluster.get(kinds.JOBS, namespace, name)
         return await explanations.of(admission, kinds.JOBS.decode(found), request.user)
 
-    @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Ask for an action on a job")
+    @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Execute an action on a job")
     async def command(
         request: Asked,
         namespace: FromPath[str],
@@ -170,7 +171,7 @@ def routes(
         JOB + "/scale",
         status_code=200,
         opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
-        summary="Give a task of a job more pods, or fewer",
+        summary="Scale a task of a job",
     )
     async def scale(
         request: Asked,
@@ -212,7 +213,7 @@ def reject_ended(job: batch.Job, action: str) -> None:
 
 
 def command_of(name: str, namespace: str, uid: str, action: str) -> Document:
-    """The Command that asks for an action on a job; it goes away with it."""
+    """The Command for an action on a job, which owns it."""
     reference = {
         "apiVersion": kinds.JOBS.api_version,
         "kind": kinds.JOBS.kind,

@@ -1,4 +1,4 @@
-"""REST for what a pod's containers wrote: ``strom job logs`` reads it."""
+"""REST route of container logs, for ``strom job logs``."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -15,13 +15,15 @@ from stromboli.shared.cluster import port as cluster_port
 
 
 def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
-    """Output of one container, as a stream of plain bytes; refusals come before its first one."""
+    """The output of one container, as a stream of plain bytes; errors are returned before its first
+    byte.
+    """
 
     @get(
         "/v1/namespaces/{namespace:str}/pods/{name:str}/log",
         media_type=MediaType.TEXT,
         opt=needs(one("get", kinds.PODS, "log")),
-        summary="What a container wrote, stdout and stderr as they came",
+        summary="The output of a container, stdout and stderr in order of arrival",
     )
     async def log(
         namespace: FromPath[str],

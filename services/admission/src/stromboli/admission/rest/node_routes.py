@@ -1,4 +1,4 @@
-"""REST about what nodes really have, as their agents tell."""
+"""REST routes of node hardware, as reported by node agents."""
 
 import msgspec
 from litestar import get
@@ -16,12 +16,12 @@ from stromboli.shared.messages import base
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All of them."""
+    """All routes."""
 
     @get(
         "/v1/nodes/{name:str}/topology",
         opt=needs(one("get", kinds.NODES)),
-        summary="A node's NUMA nodes, CPUs, GPUs, links and network cards, and who holds them",
+        summary="A node's NUMA nodes, CPUs, GPUs, interconnect and NICs, and their allocations",
     )
     async def topology(name: FromPath[str]) -> msgspec.Raw:
         found = admission.hardware.get(name)

@@ -1,8 +1,8 @@
-"""The REST API's own description (OpenAPI 3.1): what Litestar reads off the handlers, completed.
+"""The OpenAPI 3.1 description of the REST API: Litestar's document, completed.
 
-Added here: how errors look, what the body of a bulk is, that streams are events, examples.
-``python -m stromboli.admission.rest.openapi`` writes ``docs/openapi.json``; with ``--check`` it
-says whether that is up to date.
+Added here: the form of errors, the body of a bulk request, event streams, examples. ``python -m
+stromboli.admission.rest.openapi`` writes ``docs/openapi.json``; with ``--check`` it exits with 1 if
+the file is out of date.
 """
 
 import sys
@@ -19,11 +19,11 @@ from stromboli.shared.api import kinds
 
 FILE = Path(__file__).parents[6] / "docs" / "openapi.json"
 DESCRIPTION = """Jobs and queues of a batch system. Objects are Kubernetes' own JSON. Errors are \
-problem+json (RFC 9457) that name every mistake with its path. Streams below `/v1/watch` are \
-server-sent events: `added` for everything that is, `synced`, then `added`, `modified`, `deleted`; \
-`reset` means that all comes again. Send the last id as `Last-Event-ID` to go on from there. A \
-server with accounts wants a bearer token (401) and lets its owner do what RBAC lets them do: 403 \
-names every right that is missing."""
+problem+json (RFC 9457) with every violation and its path. Streams below `/v1/watch` are \
+server-sent events: `added` for every existing object, `synced`, then `added`, `modified`, \
+`deleted`; `reset` means that the stream begins again. Send the last id as `Last-Event-ID` to \
+resume. A server with accounts requires a bearer token (401) and the rights of RBAC: a 403 names \
+every missing right."""
 NDJSON, JSON, EVENTS = "application/x-ndjson", "application/json", "text/event-stream"
 Document = dict[str, Any]
 
@@ -82,7 +82,7 @@ BODIES: dict[str, Document] = {
     "/v1/namespaces/{namespace}/jobs/{name}/scale": {"task": "worker", "replicas": 4},
     "/v1/queues": QUEUE,
 }
-"""Path -> an example of what is posted there."""
+"""Path -> an example of its request body."""
 EVENT: Document = {
     "type": "object",
     "description": "One event of the stream. `data` is the object, `id` what to resume from.",
@@ -99,7 +99,7 @@ data: {"kind": "Job", "metadata": {"name": "train"}}
 
 """
 _ERROR = {
-    "description": "Refused or failed: why, with every mistake and what to do.",
+    "description": "Rejected or failed, with the reason and every violation.",
     "content": {
         problems.MEDIA_TYPE: {
             "schema": {"$ref": "#/components/schemas/Problem"},
@@ -110,7 +110,7 @@ _ERROR = {
 
 
 def complete(schema: Document) -> Document:
-    """Litestar's document with what it cannot know."""
+    """Litestar's document with the parts that it cannot derive."""
     found: Document = msgspec.json.decode(msgspec.json.encode(schema))
     found["components"]["schemas"]["Problem"] = _problem()
     for path, operations in found["paths"].items():
@@ -128,7 +128,8 @@ def complete(schema: Document) -> Document:
             }
         if path in BODIES:
             operations["post"]["requestBody"]["content"][JSON]["example"] = BODIES[path]
-    # An account is needed where the server has some: without one the first of both holds.
+    # Authentication is needed if the server has accounts: without them the first alternative
+    # applies.
     found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     found["security"] = [{}, {"token": []}]
     line = msgspec.json.encode(JOB).decode()
@@ -140,7 +141,7 @@ def complete(schema: Document) -> Document:
 
 
 def _plain(parameter: Document) -> None:
-    """A parameter that may be left out is no parameter that may be null: a URL knows no null."""
+    """Make an optional parameter optional, but not nullable: a URL has no null."""
     schema = parameter["schema"]
     for option in schema.pop("oneOf", ()):
         if option["type"] != "null":
@@ -183,7 +184,7 @@ CONFIG = OpenAPIConfig(
 
 
 def text(app: Litestar) -> str:
-    """What the file should hold."""
+    """The expected content of the file."""
     document = complete(app.openapi_schema.to_schema())
     raw = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1)
     return raw.decode() + "\n"
@@ -191,7 +192,7 @@ def text(app: Litestar) -> str:
 
 def main(arguments: list[str]) -> None:
     """Write the file, or compare it."""
-    from stromboli.admission.rest import application  # which takes its configuration from here
+    from stromboli.admission.rest import application  # which reads its configuration from here
 
     made = text(application.application_for_openapi())
     if arguments == ["--check"]:

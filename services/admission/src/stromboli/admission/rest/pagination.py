@@ -1,4 +1,4 @@
-"""Collections over REST, whole or in pages."""
+"""Collections over REST, complete or in pages."""
 
 from typing import Annotated
 
@@ -12,7 +12,10 @@ MAX_ITEMS = 5000
 Limit = Annotated[
     int | None,
     QueryParameter(
-        name="limit", ge=1, le=MAX_ITEMS, description="A page of so many; all without it."
+        name="limit",
+        ge=1,
+        le=MAX_ITEMS,
+        description="Maximum objects per page; without it, all objects.",
     ),
 ]
 Continue = Annotated[
@@ -20,14 +23,16 @@ Continue = Annotated[
     QueryParameter(
         name="continue",
         max_length=4096,
-        description="The `continue` of the page before. Over all pages, what stays is seen exactly "
-        "once, whatever changes between them. 410: too old, begin again.",
+        description="The `continue` of the previous page. Over all pages, an object that exists "
+        "throughout is returned exactly once. 410: too old, begin again.",
     ),
 ]
 
 
 class Items(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A collection as of a version. ``continue`` asks for the next page; absent on the last."""
+    """A collection as of a version. ``continue`` is the token of the next page; absent on the
+    last.
+    """
 
     items: list[msgspec.Raw]
     resource_version: str = ""

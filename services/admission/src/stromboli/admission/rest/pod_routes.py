@@ -1,4 +1,4 @@
-"""REST about pods, of jobs and of tools beside them, and what Kubernetes' Events say of a job."""
+"""REST routes of pods, of jobs and of debug tools, and of a job's Kubernetes Events."""
 
 import re
 from typing import Any
@@ -36,7 +36,9 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 def is_about(event: bytes, job: Job) -> bool:
-    """Whether an Event is about the job, its PodGroup or one of its pods, also one that is gone."""
+    """Whether an Event is about the job, its PodGroup or one of its pods, including deleted
+    ones.
+    """
     about = decoding.decode(_EVENT, event).involved_object
     name = job.metadata.name
     if about.kind == kinds.JOBS.kind:
@@ -51,7 +53,7 @@ def is_about(event: bytes, job: Job) -> bool:
 
 
 def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
-    """All of them."""
+    """All routes."""
 
     @get(
         "/v1/pods",
@@ -75,7 +77,7 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tools",
         opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
-        summary="The pods of tools that run beside a job",
+        summary="The pods of a job's debug tools",
     )
     async def tools(namespace: FromPath[str], name: FromPath[str]) -> Items:
         await cluster.get(kinds.JOBS, namespace, name)

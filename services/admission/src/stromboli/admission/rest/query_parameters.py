@@ -1,7 +1,7 @@
-"""Query parameters: a request with an unknown one is refused.
+"""Rejects requests with unknown query parameters.
 
-An ignored ``labelSelector`` would return all objects, and the client would take them for the
-selected ones.
+With an ignored ``labelSelector`` the response would contain all objects, and the client would take
+them for the selected ones.
 """
 
 import functools
@@ -16,7 +16,7 @@ from stromboli.shared.messages.admission import Violation
 
 MAX_SHOWN_LENGTH = 100
 _API_PREFIX = "/v1/"
-"""Paths of ours; probes and scrapers of others may ask for more than they get."""
+"""Paths that are checked; probes and scrapers may send other parameters to health routes."""
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
@@ -25,14 +25,14 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if not scope["path"].startswith(_API_PREFIX) or scope.get("method") == "OPTIONS":
         return
     known = {asked for kind, asked in _model(handler).values() if kind == "query"}
-    expected = f"one of {', '.join(sorted(known))}" if known else "nothing behind a question mark"
+    expected = f"one of {', '.join(sorted(known))}" if known else "no query parameters"
     unknown = sorted(set(connection.query_params) - known)
     if unknown:
         raise RejectedError(
             tuple(
                 Violation(
                     path=name[:MAX_SHOWN_LENGTH],
-                    reason="is nothing that this request takes",
+                    reason="is not a parameter of this request",
                     expected=expected,
                 )
                 for name in unknown
@@ -41,7 +41,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
 
 
 def wire_name(handler: object, name: str) -> str:
-    """A parameter's name as it stands in a request, from its name in our code."""
+    """A parameter's name in requests, from its Python name."""
     if isinstance(handler, BaseRouteHandler):
         return _model(handler).get(name, ("", name))[1]
     return name
@@ -49,7 +49,7 @@ def wire_name(handler: object, name: str) -> str:
 
 @functools.cache
 def _model(handler: BaseRouteHandler) -> Mapping[str, tuple[str, str]]:
-    """Name in our code -> (query or header, name in a request)."""
+    """Python name -> (query or header, name in requests)."""
     if not isinstance(handler, HTTPRouteHandler):
         return {}
     model = handler.create_kwargs_model(path_parameters={})

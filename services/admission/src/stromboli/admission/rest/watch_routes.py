@@ -1,8 +1,8 @@
-"""REST for watching: server-sent events (WHATWG HTML, section 9.2) of lists and of reasons.
+"""REST routes of watches: server-sent events (WHATWG HTML, section 9.2) of lists and explanations.
 
-A stream begins with everything that is, as ``added``, then says ``synced``. Events have an id that
-a client sends back as ``Last-Event-ID`` to go on from there; browsers do so by themselves. It is
-the version of an object, or says whose explanation it was and which.
+A stream begins with all existing objects as ``added``, followed by ``synced``. Events have an id
+that a client sends as ``Last-Event-ID`` to resume; browsers do so by themselves. It is the version
+of an object, or identifies an explanation.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from stromboli.shared.cluster import port as cluster_port
 EVENT_STREAM = "text/event-stream"
 MAX_STREAM_S = 24 * 3600
 GONE = ".gone"
-"""Ends the id of an explanation's last event."""
+"""Suffix of the id of an explanation's last event."""
 LAST_EVENT_ID = one("get", kinds.JOBS)
 LISTED: tuple[cluster_port.AnyKind, ...] = (
     kinds.JOBS,
@@ -37,27 +37,27 @@ LISTED: tuple[cluster_port.AnyKind, ...] = (
     kinds.POD_GROUPS,
     *workload_routes.KINDS,
 )
-"""Kinds with namespaces whose lists can be followed."""
+"""Namespaced kinds whose lists can be watched."""
 LastSeen = Annotated[
     str | None,
-    HeaderParameter(name="Last-Event-ID", description="Resume behind this event."),
+    HeaderParameter(name="Last-Event-ID", description="Resume after this event."),
 ]
 LastsS = Annotated[
     float | None,
     QueryParameter(
-        name="timeoutSeconds", gt=0, le=MAX_STREAM_S, description="End the stream after so long."
+        name="timeoutSeconds", gt=0, le=MAX_STREAM_S, description="End the stream after this time."
     ),
 ]
 
 
 def encode_event(told: WatchEvent) -> bytes:
-    """An event as bytes. ``alive`` carries an id and no data, so that no client sees it."""
+    """An event as bytes. ``alive`` has an id and no data, so that no client sees it."""
     mark = told.mark or (str(told.version) if told.version else "")
     lines = [f"id: {mark}".encode()] if mark else []
     if told.type == "alive":
         lines.append(b": alive")
     else:
-        # A line break can only stand between the tokens of JSON, where a blank does as well.
+        # In JSON, a line break occurs only between tokens, where a blank is equivalent.
         data = told.object.replace(b"\n", b" ").replace(b"\r", b" ") or b"{}"
         lines += (f"event: {told.type}".encode(), b"data: " + data)
     return b"\n".join((*lines, b"", b""))
@@ -66,7 +66,7 @@ def encode_event(told: WatchEvent) -> bytes:
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
-    """All of ``/v1/watch``."""
+    """All routes below ``/v1/watch``."""
 
     async def watched(
         request: Asked,
@@ -115,7 +115,7 @@ def routes(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
         media_type=EVENT_STREAM,
         opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
-        summary="Changes of a job that is or may come, as events",
+        summary="Changes of a job, which may not exist yet, as events",
     )
     async def job(
         request: Asked,
@@ -148,7 +148,7 @@ def routes(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         media_type=EVENT_STREAM,
         opt=needs(LAST_EVENT_ID, one("watch", kinds.JOBS)),
-        summary="Why a job waits, again whenever that changes; ends when the job is gone",
+        summary="Why a job is pending, sent on every change; ends when the job is deleted",
     )
     async def explanation(
         request: Asked,
@@ -179,8 +179,9 @@ def routes(
 
 
 def _version(seen: str | None) -> int:
-    """The version that an id stands for, 0 without one. Behind an id that is none of ours nothing
-    is known, so it stands for one of long ago: the reader is told to begin again."""
+    """The version in an event id, 0 without one. A foreign id counts as a very old version: the
+    reader gets ``reset``.
+    """
     if not seen:
         return 0
     return int(seen) if seen.isdecimal() and len(seen) < 20 else -1
@@ -191,7 +192,7 @@ def _at_most(request: Asked, lasts_s: float | None) -> float:
 
 
 def _is_of_one(seen: str) -> bool:
-    """Whether a reader was told of a job, and not yet that it is gone."""
+    """Whether a reader received events of a job, and not yet its deletion."""
     return seen.find(".") > 0 and not seen.endswith(GONE)
 
 
@@ -203,9 +204,10 @@ async def _explanation_events(
     lasts_s: float,
     principal: authentication.Principal,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """The state of one explanation. An id is a job's uid and the digest of what was said, so that
-    after a break it comes again only if it is another, and of another job not at all: that the one
-    asked about is gone is told first."""
+    """The events of one explanation. An id consists of a job's uid and the digest of the
+    explanation, so that after a reconnect it is sent again only if it has changed, and of another
+    job not at all: the deletion of the first one is sent before.
+    """
     chosen = ObjectSelector(namespace=namespace, name=name)
     is_again = _is_of_one(seen)
     uid, said = (seen.partition(".")[0], seen) if is_again else ("", "")
@@ -220,7 +222,7 @@ async def _explanation_events(
     )
     async for told in follow:
         if told.type == "reset":
-            job = None  # it comes again, or is gone
+            job = None  # it is read again, or was deleted
             continue
         if told.object:
             job = kinds.JOBS.decode(told.object)
@@ -242,8 +244,9 @@ async def _explanation_events(
 
 
 async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
-    """A response of what is told. What goes wrong before the first of it is a problem, not a
-    stream; what goes wrong later ends the stream, and clients come back."""
+    """A response of events. An error before the first event is a problem; a later one ends the
+    stream, and clients reconnect.
+    """
     first = await anext(follow, None)
 
     async def chunks() -> AsyncGenerator[bytes, None]:
@@ -254,6 +257,6 @@ async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
                 async for told in follow:
                     yield encode_event(told)
 
-    # Proxies of the nginx kind would hold events back until they have enough of them.
+    # Proxies such as nginx would buffer events otherwise.
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     return Stream(chunks(), media_type=EVENT_STREAM, headers=headers)

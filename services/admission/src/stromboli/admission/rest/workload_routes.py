@@ -71,7 +71,7 @@ def _of(
         f"{in_namespace}/{{name:str}}",
         status_code=204,
         opt=needs(one("delete", kind)),
-        summary=f"Delete a {kind.kind} and all that is its own",
+        summary=f"Delete a {kind.kind} and its child objects",
     )
     async def remove(request: Asked, namespace: FromPath[str], name: FromPath[str]) -> None:
         writer = admission.writes_as(request.user)

@@ -266,7 +266,7 @@ def _parse(documents: Sequence[Document]) -> list[_NamedDocument]:
             patch.text_of(document, "name") or patch.text_of(document, "generateName")
         ):
             path = f"{where}metadata.name"
-            refused.append(Violation(path=path, reason="no name", expected="a name of its own"))
+            refused.append(Violation(path=path, reason="no name", expected="a unique name"))
         else:
             found = submitted_objects.with_namespace_and_name(kind, document)
             named.append(_NamedDocument(kind, *found))

@@ -1,6 +1,6 @@
 """The operator's file of resource groups: read again when it changes.
 
-A file that cannot be read leaves the groups before it in force, and says so in the log: half a
+If the file is invalid, the previous groups stay in force, and the error is logged: half a
 configuration would send pods to the wrong nodes.
 """
 
@@ -24,7 +24,7 @@ class ResourceGroupsFile:
         self._groups = ResourceGroups()
 
     def current(self) -> ResourceGroups:
-        """The groups in force. Costs a ``stat``; reads the file when that has changed."""
+        """The groups in force. Costs a ``stat``; reads the file when it has changed."""
         if self._path is None:
             return self._groups
         try:
@@ -39,7 +39,7 @@ class ResourceGroupsFile:
 
 
 def read(text: str) -> ResourceGroups:
-    """The groups in a YAML text. Raises ValueError with what is wrong and where."""
+    """The groups in a YAML text. Raises ValueError that names the error and its line."""
     try:
         document: Any = yaml.safe_load(text) or {}
         groups = msgspec.convert(document, ResourceGroups)

@@ -1,7 +1,7 @@
-"""Records of reviews on their way to ``admission.reviews``.
+"""Queues records of reviews for ``admission.reviews``.
 
-A review never waits for the log: records queue up in memory and the shell appends them. When the
-log is unavailable for so long that the queue is full, further records are dropped and logged.
+A review never waits for the log: records queue up in memory and the service loop appends them. When
+the log is unavailable for so long that the queue is full, further records are dropped and logged.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""Reviews of objects: defaults and violations, with the cache and, in doubt, the API server.
+"""Reviews of objects: defaults and violations, by the cache and, if needed, the API server.
 
-The rules themselves are pure (``shared.admission.review``); this module gathers what they need.
+The rules themselves are pure (``shared.jobspec.validation.review``); this module collects their
+inputs.
 """
 
 import asyncio
@@ -30,29 +31,32 @@ SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 MAX_INLINE_VALUES = 2_000
 """Values of an object that is reviewed on the event loop: some milliseconds."""
 _THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
-"""One: Python runs one at a time, and the event loop competes with each."""
+"""One thread: Python runs one at a time, and the event loop competes with each."""
 
 
 class RequestIdentity(msgspec.Struct, frozen=True):
-    """Whose permissions count, and who asks for the change: see ``review.Known``."""
+    """The user whose permissions apply, and the user of the request: see
+    ``review.ClusterContext``.
+    """
 
     submitter: permissions.Submitter | None = None
     requester: permissions.Submitter | None = None
 
     @classmethod
     def user(cls, name: str, groups: Iterable[str]) -> "RequestIdentity":
-        """A user who asks for themselves."""
+        """A user on their own behalf."""
         found = permissions.Submitter(name, tuple(groups))
         return cls(found, found)
 
 
 UNKNOWN_IDENTITY = RequestIdentity()
-"""Asks for no permission and is recorded nowhere."""
+"""Needs no permission and is not recorded."""
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes in with an object in the same request: queues by name, and the names of priority
-    classes and jobs."""
+    """Other objects of the same request: queues by name, and the names of priority classes and
+    jobs.
+    """
 
     queues: Mapping[str, Queue] = {}
     priority_classes: frozenset[str] = frozenset()
@@ -64,7 +68,8 @@ ALONE = Together()
 
 class Reviewer:
     """Defaults and validates objects. ``cache``: queues, namespaces, HyperNodes and priority
-    classes; ``is_caught_up``: whether it holds all of them as they lately were."""
+    classes; ``is_caught_up``: whether it is complete and recent.
+    """
 
     def __init__(
         self,
@@ -93,8 +98,9 @@ class Reviewer:
         who: RequestIdentity = UNKNOWN_IDENTITY,
     ) -> tuple[Violation, ...]:
         """All violations. ``claimed``: scheduler names of other systems, if the object may be
-        theirs. Raises ExternalError when queues, HyperNodes or priority classes have to be read and
-        the API server does not answer."""
+        theirs. Raises ExternalError when queues, HyperNodes or priority classes must be read and
+        the API server does not answer.
+        """
         classes = await self._priority_classes(kind, document)
         absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
@@ -115,7 +121,7 @@ class Reviewer:
                 lambda: review.violations(kind, operation, document, before, known, self.policy),
             )
 
-        # A cache that is still being read may hold what a queue allowed long ago.
+        # A cache that is still being read may contain outdated permissions of a queue.
         needs_queues = review.is_about_queues(kind, document) or (
             kind in permissions.SUBMITTER_KINDS and not self.is_caught_up
         )
@@ -138,14 +144,15 @@ class Reviewer:
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
         """Fields of the object's pod templates that Kubernetes does not have, without those that
-        the stored object has already."""
+        the stored object already has.
+        """
         known = review.ClusterContext(claimed=claimed)
         return await _in_thread_if_large(
             document, lambda: review.unknown_fields(kind, document, before, self.policy, known)
         )
 
     def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
-        """What of a valid object has no effect, or none yet."""
+        """Fields of a valid object that have no effect, or none yet."""
         try:
             found = kind.decode(msgspec.json.encode(document))
         except msgspec.DecodeError:
@@ -160,8 +167,9 @@ class Reviewer:
     async def _priority_classes(
         self, kind: Kind[Any], document: Document
     ) -> dict[str, core.PriorityClass]:
-        """Those that are known; read again where the object names one that is not, or the cache is
-        not complete."""
+        """The known priority classes; read from the API server if the object names an unknown one,
+        or the cache is incomplete.
+        """
         found = {it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
         named = review.priority_classes(kind, document)
         if named and not (self.is_caught_up and named <= found.keys()):
@@ -175,7 +183,7 @@ class Reviewer:
         coming: Collection[str],
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """Jobs that a new one waits for, which neither are there nor come in with it."""
+        """Dependencies of a new job that neither exist nor are in the same request."""
         found = []
         known = review.ClusterContext(claimed=claimed)
         for name in review.dependencies(document, self.policy, known):
@@ -203,8 +211,9 @@ class Reviewer:
         traceparent: str,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
-        """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
-        moment old may be missed, as with any watch."""
+        """Defaults for a new object. Namespaces are read from the cache: the default queue of a
+        namespace that was just created may be missed.
+        """
         space = self._cache.get(kinds.NAMESPACES, namespace)
         known = review.ClusterContext(namespace=space, claimed=claimed)
         policy = self.policy
@@ -225,7 +234,7 @@ class Reviewer:
         who: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """Count a new job as live, or say which limit it exceeds."""
+        """Count a new job as live, or return the exceeded limit."""
         if kind != kinds.JOBS or not self._live_jobs.is_enabled:
             return ()
         try:
@@ -239,7 +248,7 @@ class Reviewer:
         return self._live_jobs.reserve(key, owner, now)
 
     def release(self, kind: Kind[Any], namespace: str, name: str) -> None:
-        """Count a reserved job no longer: it was not written."""
+        """Release a reserved job that was not written."""
         if kind == kinds.JOBS:
             self._live_jobs.release(f"{namespace}/{name}")
 
@@ -251,14 +260,15 @@ class Reviewer:
         who: RequestIdentity,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
-        """What records the submitter of an object."""
+        """The patch that records the submitter of an object."""
         known = review.ClusterContext(claimed=claimed, requester=who.requester)
         return review.submitter_patch(kind, document, before, self.policy, known)
 
 
 async def _in_thread_if_large(document: Document, work: Callable[[], R]) -> R:
-    """The result of ``work`` about an object: of a large one in a thread, so that the event loop
-    answers others meanwhile."""
+    """The result of ``work`` for an object: of a large one in a thread, so that the event loop
+    stays responsive.
+    """
     if bounds.count_values(document) < MAX_INLINE_VALUES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

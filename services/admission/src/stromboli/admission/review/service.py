@@ -1,4 +1,4 @@
-"""The admission service: the state folded from topics, and the reviews that use it.
+"""The admission service: its materialized state, and the reviews that use it.
 
 Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.priorityclasses``, ``.topology`` and
 ``.sync``, ``scheduling.explanations`` and ``admission.answers``. Writes ``admission.answers``,
@@ -54,9 +54,10 @@ class AdmissionService:
         authenticator: authentication.Authenticator | None = None,
         impersonate: Callable[[str, Sequence[str]], cluster_port.Cluster] | None = None,
     ) -> None:
-        """``authenticator``: authenticates clients where the cluster's accounts count.
-        ``impersonate``: the cluster as a user with groups writes to it; without it, this service
-        writes under its own name."""
+        """``authenticator``: authenticates clients of a server with accounts. ``impersonate``: the
+        cluster with requests on behalf of a user; without it, this service writes under its own
+        name.
+        """
         self._cluster = cluster
         self._impersonate = impersonate
         self.authenticator = authenticator
@@ -107,11 +108,11 @@ class AdmissionService:
         self._webhooks.claimed = names
 
     def caught_up(self) -> None:
-        """Note that the cache holds all that was on the log when this service started."""
+        """Note that the cache contains everything that was on the log when this service started."""
         self._reviewer.is_caught_up = True
 
     def fold(self, record: envelope.Record) -> None:
-        """Fold a record. Raises UndecodableError for an unreadable explanation or topology."""
+        """Apply a record. Raises UndecodableError for an unreadable explanation or topology."""
         if record.topic in CACHED:
             self._cache.apply(record)
         elif record.topic == topics.JOBS:
@@ -133,7 +134,7 @@ class AdmissionService:
             self.watch_caches.explanations_changed.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
-        """Drop what came from topics that were deleted and created again."""
+        """Drop the state of topics that were deleted and created again."""
         self._cache.drop(recreated)
         self.live_jobs.forget(recreated)
         if topics.TOPOLOGY.name in recreated:
@@ -165,14 +166,14 @@ class AdmissionService:
         only_new: bool = False,
         marks: Sequence[str] = (),
     ) -> list[Applied]:
-        """Create or change objects, all or none as far as they can be judged beforehand.
+        """Create or change objects, all or none as far as validation can determine it.
 
         ``only_new``: change none, so that the right to create is enough. ``marks``: the digest of
         the request for each object. Generated names derive from it, and created objects carry it,
-        so that the API server arbitrates between replicas that get the same request: an object
-        with its mark is this request's own work and counts as ``created``.
+        so that the API server arbitrates between replicas that get the same request: an object with
+        its mark is this request's own work and counts as ``created``.
 
-        Raises ForbiddenError with every right that is missing, RejectedError with all violations,
+        Raises ForbiddenError with every missing right, RejectedError with all violations,
         AlreadyExistsError, ConflictError after repeated conflicts, and ExternalError if the API
         server fails halfway; repeating the request is safe then.
         """
@@ -213,8 +214,9 @@ class AdmissionService:
     async def check(
         self, documents: list[Document], principal: authentication.Principal
     ) -> list[Applied]:
-        """What ``submit`` would make of objects: ``accepted``, as they would be stored. Writes
-        nothing. Raises what ``submit`` raises."""
+        """The result that ``submit`` would have: ``accepted``, with the objects as they would be
+        stored. Writes nothing. Raises what ``submit`` raises.
+        """
         attempts = SubmitAttempts([""] * len(documents))
         objects = await self._pipeline.review(documents, principal, attempts)
         return [
@@ -237,7 +239,7 @@ class AdmissionService:
         return self._impersonate(principal.name, principal.groups)
 
     async def delete_queue(self, name: str, principal: authentication.Principal) -> None:
-        """Delete a queue that may go. Raises RejectedError, ExternalError."""
+        """Delete a queue if that is allowed. Raises RejectedError, ExternalError."""
         document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
         found = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None)
         self._log.record(kinds.QUEUES.kind, document, "DELETE", principal.name, "rest", found)

@@ -16,7 +16,7 @@ from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
 
 _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+"""Letters of generated names: without vowels they form no words. Kubernetes uses the same."""
 
 
 class RejectedError(Exception):
@@ -63,12 +63,13 @@ class Applied(msgspec.Struct, frozen=True):
     result: str
     object: msgspec.Raw
     warnings: tuple[str, ...] = ()
-    """What of the object has no effect, or none yet."""
+    """Fields of the object that have no effect, or none yet."""
 
 
 class SubmitAttempts:
-    """The state of one request over its repetitions: by the object's index, the review that counts
-    and the object that is written."""
+    """The state of one request over its retries: by the object's index, the current verdict and the
+    written object.
+    """
 
     def __init__(self, marks: Sequence[str] = ()) -> None:
         self.marks = marks
@@ -78,19 +79,23 @@ class SubmitAttempts:
     def judged(
         self, submissions: Sequence[SubmittedObject], refused: Sequence[tuple[Violation, ...]]
     ) -> None:
-        """Record the verdicts. The newest one counts, except for objects that are written
-        already."""
+        """Record the verdicts. The newest one applies, except for objects that are already
+        written.
+        """
         for place, review in enumerate(zip(submissions, refused, strict=True)):
             if place not in self.written:
                 self.reviews[place] = review
 
 
 def with_mark(document: Document, mark: str) -> Document:
-    """The object with the digest of the request that creates it, so that the same request finds its
-    own work on any replica."""
+    """The object with the digest of the request that creates it, so that a repeated request
+    recognizes it on any replica.
+    """
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
-    if not mark or not isinstance(annotations, dict):  # what is no object is refused by the rules
+    if not mark or not isinstance(
+        annotations, dict
+    ):  # the rules reject a value that is not an object
         return document
     annotations = {**annotations, keys.IDEMPOTENCY: mark}
     return {**document, "metadata": {**metadata, "annotations": annotations}}
@@ -147,7 +152,7 @@ async def missing_rights(
         if each.is_done:
             found.append(())
             continue
-        name = each.name if each.before else ""  # who creates asks for no name
+        name = each.name if each.before else ""  # a creation needs no right on a name
         asked = right("patch" if each.before else "create", each.kind, each.namespace, name)
         found.append(await authentication.missing_rights(principal, (asked,)))
     return found
@@ -168,7 +173,7 @@ def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
 def violations_by_object(
     documents: Sequence[Document], violations: Sequence[Violation]
 ) -> Iterator[tuple[Document, tuple[Violation, ...]]]:
-    """The objects that the violations of a whole request are about, each with its own."""
+    """The violations of a whole request, grouped by object."""
     if len(documents) == 1:
         yield documents[0], tuple(violations)
         return

@@ -1,4 +1,4 @@
-"""Changes in the cluster for readers over REST: one watch per kind, for any number of readers.
+"""Watches for REST clients: one cluster watch per kind, for any number of readers.
 
 A watch cache keeps the latest changes of its kind in order. A reader keeps only the version it has
 seen, so a slow reader costs little memory. A reader behind the oldest kept change gets ``reset``
@@ -24,15 +24,17 @@ from stromboli.shared.cluster import watches
 from stromboli.shared.runtime import runtime, telemetry
 
 MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-"""Changes of one kind that a reader may be behind: a minute of a busy cluster."""
+"""Limits of the kept changes of one kind: a minute of a busy cluster."""
 BATCH = 256
-"""Changes that one reader holds at once."""
+"""Changes that one reader holds at a time."""
 NOTIFY_INTERVAL_S = 0.02
-"""Readers are woken for a burst together: one wakes at once, the rest of it waits so long."""
+"""Wake-ups of readers are coalesced: the first is immediate, later ones of a burst are delayed by
+this.
+"""
 MAX_READERS_PER_USER = 64
 """Streams of one user, so that one user cannot take all of them."""
 MAX_READERS = 256
-"""Streams at once; each costs a connection and a look at every change of its kind."""
+"""Concurrent streams; each costs a connection, and CPU for every change of its kind."""
 
 WatchEventType = Literal["added", "modified", "deleted", "reset", "synced", "alive"]
 _TYPES: Mapping[str, WatchEventType] = {
@@ -43,7 +45,7 @@ _TYPES: Mapping[str, WatchEventType] = {
 
 
 class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects objects of a kind: of a namespace, with labels, with a name."""
+    """Selects objects of a kind: by namespace, labels and name."""
 
     namespace: str = ""
     name: str = ""
@@ -59,8 +61,9 @@ class ObjectSelector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """What a reader is told. ``version`` is what to resume from afterwards, or ``mark`` where that
-    is no version; neither: as before."""
+    """An event for a reader. ``version`` is the version to resume from afterwards, or ``mark``
+    where there is no version; with neither the previous one remains valid.
+    """
 
     type: WatchEventType
     version: int = 0
@@ -69,7 +72,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class Notifier:
-    """Wakes all who wait, at once and then again at most every few milliseconds."""
+    """Wakes all waiters, immediately and then at most every few milliseconds."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -77,11 +80,11 @@ class Notifier:
         self._is_missed = False
 
     def wait(self) -> "asyncio.Event":
-        """What is set by the next ring. Take it before looking whether there is something."""
+        """The event that the next ring sets. Take it before checking for news."""
         return self._rung
 
     def ring(self) -> None:
-        """Soon."""
+        """Wake waiters soon."""
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(NOTIFY_INTERVAL_S, self._again)
             self.ring_now()
@@ -95,18 +98,18 @@ class Notifier:
             self.ring()
 
     def ring_now(self) -> None:
-        """At once."""
+        """Wake waiters immediately."""
         self._rung.set()
         self._rung = asyncio.Event()
 
     def still(self) -> None:
-        """No ring is under way any more."""
+        """Cancel a pending ring."""
         if self._later is not None:
             self._later.cancel()
 
 
 class WatchCache:
-    """The changes of one kind behind version ``since``, in order of their versions."""
+    """The changes of one kind after version ``since``, in order of their versions."""
 
     def __init__(
         self, cluster: cluster_port.Cluster, kind: cluster_port.AnyKind, events_kept: int
@@ -121,12 +124,12 @@ class WatchCache:
         self._bytes = 0
 
     async def begin(self, wanted: int) -> None:
-        """Start at a version that a reader has seen, if that can be; else now."""
+        """Start at a version that a reader has seen, if possible; else at the current one."""
         now = await self.newest()
         self._forget(wanted if 0 < wanted <= now else now)
 
     async def newest(self) -> int:
-        """The cluster's version now."""
+        """The cluster's current version."""
         return int((await self._cluster.page(self.kind, limit=1)).resource_version)
 
     async def run(self) -> None:
@@ -149,7 +152,7 @@ class WatchCache:
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     def behind(self, version: int) -> list[tuple[WatchEvent, meta.ObjectMeta]]:
-        """The next changes behind a version, ``BATCH`` at most."""
+        """The next changes after a version, at most ``BATCH``."""
         first = bisect.bisect_right(self._versions, version)
         return self._changes[first : first + BATCH]
 
@@ -168,7 +171,7 @@ class WatchCache:
         self.bell.ring()
 
     def _cut(self) -> None:
-        """Let go of the older half, in one go: a cut costs as much as what is kept."""
+        """Drop the older half at once: each cut costs O(kept changes)."""
         count = (len(self._changes) + 1) // 2
         self._bytes -= sum(len(told.object) for told, _ in self._changes[:count])
         self.since = self._versions[count - 1]
@@ -182,8 +185,9 @@ class WatchCache:
 
 
 class WatchCaches:
-    """All feeds. Use as an async context manager inside of the server that serves their readers:
-    leaving ends every stream, so that the server need not wait for one."""
+    """The watch caches of all kinds. Use as an async context manager inside the server that serves
+    their readers: exiting ends every stream, so that the server can stop.
+    """
 
     def __init__(
         self,
@@ -205,7 +209,7 @@ class WatchCaches:
         self._readers: dict[cluster_port.AnyKind, int] = {}
         self.is_open = False
         self.explanations_changed = Notifier()
-        """Rung when what is not in the cluster, such as an explanation, has changed."""
+        """Rings when state outside the cluster, such as an explanation, has changed."""
 
     async def __aenter__(self) -> Self:
         self.is_open = True
@@ -231,7 +235,7 @@ class WatchCaches:
 
     @property
     def watched(self) -> int:
-        """How many kinds are watched now."""
+        """The number of kinds that are watched now."""
         return len(self._feeds)
 
     async def follow(
@@ -244,13 +248,13 @@ class WatchCaches:
         explanations_changed: Notifier | None = None,
         user: str = "",
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Everything, then ``synced``, then every change; or the changes behind version ``seen``.
+        """All objects, then ``synced``, then every change; or the changes after version ``seen``.
 
-        What changes while everything is read may be told twice. ``alive`` comes after each
-        silence, and whenever ``news`` rings. Ends after ``lasts_s`` seconds, or when we close.
-        ``user``: whose stream it is; empty where there are no accounts. Raises OutsideError if the
-        cluster is away, TransientError if there are too many readers, RateLimitedError if the user
-        has too many.
+        Changes during the initial list may be sent twice. ``alive`` is sent after each silence, and
+        whenever ``explanations_changed`` rings. Ends after ``lasts_s`` seconds, or when the caches
+        close. ``user``: the owner of the stream; empty without accounts. Raises ExternalError if
+        the cluster is unavailable, TransientError if there are too many readers, RateLimitedError
+        if the user has too many.
         """
         until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
         async with self._reading(kind, seen, user) as (feed, task):
@@ -283,8 +287,9 @@ class WatchCaches:
     async def _everything(
         self, kind: cluster_port.AnyKind, chosen: ObjectSelector
     ) -> AsyncGenerator[WatchEvent, None]:
-        """In pages: a slow reader holds one of them. Then ``synced`` with the first one's version,
-        from which on every change is told."""
+        """All objects in pages, so that a slow reader holds one of them. Then ``synced`` with the
+        first page's version, after which every change is sent.
+        """
         first = await self._cluster.page(kind, chosen.namespace, chosen.labels, limit=1)
         if chosen.name:
             with contextlib.suppress(errors.NotFoundError):
@@ -307,19 +312,19 @@ class WatchCaches:
     async def _reading(
         self, kind: cluster_port.AnyKind, seen: int, user: str
     ) -> AsyncGenerator[tuple[WatchCache, "asyncio.Task[None]"], None]:
-        """The feed of a kind while there is a reader. The first one starts it."""
+        """The watch cache of a kind while it has readers. The first reader starts it."""
         what = f"watch {kind.plural}"
         if sum(self._readers.values()) >= self._most_readers:
             raise errors.TransientError(what, f"{self._most_readers} streams are open, the limit")
         if user and self._of_users[user] >= self._most_of_one:
-            why = f"{self._most_of_one} streams of yours are open, the limit; close some"
+            why = f"{self._most_of_one} of your streams are open, the limit; close some"
             raise errors.RateLimitedError(what, why)
         self._readers[kind] = self._readers.get(kind, 0) + 1
         self._of_users[user] += 1
         try:
             async with self._beginning:
                 if not self.is_open:
-                    raise errors.TransientError(what, "the server is about to stop")
+                    raise errors.TransientError(what, "the server is stopping")
                 if kind not in self._feeds or self._feeds[kind][1].done():
                     feed = WatchCache(self._cluster, kind, self._events_kept)
                     await feed.begin(seen)
@@ -336,7 +341,7 @@ class WatchCaches:
 
 
 async def _is_notified(within_s: float, *bells: asyncio.Event | None) -> bool:
-    """False when it was silent for so long."""
+    """Whether a ring came within the time."""
     waits = [asyncio.ensure_future(bell.wait()) for bell in bells if bell is not None]
     try:
         done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

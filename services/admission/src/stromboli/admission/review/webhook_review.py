@@ -1,7 +1,7 @@
-"""Answers to the webhooks that an API server calls: defaults (mutate) and validation (validate).
+"""Responses to the webhooks that an API server calls: defaults (mutate) and validation (validate).
 
-An object that needs an API server which does not answer in time is refused with 503, so that the
-client tries again. Objects of other schedulers pass without a change.
+An object whose review needs an API server that does not answer in time is rejected with 503, so
+that the client tries again. Objects of other schedulers pass unchanged.
 """
 
 import asyncio
@@ -41,13 +41,14 @@ class WebhookReview:
         self._rejects_unknown_fields = rejects_unknown_fields
         self.claimed: frozenset[str] = frozenset()
         """Scheduler names under which another system acts: its objects get no defaults and are not
-        refused."""
+        rejected.
+        """
 
     async def answer(self, path: str, body: bytes, within_s: float = math.inf) -> bytes:
         """The AdmissionReview response to an API server's request on ``path``.
 
-        A review that takes longer than ``within_s`` seconds is refused with 503. Raises ValueError
-        if ``body`` is no AdmissionReview.
+        A review that takes longer than ``within_s`` seconds is rejected with 503. Raises ValueError
+        if ``body`` is not an AdmissionReview.
         """
         request = admission_review.decode_request(body)
         kind = kinds.BY_NAME.get((request.kind.api_version, request.kind.kind))
@@ -63,7 +64,7 @@ class WebhookReview:
         except errors.ExternalError as error:
             return self._unavailable(request, kind, error)
         except TimeoutError:
-            why = f"no answer of the API server to our own reads within {within_s:.1f} s"
+            why = f"the API server did not answer admission's own reads within {within_s:.1f} s"
             return self._unavailable(request, kind, errors.UnavailableError("review", why))
 
     async def _mutate(self, request: admission_review.ReviewRequest, kind: Kind[Any]) -> bytes:
@@ -116,8 +117,9 @@ class WebhookReview:
         return admission_review.encode_response(request.uid, (refusal,), code=503)
 
     async def _identity(self, request: admission_review.ReviewRequest) -> reviewer.RequestIdentity:
-        """Who asks for the change, and whose permissions count. What Stromboli's services write
-        belongs to the submitter that they recorded on it."""
+        """The user of the request, and the user whose permissions apply. Writes of Stromboli's
+        services belong to the submitter that they recorded on the object.
+        """
         name = request.user_info.username
         is_ours = name in self._service_accounts or (
             self._authenticator is not None and name == await self._authenticator.own_username()

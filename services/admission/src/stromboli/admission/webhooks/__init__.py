@@ -1,1 +1,1 @@
-"""Webhooks that the API server calls, and the certificate they are served with."""
+"""Webhooks that the API server calls, and their certificate."""

@@ -1,8 +1,9 @@
-"""The certificate that webhooks are served with, kept fresh while the service runs.
+"""The certificate of the webhooks, kept up to date while the service runs.
 
-Either files, which somebody else renews, or our own ones in a Secret: then the API server is told
-in both webhook configurations which to trust. Several replicas may do so at once: what they write
-follows from the Secret, and a second writer of the Secret is refused and looks again.
+Either files, which an external tool renews, or self-signed certificates in a Secret: then the
+service writes the CA bundle into both webhook configurations. Several replicas may do so
+concurrently: what they write derives from the Secret, and a second writer of the Secret gets a
+conflict and reads it again.
 """
 
 import abc
@@ -26,13 +27,14 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.runtime import runtime, telemetry
 
 CHECK_EVERY_S = 30.0
-"""How often files or the Secret are looked at: a mounted Secret takes a minute to change."""
+"""Interval of checks of the files or the Secret: a mounted Secret changes within a minute."""
 _FACT = "certificate"
 
 
 class _Source(abc.ABC):
-    """Where a certificate comes from; puts it into ``tls``, which servers use for what comes, and
-    into ``webhook_tls``, which is the same unless ``ask_clients`` was called."""
+    """The source of a certificate. Loads it into ``tls``, which servers use for new connections,
+    and into ``webhook_tls``, which is the same unless ``ask_clients`` was called.
+    """
 
     def __init__(self) -> None:
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -40,22 +42,23 @@ class _Source(abc.ABC):
         self._loaded = b""
 
     def ask_clients(self, authority_file: str) -> None:
-        """Take webhook requests only from clients with a certificate of this authority (PEM).
-        Raises ValueError if it cannot be read."""
+        """Require a client certificate of this authority (PEM) for webhooks. Raises ValueError if
+        it cannot be read.
+        """
         self.webhook_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.webhook_tls.verify_mode = ssl.CERT_REQUIRED
         try:
             self.webhook_tls.load_verify_locations(cafile=authority_file)
-        except OSError as error:  # ssl's own is one of them
+        except OSError as error:  # includes ssl.SSLError
             raise ValueError(f"{authority_file}: {error.strerror or error}") from None
 
     @abc.abstractmethod
     async def look(self) -> None:
-        """Read the source and load what has changed. Raises ExternalError."""
+        """Read the source and load changes. Raises ExternalError."""
 
     @contextlib.asynccontextmanager
     async def kept(self, health: runtime.Health) -> AsyncIterator[ssl.SSLContext]:
-        """Fresh while inside; waits for the first, not ready meanwhile."""
+        """Updated while inside; waits for the first certificate, not ready meanwhile."""
         health.set(_FACT, "not there yet")
         first = asyncio.Event()
 
@@ -65,7 +68,7 @@ class _Source(abc.ABC):
                 try:
                     await self.look()
                 except errors.ExternalError as error:
-                    # With one at hand we go on: it is good for weeks.
+                    # Continue with the loaded certificate, which is valid for weeks.
                     (health.warn if first.is_set() else health.set)(_FACT, str(error))
                     await asyncio.sleep(backoff.next_s(error.retry_after_s))
                 else:
@@ -83,10 +86,10 @@ class _Source(abc.ABC):
                 keeping.cancel()
 
     def _load(self, certificate: bytes, key: bytes) -> None:
-        """Connections made from now on are shown this one."""
+        """Use this certificate for new connections."""
         if self._loaded == certificate + key:
             return
-        with tempfile.NamedTemporaryFile(prefix="stromboli-") as file:  # only its owner may read it
+        with tempfile.NamedTemporaryFile(prefix="stromboli-") as file:  # readable by its owner only
             file.write(certificate + b"\n" + key)
             file.flush()
             for context in {self.tls, self.webhook_tls}:
@@ -103,7 +106,7 @@ class CertificateFiles(_Source):
         self._paths = (pathlib.Path(certificate), pathlib.Path(key))
 
     async def look(self) -> None:
-        """Read them. Raises PermanentError when they are no certificate and its key."""
+        """Read them. Raises PermanentError when they are not a certificate and its key."""
         try:
             self._load(*(path.read_bytes() for path in self._paths))
         except (OSError, ssl.SSLError, ValueError) as error:
@@ -111,7 +114,7 @@ class CertificateFiles(_Source):
 
 
 class SelfSignedCertificate(_Source):
-    """Made by us, kept in a Secret that is there already, trusted by two configurations."""
+    """Self-signed certificates in an existing Secret, trusted by two webhook configurations."""
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class SelfSignedCertificate(_Source):
         self._configuration = configuration
 
     async def look(self) -> None:
-        """Make one when it is time, have them trusted, then show one: in this order."""
+        """Create a certificate when due, update the CA bundles, then serve one: in this order."""
         now = self._clock()
         pairs, version = await self._read()
         if certificates.needs_renewal([pair.held for pair in pairs.values()], self._names, now):
@@ -149,7 +152,7 @@ class SelfSignedCertificate(_Source):
         self._load(pairs[shown.name].certificate, pairs[shown.name].key)
 
     async def _read(self) -> tuple[dict[str, key_pairs.KeyPair], str]:
-        """What the Secret holds by name, without what is no pair, and its version."""
+        """The valid key pairs in the Secret by name, and its version."""
         raw = await self._cluster.get(kinds.SECRETS, self._namespace, self._name)
         secret = msgspec.json.decode(raw)
         data = {name: base64.b64decode(value) for name, value in (secret.get("data") or {}).items()}
@@ -162,7 +165,7 @@ class SelfSignedCertificate(_Source):
         return pairs, secret["metadata"]["resourceVersion"]
 
     async def _write(self, made: key_pairs.KeyPair, over: Sequence[str], version: str) -> None:
-        """Raises ConflictError when another replica was faster."""
+        """Write the Secret. Raises ConflictError when another replica was first."""
         name = made.held.name
         fresh = {f"{name}.crt": _text(made.certificate), f"{name}.key": _text(made.key)}
         gone = {f"{each}.{end}": None for each in over for end in ("crt", "key")}

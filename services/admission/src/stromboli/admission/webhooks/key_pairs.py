@@ -1,4 +1,4 @@
-"""Certificates with their keys: made, and read."""
+"""Creates and parses certificates with their keys."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from stromboli.admission.core import certificates
 
 BACKDATED_BY = timedelta(hours=1)
-"""How far a clock may be behind ours and still take a new certificate."""
+"""How far a client's clock may be behind ours and still accept a new certificate."""
 MAX_COMMON_NAME_LENGTH = 64
-"""Letters of a common name; longer ones stand among the alternative names alone."""
+"""Characters of a common name; longer names are only among the alternative names."""
 
 
 class KeyPair(msgspec.Struct, frozen=True):
-    """In PEM. The key is a secret: never logged, never shown."""
+    """A certificate and its key in PEM. The key is a secret: it is never logged."""
 
     held: certificates.CertificateInfo
     certificate: bytes
@@ -27,12 +27,12 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
-    """A new one for hosts or addresses, signed by itself."""
+    """A new self-signed key pair for hosts or addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, names[0][:MAX_COMMON_NAME_LENGTH])]
     )
-    made_at = now.replace(microsecond=0)  # certificates know whole seconds
+    made_at = now.replace(microsecond=0)  # certificates have times in whole seconds
     signed = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -58,7 +58,7 @@ def make(names: Sequence[str], now: datetime, valid: timedelta) -> KeyPair:
 
 
 def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
-    """One as it was kept. Raises ValueError when it is none."""
+    """Parse a stored key pair. Raises ValueError when it is invalid."""
     known = x509.load_pem_x509_certificate(certificate)
     private = serialization.load_pem_private_key(key, None)
     if private.public_key() != known.public_key():
@@ -74,7 +74,7 @@ def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
 
 
 def ends_at(certificate: bytes) -> datetime:
-    """When the first certificate of a chain in PEM ends. Raises ValueError."""
+    """The earliest expiry in a PEM chain. Raises ValueError."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 

@@ -1,6 +1,7 @@
-"""The webhooks that an API server calls, and the configurations that make it call them.
+"""The webhooks that an API server calls, and the configurations that register them.
 
-They cover our own groups only: a door that is shut never keeps other people's pods out.
+They cover only our own API groups: while admission is unavailable, pods of other workloads are not
+blocked.
 """
 
 import base64
@@ -20,12 +21,13 @@ from stromboli.shared.jobspec import policies
 from stromboli.shared.jobspec.validation.review import Operation
 
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
-"""As the known webhooks have it; an object that fits etcd fits twice."""
+"""The usual limit of webhooks: twice the largest object in etcd."""
 TIMEOUT_S = 10
-"""Longest an API server waits for us, unless the request says otherwise."""
+"""Default timeout of an API server; a request may contain another one."""
 MARGIN_S = 1.0
-"""How long before that we answer, at most half of it: a refusal that says what is slow instead of
-an expired deadline that says nothing."""
+"""How long before the timeout the response is sent (at most half of the timeout): a rejection that
+names the slow part is better than an expired deadline.
+"""
 
 RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "mutate", ("CREATE",)),
@@ -41,14 +43,15 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
     (kinds.COMMANDS, "validate", ("CREATE",)),
 )
-"""What is reviewed: kind, action, operations. The path is ``/<plural>/<action>``."""
+"""Reviewed kinds: kind, action, operations. The path is ``/<plural>/<action>``."""
 POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.PODS, "mutate", ("CREATE",)),
     (kinds.PODS, "validate", ("CREATE",)),
 )
-"""What is answered, too. No configuration of ours leads an API server here for every pod: a policy
-in CEL judges pods (``policies``), and resource groups are asked for only where the operator has
-some, by a webhook that is passed over when it does not answer."""
+"""Reviews of pods, which are answered, too. Our configurations register no webhook for all pods:
+CEL policies validate pods (``policies``). Only if the operator configured resource groups, a
+webhook is registered for them, whose failures are ignored.
+"""
 _CHANGED = " || ".join(
     [
         "oldObject == null",
@@ -63,13 +66,15 @@ _CHANGED = " || ".join(
         ),
     ]
 )
-"""What an update of a PodGroup is asked for: the rest of it is the controller's, and frequent."""
+"""Fields of a PodGroup whose update is reviewed: the controller updates the others, frequently."""
 
 
 def _pod_group_conditions(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
-    """The group of a job is made by the controller, after the job was judged: asking again would
-    cost every job two calls and stop it while admission is away. Where it is known by which names
-    our services write, no other client may say that its group is a job's."""
+    """Match conditions for PodGroups. The controller creates a job's PodGroup after the job was
+    validated: a second review would cost every job two calls and block it while admission is
+    unavailable. With known service accounts, no other client may claim that its PodGroup belongs to
+    a job.
+    """
     return [
         {"name": "not-of-a-job", "expression": policies.not_created_for_a_job(service_accounts)},
         {"name": "changed", "expression": _CHANGED},
@@ -104,8 +109,9 @@ def app(admission: AdmissionService) -> Litestar:
 
 
 def budget_s(timeout: str) -> float:
-    """How long a review may take. ``timeout``: what the API server says that it waits, as the
-    query of its request has it (``10s``)."""
+    """Time limit of a review. ``timeout``: the API server's timeout, from the query of its request
+    (``10s``).
+    """
     try:
         waits_s = durations.duration(timeout).total_seconds() if timeout else TIMEOUT_S
     except ValueError:
@@ -124,13 +130,13 @@ def configurations(
     service_accounts: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
-    that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
+    that reaches this service at ``url`` and verifies its certificate by ``authority`` (PEM).
 
-    ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
-    ``scheduler_names``: whose jobs we are asked about, beside those that name nobody: a door that
-    is shut keeps nobody else's out. ``own_namespace``: its pods are sent nowhere, as are those of
-    ``kube-system``, since the system never waits for itself. ``service_accounts``: see
-    ``DoorSettings``.
+    ``resource_groups``: also registers defaults of pods, whose failures are ignored.
+    ``scheduler_names``: objects of these schedulers are reviewed, and those that name none; so
+    objects of other schedulers are never blocked. ``own_namespace``: its pods are not changed, nor
+    those of ``kube-system``, so that the system never waits for itself. ``service_accounts``: see
+    ``AdmissionSettings``.
     """
     rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
@@ -163,7 +169,7 @@ def _conditions(
 ) -> list[dict[str, Any]]:
     if kind == kinds.POD_GROUPS:
         return _pod_group_conditions(service_accounts)
-    if kind == kinds.PODS:  # resource groups send those of any scheduler somewhere
+    if kind == kinds.PODS:  # resource groups apply to pods of any scheduler
         spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
         expression = f"!(request.namespace in {spared})"
         return [{"name": "not-of-the-system", "expression": expression}]
