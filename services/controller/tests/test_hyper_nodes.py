@@ -94,7 +94,7 @@ def test_a_hypernode_without_a_node_says_so() -> None:
     assert status(harness(rack("r1", "n9")), "r1") == (
         0,
         "False",
-        "its members mean no node that is there",
+        "its members match no existing node",
     )
 
 
@@ -308,13 +308,13 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
         ("", "no switch"),
         ("SwitchName=a", "switch a has nothing; expected Nodes= or Switches="),
         ("Include other.conf", "line 1: 'Include' is not one of SwitchName="),
-        ("SwitchName=A_1 Nodes=n1", "is no name that a HyperNode can have"),
-        ("SwitchName=a Nodes=n[3-1]", "no range upwards"),
-        ("SwitchName=a Nodes=n[1-3", "no list of names"),
-        ("SwitchName=a Nodes=n[x]", "no list of numbers"),
+        ("SwitchName=A_1 Nodes=n1", "is not a valid name of a HyperNode"),
+        ("SwitchName=a Nodes=n[3-1]", "not an ascending range"),
+        ("SwitchName=a Nodes=n[1-3", "not a list of names"),
+        ("SwitchName=a Nodes=n[x]", "not a list of numbers"),
         ("SwitchName=a Nodes=n[1-999]m[1-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "line 2: switch a is there already"),
-        ("SwitchName=a Switches=b", "holds b, which is no switch"),
+        ("SwitchName=a Switches=b", "holds b, which is not a switch"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "in a circle: a, b"),
     ],
 )

@@ -31,14 +31,16 @@ def test_a_command_that_was_meant_for_an_earlier_job_of_the_name_is_refused() ->
     harness = running(make_job())
     obey(aimed(harness.job(), "of-another"), harness)
     assert harness.phase() == "Running"
-    assert said(harness, "CommandRefused") == ["AbortJob was meant for an earlier job of this name"]
+    assert said(harness, "CommandRefused") == [
+        "AbortJob was issued for an earlier job of this name"
+    ]
 
 
 def test_a_command_without_a_uid_is_meant_for_the_job_that_has_the_name() -> None:
     harness = running(make_job())
     obey(aimed(harness.job(), ""), harness)
     assert harness.phase() == "Aborting"
-    assert said(harness, "CommandIssued") == ["AbortJob was asked for"]
+    assert said(harness, "CommandIssued") == ["AbortJob was requested"]
 
 
 def test_a_command_that_asks_for_a_look_changes_nothing_and_is_told_with_its_time() -> None:
@@ -47,7 +49,7 @@ def test_a_command_that_asks_for_a_look_changes_nothing_and_is_told_with_its_tim
     harness.wait(60)
     obey(make_command("c1", "SyncJob", harness.job()), harness)
     assert harness.job().status == before
-    assert said(harness, "CommandIssued") == ["SyncJob was asked for"]
+    assert said(harness, "CommandIssued") == ["SyncJob was requested"]
     taken = [it for _, it in harness.told if isinstance(it, messages.CommandAccepted)]
     assert [(it.action, it.at) for it in taken] == [("SyncJob", harness.now)]
 
@@ -55,11 +57,11 @@ def test_a_command_that_asks_for_a_look_changes_nothing_and_is_told_with_its_tim
 @pytest.mark.parametrize(
     ("action", "why"),
     [
-        ("ResumeJob", "ResumeJob does nothing in phase Running"),
-        ("RestartPod", "RestartPod needs to know of what, so it can only stand in a policy"),
+        ("ResumeJob", "ResumeJob has no effect in phase Running"),
+        ("RestartPod", "RestartPod acts on a part of the job, so only a policy can use it"),
         (
             "Explode",
-            "'Explode' is not carried out; known are "
+            "'Explode' is not an action; known are "
             "SyncJob, RestartJob, AbortJob, CompleteJob, TerminateJob, ResumeJob",
         ),
     ],

@@ -163,7 +163,7 @@ def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
     assert harness.job().status.state.message.startswith("command c1, ")
     reap_all(harness)
     state = harness.job().status.state
-    assert (state.reason, state.message) == ("Stopped", "AbortJob was asked for")
+    assert (state.reason, state.message) == ("Stopped", "AbortJob was requested")
 
 
 def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_scaled() -> None:

@@ -1,4 +1,4 @@
-"""``python -m stromboli.controller``: the service as a process of its own."""
+"""``python -m stromboli.controller``: runs the service as its own process."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from stromboli.shared.runtime import runtime
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
-    """Serve health and carry jobs until stopped."""
+    """Serve health and reconcile until stopped."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
             process.serve_health(health, settings.health_host, settings.health_port)

@@ -18,7 +18,7 @@ from stromboli.shared.runtime import runtime
 ROUND_EVERY_S = 30.0
 """A change waits this long for its record: a pod that changes five times is mostly written once."""
 MAX_DIRTY_CHUNKS = 5_000
-"""A round begins earlier with so many: they take well under a second to write."""
+"""With this many dirty chunks a round begins earlier: they take well under a second to write."""
 LOOK_S = 1.0
 CHUNKS_AT_ONCE = 200
 """Chunks that are encoded and appended together: about 10 ms of the event loop."""

@@ -33,14 +33,14 @@ class ControllerMetrics:
         # No counters: the exporter would add a suffix to their names.
         self._jobs = {
             phase: meter.create_up_down_counter(
-                f"volcano_job_{phase.lower()}_phase_count", description=f"Jobs that came to {phase}"
+                f"volcano_job_{phase.lower()}_phase_count", description=f"Jobs that reached {phase}"
             )
             for phase in ("Completed", "Failed")
         }
         self._flows = {
             phase: meter.create_up_down_counter(
                 f"volcano_jobflow_{phase.lower()}_phase_count",
-                description=f"Flows that came to {phase}",
+                description=f"Flows that reached {phase}",
             )
             for phase in ("Succeed", "Failed")
         }

@@ -49,7 +49,7 @@ class EventHistoryReader:
         return {} if self._position is None else self._position.topic_ids
 
     async def read(self, *, to_the_end: bool) -> None:
-        """Read up to the end as it is now, or indefinitely."""
+        """Read up to the current end, or indefinitely."""
         if self._position is None:
             self._position = await self._restore()
         expected_id = self._position.topic_ids.get(_EVENTS.name)
@@ -73,7 +73,7 @@ class EventHistoryReader:
                     return
 
     async def _restore(self) -> bus_port.Position:
-        """Restore the history from the state. Returns where reading goes on."""
+        """Restore the history from the state. Returns the position where reading continues."""
         found: dict[str, envelope.Record] = {}
         hidden: set[str] = set()
         position = bus_port.START

@@ -1,1 +1,1 @@
-"""Decisions of the controller: what is, in; commands, out. No clock, no I/O, no waiting."""
+"""Decisions of the controller: state in, commands out. No clock, no I/O, no waiting."""

@@ -25,8 +25,9 @@ COUNTS = (
     "terminating",
     "unknown",
 )
-"""Status fields that are derived from pods and decide nothing. The progress of an array is not
-among them: the result of an index makes room for the next one."""
+"""Status fields that are derived from pods and affect no decision. The progress of an array is not
+among them: the result of an index makes room for the next one.
+"""
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +186,7 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Read an object of which a published event is ahead of the cache; it may be gone."""
+    """Read an object whose published event is ahead of the cache; it may be deleted."""
 
     kind: Kind[Any]
     namespace: str

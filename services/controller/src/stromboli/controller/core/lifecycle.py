@@ -35,7 +35,7 @@ Action = Literal[
     "TerminateJob",
     "ResumeJob",
 ]
-"""Actions of users and policies. SyncJob only triggers a reconcile, so it is no event."""
+"""Actions of users and policies. SyncJob only triggers a reconcile, so it is not an event."""
 Event = Literal[
     "Accepted",
     "Started",
@@ -260,7 +260,7 @@ def shortfall(facts: LifecycleInputs) -> str:
     """Why a job whose pods have all ended did not succeed; empty if it did. An array with a failed
     index did not."""
     if facts.waiting:
-        return f"{facts.waiting} pods could never be made: what they wait for ended short"
+        return f"{facts.waiting} pods could never be created: their dependencies failed"
     if facts.indexes and facts.failed:
         return f"{facts.failed} of {facts.indexes} indexes failed"
     asked = sum(

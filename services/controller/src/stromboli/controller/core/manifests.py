@@ -164,17 +164,17 @@ def event_namespace(event: commands.RecordEvent) -> str:
 
 
 def version_of(found: Object) -> int:
-    """The job version that a pod or PodGroup was made for."""
+    """The job version for which a pod or PodGroup was created."""
     return number(found.metadata.annotation(keys.JOB_VERSION))
 
 
 def number(text: str | None) -> int:
-    """The number in an annotation, 0 if it is none: users may edit annotations."""
+    """The number in an annotation, 0 if it is invalid: users may edit annotations."""
     return count(text or "") or 0
 
 
 def count(text: str) -> int | None:
-    """A 32-bit count as in Kubernetes; None if the text is none."""
+    """A 32-bit count as in Kubernetes; None if the text is not one."""
     return int(text) if len(text) < 10 and text.isascii() and text.isdecimal() else None
 
 

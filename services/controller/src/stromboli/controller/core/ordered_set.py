@@ -1,4 +1,4 @@
-"""A set that gives its least elements without being sorted as a whole."""
+"""A set that returns its least elements without sorting all of them."""
 
 import heapq
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=tuple[Any, ...])
 _SLACK = 1000
-"""Discarded elements that may stay in the heap beside as many as there are others."""
+"""Discarded elements may stay in the heap up to this multiple of the others."""
 
 
 class LeastFirst(Generic[T]):

@@ -45,9 +45,9 @@ def is_of_earlier_try(job: Job, task: str, index: int, retry_count: int) -> bool
 
 
 def part(action: str, job: Job, task: TaskSpec, index: int | None) -> Part:
-    """What an action on a task of the job restarts; empty if it matches nothing.
+    """The scope of an action on a task of the job; empty if it matches nothing.
 
-    ``index``: the pod to which it happened, None for something that happened to the task.
+    ``index``: the pod of the event, None for an event of the task.
     """
     if action == "RestartTask":
         all_of_it = ((0, task.replicas - 1),) if task.replicas else ()
@@ -74,7 +74,9 @@ def union(parts: Iterable[Part]) -> dict[str, indexes.Indexes]:
 
 
 def recorded(job: Job, more: Part, retry_count: int) -> RestartedTasks:
-    """The status entry for a restart of ``more``, beside the parts that are restarting already."""
+    """The status entry for a restart of ``more``, together with the parts that are already
+    restarting.
+    """
     before: Part = {}
     if is_partial(job) and job.status.restarted is not None:
         before = {task: _parse(text) for task, text in job.status.restarted.tasks.items()}

@@ -136,7 +136,7 @@ class CommandExecutor:
         return 0 if written is None else written.metadata.version
 
     async def delete(self, command: commands.Delete, group: str) -> None:
-        """Delete an object. One that is gone, or has another uid, is a success."""
+        """Delete an object. An object that does not exist, or has another uid, is a success."""
         uid = command.uid
         if command.owner_uid:
             found = await self.read(command.kind, command.namespace, command.name)
@@ -220,15 +220,15 @@ class CommandExecutor:
     ) -> None:
         found = await self.read(command.kind, command.namespace, command.name)
         if found is None:
-            raise errors.TransientError(error.what, "it went away meanwhile")
+            raise errors.TransientError(error.what, "it was deleted meanwhile")
         if not command.owner_uid:
             return
         if not manifests.is_owned(found, command.owner_uid):
-            raise errors.AlreadyExistsError(error.what, "the name belongs to somebody else")
+            raise errors.AlreadyExistsError(error.what, "the name belongs to another owner")
         if found.metadata.deletion_timestamp is not None:
-            raise errors.TransientError(error.what, "the one before is still going")
+            raise errors.TransientError(error.what, "the previous one is still terminating")
         if command.version is not None and manifests.version_of(found) != command.version:
-            raise errors.TransientError(error.what, "the one before is of another job version")
+            raise errors.TransientError(error.what, "the previous one is of another job version")
         if command.update:
             patch = commands.Patch(
                 kind=command.kind,

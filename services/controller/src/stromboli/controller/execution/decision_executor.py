@@ -450,8 +450,9 @@ class DecisionExecutor:
                 await self._retrier.pause(min(left, NOTICE_LOOK_S))
 
     async def _look(self, eviction: messages.Eviction) -> core.Pod | decisions.ExecutionResult:
-        """Read the pod. Returns the result if it is gone or has ended: the cache may be behind, and
-        a pod that has finished must not be deleted."""
+        """Read the pod. Returns the result if it is deleted or has ended: the cache may be behind,
+        and a pod that has finished must not be deleted.
+        """
         found = await self._retrier.until_done(
             lambda: self._executor.read(kinds.PODS, eviction.namespace, eviction.pod)
         )

@@ -71,7 +71,7 @@ class EventRecorder:
         self._news.set()
 
     def record_scheduled(self, event: commands.RecordEvent) -> None:
-        """Queue a ``Scheduled`` Event of a pod, behind all other Events."""
+        """Queue a ``Scheduled`` Event of a pod after all other Events."""
         if self._scheduled_per_s > 0:
             if len(self._scheduled) == MOST_SCHEDULED:
                 _written.add(1, {"result": "dropped"})

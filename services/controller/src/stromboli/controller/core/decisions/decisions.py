@@ -3,7 +3,7 @@
 A decision is trusted: only the scheduler knows nodes and capacity. The controller checks by uid
 that the pod and the job exist; the API server checks the same again. A decision that is delivered
 twice (its offset was not committed) gets the same outcome twice: a pod that was bound by this
-decision is *executed*, and so is the eviction of a pod that is gone.
+decision is *executed*, and so is the eviction of a deleted pod.
 """
 
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ def outcome(of: scheduling.Bind | scheduling.Eviction, answer: ExecutionResult) 
 
 
 def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
-    """The Event of a pod that was bound, in the words of Kubernetes' scheduler."""
+    """The Event of a bound pod, with the message of Kubernetes' scheduler."""
     return commands.RecordEvent(
         kind=kinds.PODS,
         namespace=bind.namespace,
@@ -68,7 +68,7 @@ def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
 def before_bind(
     cache: controller_cache.ControllerCache, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult | None:
-    """The answer if the cache has it already; None: bind."""
+    """The result if the cache already has it; None: bind."""
     pod = cache.pod(f"{bind.namespace}/{bind.pod}")
     if pod is None or pod.metadata.uid != bind.uid:
         return None  # our cache may be behind the scheduler's
@@ -105,9 +105,9 @@ def _before_bind_of_job(
 def after_bind_refused(
     found: core.Pod | None, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult:
-    """The answer when the API server refused a bind; ``found`` is the pod read afterwards."""
+    """The result when the API server rejected a bind; ``found`` is the pod read afterwards."""
     if found is None or found.metadata.uid != bind.uid:
-        return ExecutionResult("refused", "PodGone", "there is no such pod")
+        return ExecutionResult("refused", "PodGone", "the pod does not exist")
     if found.spec.node_name:
         return _bound(found, decision)
     return ExecutionResult("refused", "PodGone", "the pod is being deleted")
@@ -122,7 +122,7 @@ def _bound(pod: core.Pod, decision: str) -> ExecutionResult:
 def before_eviction(
     cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
 ) -> ExecutionResult | None:
-    """The answer if the cache has it already; None: delete."""
+    """The result if the cache already has it; None: delete."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above
@@ -134,7 +134,7 @@ def before_eviction(
 
 
 def has_ended(cache: controller_cache.ControllerCache, eviction: scheduling.Eviction) -> bool:
-    """Whether a pod that was looked at is seen to have ended since, or to go."""
+    """Whether a pod that was read is known to have ended since, or to be terminating."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     is_another = pod is not None and pod.metadata.uid != eviction.uid
     return is_another or before_eviction(cache, eviction) is not None

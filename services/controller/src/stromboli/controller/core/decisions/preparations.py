@@ -1,12 +1,13 @@
-"""What is written before a pod is bound: its volumes' claims, and the devices it claims.
+"""Preparations of a bind: the pod's volume claims and device claims.
 
-Pure: the claim as it is now in, the next write or the answer out. Every write is guarded by the
-version it was decided on, and looking again after it, also after a restart, goes on where it was.
+Pure: from the claim as it is now to the next write or the result. Every write is conditional on the
+version that it was derived from, and a repeated evaluation, also after a restart, continues at the
+same step.
 
-* A volume that there is: the volume comes to name the claim, and Kubernetes' volume controller
-  binds the two. One that is to be made: the claim comes to name the node, and its provisioner
-  makes the volume. Both take their time.
-* Devices: the claim's status comes to say which it has and which pods may use it.
+* An existing volume: the volume's ``claimRef`` is set to the claim, and Kubernetes' volume
+  controller binds the two. A volume to provision: the node is set on the claim, and its provisioner
+  creates the volume. Both take time.
+* Devices: the claim's status records the allocated devices and the pods that may use them.
 """
 
 from typing import Any
@@ -18,7 +19,9 @@ from stromboli.shared.api import kinds, resource, storage
 from stromboli.shared.messages import scheduling
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""On a volume: we named the claim, not its owner, so the name goes when the claim does."""
+"""On a volume: the claim was set by a controller, not by the owner, so it is removed with the
+claim.
+"""
 PROTECTION = "resource.kubernetes.io/delete-protection"
 """Finalizer of a claim with devices, which keeps it while they are used."""
 
@@ -33,7 +36,7 @@ def refused(reason: str, message: str) -> decisions.ExecutionResult:
 
 
 def needs_volume(step: scheduling.ClaimedVolume, claim: storage.PersistentVolumeClaim) -> bool:
-    """Whether the volume itself must be looked at."""
+    """Whether the volume itself must be read."""
     return bool(step.volume) and not claim.spec.volume_name
 
 
@@ -46,8 +49,10 @@ def for_volume(
     *,
     is_asked: bool,
 ) -> Next:
-    """``volume``: the one for the claim, if it was read. ``is_asked``: the claim named the node
-    before, so a missing name means that the provisioner has given up."""
+    """The next step for a volume claim. ``volume``: the one for the claim, if it was read.
+    ``is_asked``: the node was set on the claim before, so a missing node means that the provisioner
+    has given up.
+    """
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
         return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is gone")
     chosen = claim.metadata.annotation(keys.SELECTED_NODE)
@@ -100,7 +105,7 @@ def _named_by(
 def for_devices(
     step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
 ) -> Next:
-    """The claim has the devices and is reserved for the pod, or what is lacking."""
+    """The next step for a device claim until it has the devices and is reserved for the pod."""
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
         return refused("ClaimGone", f"resourceclaim {step.claim} is gone")
     has = claim.status.allocation
@@ -124,7 +129,8 @@ def release(
     step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
 ) -> commands.Patch | None:
     """Roll back what ``for_devices`` wrote for a pod that is not bound; None if there is nothing.
-    Devices without another user are freed."""
+    Devices without another user are deallocated.
+    """
     if claim is None or claim.metadata.uid != step.uid:
         return None
     others = [each for each in claim.status.reserved_for if each.uid != bind.uid]

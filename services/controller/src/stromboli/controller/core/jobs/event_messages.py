@@ -23,7 +23,7 @@ def of_event(
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
         case "FellShort":
             up = facts.running + facts.succeeded + facts.failed
-            return f"{up} of {facts.starts_with} needed pods are up"
+            return f"{up} of {facts.starts_with} needed pods are running"
         case "Exhausted":
             return f"maxRetry {facts.max_retry} is reached; {_begun_by(job)}"
         case "Cleared" | "Stopped":
@@ -56,7 +56,7 @@ def _tried(message: messages.JobPhaseChanged) -> str:
 def _begun_by(job: batch.Job) -> str:
     state = job.status.state
     if job_commands.is_user_requested(state):
-        return f"{state.reason} was asked for"
+        return f"{state.reason} was requested"
     return ": ".join(filter(None, (state.reason, state.message)))
 
 

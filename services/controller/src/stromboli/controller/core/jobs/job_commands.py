@@ -51,7 +51,7 @@ def carry_out(
             action=user_command.action,
             at=now if user_command.action == SYNC else job.status.state.last_transition_time or now,
         )
-        text = f"{user_command.action} was asked for"
+        text = f"{user_command.action} was requested"
         said = commands.event_about(
             kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
         )
@@ -68,9 +68,9 @@ def carry_out(
 
 def _refusal(job: Job, user_command: Command, *, is_known: bool, is_meant: bool) -> str:
     if not is_meant:
-        return f"{user_command.action} was meant for an earlier job of this name"
+        return f"{user_command.action} was issued for an earlier job of this name"
     if user_command.action in lifecycle.PARTIAL:
-        return f"{user_command.action} needs to know of what, so it can only stand in a policy"
+        return f"{user_command.action} acts on a part of the job, so only a policy can use it"
     if not is_known:
-        return f"{user_command.action!r} is not carried out; known are {', '.join((SYNC, *KNOWN))}"
-    return f"{user_command.action} does nothing in phase {job.status.state.phase or 'Pending'}"
+        return f"{user_command.action!r} is not an action; known are {', '.join((SYNC, *KNOWN))}"
+    return f"{user_command.action} has no effect in phase {job.status.state.phase or 'Pending'}"

@@ -36,12 +36,12 @@ def unmet_conditions(cache: controller_cache.ControllerCache, job: Job) -> Itera
     try:
         waits = job_dependencies.of(job)
     except ValueError as error:
-        yield pods.Blocker("Refused", f"{keys.AFTER}: {error}; so it does not begin")
+        yield pods.Blocker("Refused", f"{keys.AFTER}: {error}; the job does not start")
         return
     if cycle := _cycle(cache, job):
         yield pods.Blocker(
             "Refused",
-            f"jobs wait for each other: {', '.join(cycle)}; so none of them begins: take "
+            f"jobs wait for each other: {', '.join(cycle)}; none of them starts: remove "
             f"{keys.AFTER} from one of them",
         )
         return
@@ -64,7 +64,7 @@ def evaluate(
     if other is None:
         return ConditionResult(
             holds=False,
-            why=f"job {wait.job} is not there, so its end is not known; submit it, or take "
+            why=f"job {wait.job} does not exist, so its end is not known; submit it, or remove "
             f"{keys.AFTER} from this job",
         )
     phase = other.status.state.phase
@@ -81,7 +81,9 @@ def evaluate(
                 return waits
             if is_good == (wait.condition == "afterok"):
                 return ConditionResult(holds=True)
-            why = f"job {wait.job} ended as {phase}; delete this job, or take {keys.AFTER} from it"
+            why = (
+                f"job {wait.job} ended as {phase}; delete this job, or remove {keys.AFTER} from it"
+            )
             return ConditionResult(holds=False, never=True, why=why)
 
 

@@ -65,7 +65,7 @@ def no_scheduler(
     if job.spec.scheduler_name or cache.sync.claimed or is_over:
         return
     why = (
-        "it names no scheduler, and no other system acts that could be meant, so nobody runs it: "
+        "it names no scheduler, and no other batch system is active, so nothing runs it: "
         f"delete it and submit it again; without a name it gets {cache.usual_scheduler!r} now"
     )
     yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)

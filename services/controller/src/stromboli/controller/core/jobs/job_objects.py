@@ -12,7 +12,7 @@ from stromboli.shared.api.batch import Job
 
 
 def blockers(cache: controller_cache.ControllerCache, job: Job) -> Iterator[pods.Blocker]:
-    """What keeps the job Pending: its spec and plugins, and the jobs that it waits for."""
+    """What keeps the job Pending: its spec and plugins, and its dependencies."""
     yield from pods.blockers(job, cache.plugins)
     yield from job_dependencies.unmet_conditions(cache, job)
 

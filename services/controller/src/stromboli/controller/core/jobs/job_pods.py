@@ -2,14 +2,14 @@
 
 A job of 100,000 pods changes a few pods at a time, so a reconcile must not walk all of them. The
 values are derived from the pod, from whether it is being deleted, and from the job's *derivation
-inputs*: the fields of its spec and status that determine which pods it wants. Invariants:
+inputs*: the fields of its spec and status that determine which pods it requires. Invariants:
 
 1. After ``refresh`` everything here equals what a walk over all pods derives (that of a new
    ``JobPods``; tests compare both after each step).
-2. A change of a pod costs O(log pods), a change of the basis one walk, O(pods + replicas). The
-   basis of a job changes with its version, a restart of a part, and its spec; that of an array also
-   with each result, and its walk is as long as its window.
-3. A pod is *unsettled* until what was published about it equals what it is: only these are
+2. A change of a pod costs O(log pods), a change of the derivation inputs one walk, O(pods +
+   replicas). The inputs of a job change with its version, a partial restart, and its spec; those of
+   an array also with each result, and its walk is as long as its window.
+3. A pod is *unsettled* until its published state equals its current state: only unsettled pods are
    compared. Publishing changes nothing else here.
 """
 
@@ -177,7 +177,7 @@ class JobPods:
         return self._restarts.get(task, 0)
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
-        """Uids of pods that may differ from what was published, by name; None: it is gone."""
+        """Uids of pods that may differ from their published state, by name; None: deleted."""
         for uid, key in sorted(self._unsettled.items(), key=lambda pair: pair[::-1]):
             known = self._known.get(key)
             yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
@@ -187,7 +187,7 @@ class JobPods:
         self._unsettled.pop(uid, None)
 
     def asks_for(self, name: str) -> bool:
-        """Whether the job wants a pod of this name."""
+        """Whether the job requires a pod of this name."""
         return self._members.of(name) is not None
 
     # Updates

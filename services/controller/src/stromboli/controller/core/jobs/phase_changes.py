@@ -1,8 +1,8 @@
-"""The status write for a phase that has to change: by a policy, by time, or by the job's pods.
+"""The status write of a phase change: by a policy, by time, or by the job's pods.
 
-The write is the only command of its stage that changes the job, and what follows from the new phase
-is done once the write is seen. So a crash behind it loses nothing, and nothing happens for a phase
-that was not written.
+The write is the only command of its stage that changes the job, and the effects of the new phase
+are planned once the write is observed. So a crash after it loses nothing, and nothing happens for a
+phase that was not written.
 """
 
 from datetime import datetime
@@ -33,7 +33,7 @@ RULED = ("Pending", "Running", "Restarting")
 def advance(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Plan:
-    """The status write for a phase that has to change; for a new job, what comes with it."""
+    """The status write of a phase change; for a new job, together with its first objects."""
     phase = tasks.phase_of(job)
     if phase == "":
         return _accept(cache, job, observed.counts, now)
@@ -72,8 +72,9 @@ def advance(
 def _change(
     cache: controller_cache.ControllerCache, job: Job, status: batch.JobStatus, now: datetime
 ) -> commands.Plan:
-    """The status write of a transition. Pods that it ends count as terminating in it, and what a
-    CronJob keeps no longer goes first."""
+    """The status write of a transition. Pods that it ends count as terminating in it; jobs that
+    exceed a CronJob's history limits are deleted first.
+    """
     first = tuple(cron_history.displaced(cache, job, status.state.phase, now))
     write: commands.Stage = (_write(job, job_pods.status_ending_pods(cache, job, status)),)
     return (first, write) if first else (write,)
@@ -84,8 +85,8 @@ def _accept(
 ) -> commands.Plan:
     """A new job: its PodGroup and its plugins' objects, then its status.
 
-    Phase Pending at version 0 is what a job without status is anyway, so nothing is lost by
-    letting the PodGroup go first, and the scheduler sees it one write sooner.
+    A job without status is in phase Pending at version 0 by definition, so the PodGroup may be
+    created before the status is written, and the scheduler sees it one write sooner.
     """
     status = status_transitions.after(job, "Accepted", counts, now)
     if any(job_objects.blockers(cache, job)):

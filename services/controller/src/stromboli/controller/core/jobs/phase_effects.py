@@ -28,7 +28,7 @@ from stromboli.shared.api.batch import Job
 MOST_PODS = 200
 """Pods created or deleted in one reconcile. Building one takes about 50 µs, so a reconcile takes
 10 ms at most; a larger job is reconciled again immediately."""
-_NO_PODS = "its tasks ask for no pods: it stays as it is until it is scaled or deleted"
+_NO_PODS = "its tasks have no replicas: it does not change until it is scaled or deleted"
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases without the plugins' objects. A restart keeps them, so that names and keys stay valid."""
 
@@ -116,7 +116,7 @@ def _pod_commands(
                     yield job_events.about(job, "Warning", "PluginError", str(error), now)
             elif isinstance(found, core.Pod) and not cache.is_going(found):
                 name = member.name
-                why = f"pod {name} cannot be made: a pod of this name belongs to somebody else"
+                why = f"pod {name} cannot be created: a pod of this name belongs to another owner"
                 yield job_events.about(job, "Warning", "FailedCreate", why, now)
     yield from _delete_pods(observed)
 
@@ -128,8 +128,9 @@ def _missing(
     task: str,
     most: int,
 ) -> list[tuple[tasks.Member, snapshot.State]]:
-    """The first missing pods of a task with the state under their names: enough to have ``most``
-    free names among them, if there are as many."""
+    """The first missing pods of a task with the cached object under their names: enough to include
+    ``most`` free names, if there are as many.
+    """
     looked_at = max(most, 1)
     while True:
         found = [

@@ -138,7 +138,7 @@ def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
 
 
 def unsupported(job: Job) -> Iterator[str]:
-    """Policies that are not supported, a line each, for a Warning on the job."""
+    """Policies that are not supported, one line each, for a Warning on the job."""
     for of_task, policy in (
         *(("", it) for it in job.spec.policies),
         *((f"task {task.name}: ", it) for task in tasks.specs(job) for it in task.policies),
@@ -356,7 +356,7 @@ def _problem(policy: LifecyclePolicy) -> str:
             return str(error)
     named = events_of(policy)
     if policy.exit_code is None and not named & (EVENTS | {"*"}):
-        return "it waits for nothing that happens"
+        return "no event triggers it"
     if named == {policy_events.POD_PENDING} and not delay(policy):
         return "PodPending needs a timeout"
     return ""

@@ -60,10 +60,10 @@ class Pods(Protocol):
         """Policy events of pods of the current attempt, by name."""
 
     def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
-        """Uids of pods that may differ from what was published; None: it is gone."""
+        """Uids of pods that may differ from their published state; None: deleted."""
 
     def asks_for(self, name: str) -> bool:
-        """Whether the job wants a pod of this name."""
+        """Whether the job requires a pod of this name."""
 
     def has_succeeded(self, task: str) -> int:
         """How many pods of a task's current attempt have succeeded."""
@@ -158,8 +158,9 @@ def _named(cause: str) -> tuple[str, ...]:
 def _vanished(
     cache: controller_cache.ControllerCache, job: Job, pods: Pods
 ) -> Iterator[event_history.TaskRecord]:
-    """Pods of this attempt whose last published state was not final, and that are gone. O(pods that
-    may differ from what was published)."""
+    """Pods of this attempt whose last published state was not final, and that are deleted. O(pods
+    that may differ from their published state).
+    """
     told = cache.published.jobs.get(job.metadata.key)
     if told is None or told.uid != job.metadata.uid:
         return

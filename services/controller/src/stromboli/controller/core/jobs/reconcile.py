@@ -133,12 +133,13 @@ def _needs_values(plan: commands.Plan) -> bool:
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When the job needs a look although nothing changed: for its time to live or to run, for a
-    policy that waits, or for the end of a back-off."""
+    """When to reconcile the job although nothing changed: for its time to live or its deadline, for
+    a delayed policy, or for the end of a back-off.
+    """
     job = cache.job(key)
     if job is None or not cache.is_ours(job) or cache.is_going(job):
         return None
-    # What waits for its maker, or for another job, is looked at when that changes.
+    # A job that waits for its owner, or for another job, is reconciled when that changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in phase_changes.RULED:
         times += [job.status.deadline_at, job.status.retry_at]

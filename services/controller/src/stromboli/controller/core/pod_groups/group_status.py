@@ -125,7 +125,7 @@ def _conditions(
         reason = NOT_ENOUGH_TASKS if invalid else NOT_ENOUGH_RESOURCES
         message, id_ = explained.message.message, explained.id
     else:
-        return status.conditions  # there is no explanation: the last one still holds
+        return status.conditions  # there is no explanation: the last one remains valid
     before = _condition(status, holds)
     new = PodGroupCondition(
         type=holds,
@@ -161,7 +161,9 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
 
 
 def _is_ours(cache: controller_cache.ControllerCache, group: PodGroup, members: Members) -> bool:
-    """The job's word counts; a PodGroup of pods alone is ours if one names our scheduler."""
+    """Whether the PodGroup is ours: its job decides; for one of unmanaged pods, whether one of them
+    names our scheduler.
+    """
     owner = controller_cache.job_of(group)
     if owner is not None:
         job = cache.job(owner)
@@ -207,8 +209,9 @@ def _events(
 def _pod_conditions(
     cache: controller_cache.ControllerCache, members: Members, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.Patch]:
-    """``PodScheduled`` False on every pod that waits for a place, with the PodGroup's text. O(pods
-    that do not say so yet)."""
+    """``PodScheduled`` False with the PodGroup's message on every pending pod. O(pods without this
+    condition).
+    """
     why = _condition(status, UNSCHEDULABLE)
     if why is None:
         return
@@ -245,7 +248,8 @@ def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch
         tests.append(manifests.test(f"{path}/type", "PodScheduled"))
         change = {"op": "replace", "path": path, "value": entry}
     else:
-        # There is no value to test: the resourceVersion guards what another client may have set.
+        # There is no value to test: the resourceVersion prevents overwriting another client's
+        # write.
         tests.append(manifests.test("/metadata/resourceVersion", before.resource_version))
         whole = not pod.status.conditions
         change = manifests.put(

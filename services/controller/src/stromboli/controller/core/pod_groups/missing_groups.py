@@ -24,8 +24,8 @@ def told(cache: controller_cache.ControllerCache, key: str, now: datetime) -> co
     """A Warning on each pod that has waited for long enough."""
     name = key.partition("/")[2]
     why = (
-        f"it waits for its PodGroup {name}, which is not there: create it, or take away the "
-        f"annotation {keys.GROUP_NAME}, and one is made for the pod"
+        f"it waits for its PodGroup {name}, which does not exist: create it, or remove the "
+        f"annotation {keys.GROUP_NAME}, and one is created for the pod"
     )
     stage = tuple(
         commands.event_about(kinds.PODS, pod, "Warning", "NoPodGroup", why, now)

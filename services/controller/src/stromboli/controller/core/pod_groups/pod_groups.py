@@ -20,13 +20,15 @@ from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
 from stromboli.shared.jobspec import quota
 
 ENTRIES_NOTED = 16
-"""Decisions by which a PodGroup entered its queue that it bears. It was sent back between any two;
-one from before all of them that comes again lets it in once more, as a new one would."""
+"""Decisions that enqueued a PodGroup and are recorded on it. Between any two of them it was
+dequeued. A repeated decision older than all of them enqueues it again, as a new one would.
+"""
 
 
 def desired_spec(cache: controller_cache.ControllerCache, job: Job) -> scheduling.PodGroupSpec:
-    """What may change in a job's life: the gang of the tasks that may run now. Raises ValueError
-    for a quantity that is none."""
+    """The mutable part of the spec: the gang of the tasks that may run now. Raises ValueError for
+    an invalid quantity.
+    """
     released = _released(cache, job)
     specs = [task for task in tasks.specs(job) if task.name in released]
     least = dependencies.gang(job, released)
@@ -61,7 +63,7 @@ def started(
 
 
 def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create:
-    """The command that makes the job's PodGroup. Raises ValueError as ``desired_spec``."""
+    """The command that creates the job's PodGroup. Raises ValueError as ``desired_spec``."""
     name = pods.group_name(job)
     spec: dict[str, Any] = msgspec.to_builtins(desired_spec(cache, job))
     # Absent would read as a gang of none, and as the default queue.
@@ -84,7 +86,7 @@ def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create
         kind=kinds.POD_GROUPS,
         namespace=job.metadata.namespace,
         name=name,
-        # There is no status subresource: a phase given here stays.
+        # There is no status subresource: a phase in this request is stored.
         body=manifests.body(
             kinds.POD_GROUPS, job, name, metadata=metadata, spec=spec, status={"phase": "Pending"}
         ),
@@ -133,8 +135,10 @@ def _entries(group: scheduling.PodGroup) -> list[str]:
 
 
 def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
-    """The phase that lets the pods be made, with the decision's id in the same write. Nothing else
-    is touched, and only the version that was looked at: a newer one may bear the note already."""
+    """The phase after which pods may be created, with the decision's id in the same write. Nothing
+    else is changed, and only the version that was read: a newer one may already record the
+    decision.
+    """
     entries = [*_entries(group), decision][-ENTRIES_NOTED:]
     noted = {"annotations": {keys.DECISION: " ".join(entries)}}
     return manifests.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
@@ -160,7 +164,7 @@ def _smallest(
     left = least
     counts = [0] * len(ordered)
     needs = [tasks.least(task) for task, _ in ordered]
-    # All that the tasks need comes first, unless the gang is smaller than that.
+    # The gang needs all required members first, unless it is smaller than that.
     rounds = [[task.replicas for task, _ in ordered]]
     if left >= sum(needs):
         rounds.insert(0, needs)

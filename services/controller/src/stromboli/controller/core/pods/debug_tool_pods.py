@@ -4,8 +4,8 @@ Ingress.
 The pod runs on a node with a pod of the job, since a volume may be reachable only there. It is
 bound without the scheduler, as it uses no accounted resources. It is deleted when the job's pods
 leave that node, when it is no longer requested, and with the job, and recreated while it is
-requested. It is no pod of the job: its end is no event of the job. ``status.controlledResources``
-has ``tool-<name>`` while the other objects are there.
+requested. It does not count as a pod of the job: its end is not an event of the job.
+``status.controlledResources`` has ``tool-<name>`` while the other objects exist.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _LONGEST_LABEL = 63
 def carried_out(
     cache: controller_cache.ControllerCache, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
 ) -> Iterator[commands.Command]:
-    """Make the pods that are wanted and not there, remove what is not wanted. O(pods) for each."""
+    """Create requested pods that are missing, and delete others. O(pods) for each tool."""
     wanted = debug_tools.requested_tools(job)
     yield from removals(job, tuple(request.tool for request in wanted))
     for name in debug_tools.TOOLS:
@@ -52,7 +52,7 @@ def carried_out(
 
 
 def creations(cache: controller_cache.ControllerCache, job: Job) -> Iterator[commands.Create]:
-    """Make the other objects of what is wanted."""
+    """Create the other objects of requested tools."""
     for request in debug_tools.requested_tools(job):
         yield from _objects(cache, job, request)
 
@@ -215,7 +215,7 @@ def _deletion(pod: core.Pod) -> commands.Delete:
 
 
 def _found(cache: controller_cache.ControllerCache, job: Job, tool: str) -> core.Pod | None:
-    """The tool's pod, if it is there and this job's; one that cannot be read is left alone."""
+    """The tool's pod, if it exists and belongs to this job; an unreadable one is left unchanged."""
     pod = cache.pod(_key(job, tool))
     return pod if pod is not None and manifests.is_owned(pod, job.metadata.uid) else None
 

@@ -1,7 +1,7 @@
-"""A job's plugins carried out: their objects, their shape of its pods, and what of it is recorded.
+"""The objects of a job's plugins, their changes of its pods, and the record of both in its status.
 
-``status.controlledResources`` has ``plugin-<name>`` while the plugin's objects are there, as users
-know it, and beside it what they were made from, to see when they have to follow the job.
+``status.controlledResources`` has ``plugin-<name>`` while the plugin's objects exist, as in
+Volcano, and in addition a digest of their inputs, to detect when they must be updated.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from stromboli.shared.jobspec import job_plugins
 PLUGIN = "plugin-"
 """Keys of ``controlledResources``: ``plugin-<name>``, as long as the plugin's objects exist."""
 DIGEST = keys.PREFIX + "digest-"
-"""Further keys: what a plugin's objects were made from."""
+"""Prefix of further keys: the digest of the inputs of a plugin's objects."""
 
 
 class PluginFailedError(Exception):
@@ -31,7 +31,7 @@ class PluginFailedError(Exception):
 
 
 def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
-    """Why no pod of the job is made."""
+    """Why no pod of the job can be created."""
     asked = job_plugins.with_required_plugins(job.spec.plugins)
     for name in sorted(asked.keys() - plugins.keys()):
         known = ", ".join(sorted(plugins))
@@ -51,7 +51,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 
 
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
-    """What is wrong with arguments although pods are made."""
+    """Errors in arguments that do not prevent pods."""
     for name, plugin, arguments in _chosen(job, plugins):
         for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
             yield f"plugin {name}: {found}"
@@ -139,7 +139,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _PluginObjects(msgspec.Struct, frozen=True):
-    """A job's objects with their plugins, and what is recorded of those that follow the job."""
+    """A job's objects with their plugins, and the record of those that are updated with the job."""
 
     source: _Source
     additions: tuple[tuple[str, job_plugins.PluginObject], ...]
@@ -149,7 +149,8 @@ class _PluginObjects(msgspec.Struct, frozen=True):
 _LATEST: OrderedDict[str, _PluginObjects] = OrderedDict()
 _MOST_LATEST = 64
 """Jobs whose objects are cached: host lists are as long as the job, and each reconcile needs
-them."""
+them.
+"""
 
 
 def _additions(
@@ -203,7 +204,7 @@ def _digests(additions: Iterable[tuple[str, job_plugins.PluginObject]]) -> dict[
 
 
 def _named(job: Job) -> Job:
-    """The job with a name for each task, which admission gives and a plugin relies on."""
+    """The job with a name for each task, which admission sets and plugins rely on."""
     if all(task.name for task in job.spec.tasks):
         return job
     spec = msgspec.structs.replace(job.spec, tasks=tasks.specs(job))

@@ -20,12 +20,13 @@ from stromboli.shared.jobspec import job_plugins, quota
 from stromboli.shared.jobspec.job_plugins import base
 
 ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
-"""Environment of every container: the how manieth pod of its task and index this is, from 1 on;
-in an array also its index and how many there are."""
+"""Environment of every container: the attempt of its task and index, from 1; in an array also its
+index and the number of indexes.
+"""
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """Why no pod of a job can be made: the Event's reason, text and type."""
+    """Why no pod of a job can be created: the Event's reason, message and type."""
 
     reason: str
     message: str
@@ -47,7 +48,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
         yield Blocker("Refused", f"{violation.message}; so no pod is made")
-    if not refusals:  # of a job that is too large no list of hosts can be made
+    if not refusals:  # for a job that is too large no host list can be created
         for message in plugin_objects.blockers(job, plugins):
             yield Blocker("PluginError", message)
         yield from _of_spec(job)
@@ -59,7 +60,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
 
 
 def _of_spec(job: Job) -> Iterator[Blocker]:
-    """What the rules of admission know, too, for a job that is too old to be asked by them."""
+    """Violations of admission rules, for a job that was created before these rules."""
     for volume in job.spec.volumes:
         if not volumes.claim_name(job, volume):
             yield Blocker(
@@ -72,7 +73,7 @@ def _of_spec(job: Job) -> Iterator[Blocker]:
 
 
 def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:
-    """What is wrong with the plugins' arguments although pods are made."""
+    """Errors in the plugins' arguments that do not prevent pods."""
     for message in plugin_objects.problems(job, plugins):
         yield Blocker("PluginError", message)
 
@@ -83,8 +84,9 @@ def create(
     plugins: job_plugins.Plugins = job_plugins.BUILT_IN,
     attempt: int = 1,
 ) -> commands.Create:
-    """The command that makes one pod of a job without obstacles: the ``attempt``-th of its task
-    and index."""
+    """The command that creates one pod of a job without blockers: the ``attempt``-th of its task
+    and index.
+    """
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
     spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
@@ -166,7 +168,9 @@ def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
 
 
 def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attempt: int) -> None:
-    """A program may take up where the attempt before it ended, and asks for its index."""
+    """Set the environment: a program may continue where the previous attempt ended, and needs its
+    index.
+    """
     variables = [{"name": ATTEMPT, "value": str(attempt)}]
     if job.spec.array is not None:
         variables += [

@@ -23,7 +23,7 @@ def refusals(job: Job) -> Iterator[Violation]:
 
 
 def _as_submitted(job: Job) -> Job:
-    """The job without the names of claims that were made for it and written back."""
+    """The job without the names of claims that the controller created and recorded in it."""
     as_written = tuple(
         msgspec.structs.replace(it, volume_claim_name="")
         if it.volume_claim_name == volumes.name_for(job, it)

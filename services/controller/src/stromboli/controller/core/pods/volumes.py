@@ -23,19 +23,19 @@ _SUFFIX_LENGTH = 12
 
 
 def is_made(volume: VolumeSpec) -> bool:
-    """Whether its claim is made for the job."""
+    """Whether its claim is created for the job."""
     return bytes(volume.volume_claim) not in _NO_CLAIM
 
 
 def claim_name(job: Job, volume: VolumeSpec) -> str:
-    """The claim's name; empty for a volume that has none and asks for none."""
+    """The claim's name; empty for a volume without a claim."""
     if volume.volume_claim_name or not is_made(volume):
         return volume.volume_claim_name
     return name_for(job, volume)
 
 
 def name_for(job: Job, volume: VolumeSpec) -> str:
-    """The name that a claim made for this volume has."""
+    """The name of a claim that is created for this volume."""
     said = f"{job.metadata.uid}\0{volume.mount_path}"
     number = int.from_bytes(hashlib.sha256(said.encode()).digest())
     suffix = ""
@@ -46,7 +46,7 @@ def name_for(job: Job, volume: VolumeSpec) -> str:
 
 
 def resources(job: Job) -> Iterator[commands.Create]:
-    """The claims to be made."""
+    """The claims to create."""
     for volume in job.spec.volumes:
         if not is_made(volume):
             continue

@@ -1,8 +1,8 @@
-"""Counts in a queue's status: PodGroups by phase, and resources of its pods and of queues below.
+"""Counts in a queue's status: PodGroups by phase, and the usage of the queue and its descendants.
 
-They are written on change only, and have a reconcile key of their own, so that the counts of a busy
-queue never delay its state. As in Volcano, ``allocated`` counts for every queue above, too. Unlike
-in Volcano, the counters are kept up to date.
+They are written on change only, and have their own reconcile key, so that the counts of a busy
+queue never delay its state. As in Volcano, ``allocated`` includes descendants. Unlike in Volcano,
+the counters are kept up to date.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     # A sum may be more than is read of one quantity: what we wrote is known by its words, too.
     if is_told and (stands == shown or _read(stands) == held):
         return ()
-    # A merge keeps what it does not name.
+    # A merge patch keeps fields that it does not contain.
     gone = {resource: None for resource in stands if resource not in held}
     changes = {**counts, "allocated": {**gone, **shown}}
     patch = manifests.merge(kinds.QUEUES, queue, subresource="status", status=changes)

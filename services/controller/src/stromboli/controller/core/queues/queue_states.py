@@ -1,6 +1,7 @@
 """The states of a queue: a table of (state, action), as in Volcano.
 
-A deliberate difference: a PodGroup whose pods have all ended keeps no queue from being closed.
+A deliberate difference: a PodGroup whose pods have all ended does not keep a queue from being
+closed.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ Action = Literal["OpenQueue", "CloseQueue", "SyncQueue"]
 STATES: tuple[State, ...] = get_args(State)
 ACTIONS: tuple[Action, ...] = get_args(Action)
 SHUT: frozenset[str] = frozenset({"Closing", "Closed"})
-"""States in which nothing new comes in."""
+"""States in which the queue admits no new PodGroups."""
 _AS_IT_EMPTIES: Literal["as it empties"] = "as it empties"
-"""Closed if nothing is in it, Closing until then."""
+"""Closed if the queue is empty, Closing until then."""
 
 TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
     ("Open", "OpenQueue"): "Open",

@@ -17,7 +17,7 @@ LONGEST = 2000
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
-    """Say what is wrong with the queue, or no more. O(depth + children)."""
+    """Record the queue's violations, or remove the record. O(depth + children)."""
     queue, queue_usage = cache.queue(name), cache.queue_usage
     if queue is None or cache.is_going(queue):
         return ()

@@ -1,13 +1,13 @@
-"""A queue's next step: the two that always exist, its state, its place in the tree.
+"""Reconciles a queue: the two default queues, its state, its position in the tree.
 
-One write a step, each derived from what is, so that a crash between any two leads to the same
-end. In this order: a user's command, the parent's example, the state, the parent's name.
+One write per reconcile, each derived from current objects, so that a crash between any two leads to
+the same end. In this order: a user command, the parent's state, the state, the parent's name.
 
-A queue below one that is shut is shut with it and marked, and opens with it again; one that was
-shut by its own command is not marked and stays shut. So closing and opening go down the whole tree,
-one level a step.
+A queue below a closed one is closed with it and marked, and opens with it again; one that was
+closed by a command is not marked and stays closed. So closing and opening propagate down the tree,
+one level per reconcile.
 
-As in Volcano (``root`` and ``default`` are made if missing).
+As in Volcano (``root`` and ``default`` are created if missing).
 """
 
 from datetime import datetime
@@ -26,11 +26,11 @@ ALWAYS: dict[str, dict[str, Any]] = {
     queue_accounting.ROOT: {"weight": 1, "reclaimable": False},
     "default": {"weight": 1, "reclaimable": True, "parent": queue_accounting.ROOT},
 }
-"""Queue -> spec of those that are made when they are missing."""
+"""Queue -> spec of queues that are created when they are missing."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime) -> commands.Plan:
-    """The queue's next step; nothing while it cannot be read."""
+    """The queue's next command; none while it cannot be decoded."""
     state = cache.state(kinds.QUEUES, name)
     if isinstance(state, snapshot.Unknown):
         return ()
@@ -59,15 +59,16 @@ def is_empty(cache: controller_cache.ControllerCache, name: str) -> bool:
 def _obey(
     cache: controller_cache.ControllerCache, queue: Queue, user_command: Command, now: datetime
 ) -> commands.Plan:
-    """Carry out a command, or refuse it with a reason. Repeating one changes nothing, and the
-    next one has to wait until it is deleted."""
+    """Execute a user command, or reject it with a reason. Repeating it changes nothing, and the
+    next one waits until it is deleted.
+    """
     why = _refusal(cache, queue, user_command)
     if not why:
         write = _ordered(cache, queue, user_command.action)
         if write is not None:
             return ((write,),)
     waits = "" if why else _waits(cache, queue, user_command.action)
-    text = why or waits or f"{user_command.action} was asked for"
+    text = why or waits or f"{user_command.action} was requested"
     reason = (
         user_command.action if user_command.action in queue_states.ACTIONS else "CommandRefused"
     )
@@ -100,7 +101,7 @@ def _refusal(cache: controller_cache.ControllerCache, queue: Queue, user_command
     """Why a command is not carried out; empty if it is."""
     name = queue.metadata.name
     if user_command.target is not None and user_command.target.uid not in ("", queue.metadata.uid):
-        return f"{user_command.action} was meant for an earlier queue of this name"
+        return f"{user_command.action} was issued for an earlier queue of this name"
     if user_command.action not in queue_states.ACTIONS:
         known = ", ".join(queue_states.ACTIONS)
         return f"{user_command.action!r} is not carried out for queues; known are {known}"
@@ -110,7 +111,7 @@ def _refusal(cache: controller_cache.ControllerCache, queue: Queue, user_command
 
 
 def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -> str:
-    """What keeps a queue closed that was asked to open; empty if nothing does."""
+    """What keeps a queue closed that should open; empty if nothing does."""
     above = _state_above(cache, queue)
     if action != "OpenQueue" or above not in queue_states.SHUT:
         return ""
@@ -121,12 +122,12 @@ def _waits(cache: controller_cache.ControllerCache, queue: Queue, action: str) -
 
 
 def _follow_parent(cache: controller_cache.ControllerCache, queue: Queue) -> commands.Patch | None:
-    """Shut what is below a shut queue, open what was shut with one that is open."""
+    """Close a queue below a closed one, open one that was closed with a parent that is open."""
     above = _state_above(cache, queue)
     if above in queue_states.SHUT:
         if queue.status.state in queue_states.SHUT:
             return None
-        # The mark goes first: a queue that is shut without it would stay so.
+        # The mark is written first: a queue that is closed without it would stay closed.
         return _mark(queue, closed_by_parent=True) or _settle(cache, queue, "CloseQueue")
     if above != "Open" or not _is_marked(queue):
         return None

@@ -266,7 +266,7 @@ class BatchState:
         )
 
     def _drop_spans(self, now: datetime) -> None:
-        """Drop the spans that need no replay; the last one tells the epoch."""
+        """Drop the spans that need no replay; the last one contains the epoch."""
         while len(self._spans) > 1 and self._spans[0].last_at <= now - OVERLAP:
             self._spans.popleft()
 

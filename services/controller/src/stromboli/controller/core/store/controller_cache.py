@@ -98,7 +98,7 @@ class ControllerCache:
     # Reads
 
     def job(self, key: str) -> batch.Job | None:
-        """The job, if it is there and readable."""
+        """The job, if it exists and is readable."""
         return self._objects.get(kinds.JOBS, key)
 
     def jobs(self) -> Iterator[batch.Job]:
@@ -106,23 +106,23 @@ class ControllerCache:
         return self._objects.objects(kinds.JOBS)
 
     def pod_group(self, key: str) -> scheduling.PodGroup | None:
-        """The PodGroup, if it is there and readable."""
+        """The PodGroup, if it exists and is readable."""
         return self._objects.get(kinds.POD_GROUPS, key)
 
     def pod(self, key: str) -> core.Pod | None:
-        """The pod, if it is there and readable."""
+        """The pod, if it exists and is readable."""
         return self._objects.get(kinds.PODS, key)
 
     def queue(self, name: str) -> scheduling.Queue | None:
-        """The queue, if it is there and readable."""
+        """The queue, if it exists and is readable."""
         return self._objects.get(kinds.QUEUES, name)
 
     def command(self, key: str) -> batch.Command | None:
-        """A user's command, if it is there and readable."""
+        """A user command, if it exists and is readable."""
         return self._objects.get(kinds.COMMANDS, key)
 
     def get(self, kind: kinds.Kind[snapshot.T], key: str) -> snapshot.T | None:
-        """Any object, if it is there and readable."""
+        """Any object, if it exists and is readable."""
         return self._objects.get(kind, key)
 
     def is_complete(self, found: meta.Object) -> bool:
@@ -270,7 +270,8 @@ class ControllerCache:
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader, before this controller acts. An object whose
-        deletion was published is gone, also where a snapshot topic still shows it."""
+        deletion was published is deleted, even if a snapshot topic still contains it.
+        """
         self.published.load(message)
         match message:
             case batch_messages.JobDeleted():
@@ -287,7 +288,7 @@ class ControllerCache:
         return () if change is None else self._follow(change)
 
     def forget(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[ReconcileKey, ...]:
-        """Remove an object: a request to the API server showed that it is gone."""
+        """Remove an object: a request to the API server showed that it is deleted."""
         self._deleting.discard(uid)
         if kind not in topics.SNAPSHOTS:
             return ()
@@ -314,7 +315,7 @@ class ControllerCache:
         """Note the result of a probe."""
         pod = self.pod(asked.pod)
         if pod is None or pod.metadata.uid != asked.pod_uid:
-            return ()  # The pod is gone, so its result means nothing.
+            return ()  # The pod is deleted, so its result is irrelevant.
         self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
         return (ReconcileKey("flow", asked.flow),) if answer.passed else ()
 
@@ -339,7 +340,7 @@ class ControllerCache:
     def note_owner(
         self, namespace: str, uid: str, read: meta.ObjectMeta | None
     ) -> tuple[ReconcileKey, ...]:
-        """Note the metadata of an owner of pods, or None if it is gone."""
+        """Note the metadata of an owner of pods, or None if it is deleted."""
         return tuple(
             ReconcileKey("stray pods", it) for it in self.strays.note_owner(namespace, uid, read)
         )

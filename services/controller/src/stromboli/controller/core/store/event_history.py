@@ -233,8 +233,8 @@ def due_tasks(
 ) -> commands.Stage:
     """Events for pods of a job whose state differs from the published one. O(unsettled).
 
-    ``unsettled``: uids of pods that may differ, with None for a pod that is gone. ``settle`` is
-    called for each that does not differ. ``unreadable``: keys of unreadable pods.
+    ``unsettled``: uids of pods that may differ, with None for a deleted pod. ``settle`` is called
+    for each that does not differ. ``unreadable``: keys of unreadable pods.
     """
     key = job.metadata.key
     told = published.jobs.get(key)
@@ -371,7 +371,7 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
 
 
 def _ended_by(job: batch_api.Job, task: TaskRecord) -> str:
-    """Why a pod without a cause of its own is gone: an action of its job, or a deletion."""
+    """Why a pod without its own cause was deleted: an action of its job, or a deletion."""
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
         return (

@@ -65,7 +65,8 @@ class LabelSource(msgspec.Struct, frozen=True):
 
     def wanted(self, nodes: Mapping[str, network_topology.Labels]) -> list[DesiredHyperNode]:
         """The lowest label makes tier 1. A value is scoped by the value above it: rack 1 of one
-        hall is not rack 1 of another. A label that a node lacks ends its path upward."""
+        hall is not rack 1 of another. The path of a node ends at the first label that it lacks.
+        """
         found: list[DesiredHyperNode] = []
         for kind, labels in sorted(self.types.items()):
             below: dict[tuple[int, tuple[str, ...]], set[str]] = {}
@@ -139,7 +140,7 @@ def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int
 
 
 def switches(text: str) -> SwitchSource:
-    """The switches of a ``topology.conf``. Raises ValueError with the line and what is wrong."""
+    """The switches of a ``topology.conf``. Raises ValueError with the line and the error."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
@@ -156,7 +157,7 @@ def switches(text: str) -> SwitchSource:
     for name, (kind, members) in found.items():
         absent = sorted(set(members) - set(found)) if kind == "HyperNode" else ()
         if absent:
-            raise ValueError(f"switch {name} holds {absent[0]}, which is no switch of the file")
+            raise ValueError(f"switch {name} holds {absent[0]}, which is not a switch of the file")
     _tiers(found)
     return SwitchSource(found)
 
@@ -171,7 +172,7 @@ def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
     given.pop("linkspeed", None)  # carries no topology
     name = given.pop("switchname", "") or given.pop("blockname", "")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name that a HyperNode can have: a-z, 0-9, - and .")
+        raise ValueError(f"{name!r} is not a valid name of a HyperNode: a-z, 0-9, - and .")
     if set(given) == {"nodes"}:
         return name, ("Node", tuple(sorted(set(expanded(given["nodes"])))))
     if set(given) == {"switches"}:
@@ -185,7 +186,7 @@ def expanded(text: str) -> list[str]:
     """The names of a list such as ``n[1-3,07],m1``. Raises ValueError."""
     parts = [part[0] for part in _PART.finditer(text)]
     if not parts or ",".join(parts) != text:
-        raise ValueError(f"{text!r} is no list of names such as n[1-16],m1")
+        raise ValueError(f"{text!r} is not a list of names such as n[1-16],m1")
     return [name for part in parts for name in _named(part)]
 
 
@@ -194,7 +195,7 @@ def _named(part: str) -> list[str]:
     for some in _RANGE.finditer(part):
         between, numbers = part[at : some.start()], _numbers(some[1])
         if len(names) * len(numbers) > MOST_NAMES:
-            raise ValueError(f"{part!r} stands for more than {MOST_NAMES} names")
+            raise ValueError(f"{part!r} expands to more than {MOST_NAMES} names")
         names = [name + between + number for name in names for number in numbers]
         at = some.end()
     return [name + part[at:] for name in names]
@@ -205,10 +206,10 @@ def _numbers(text: str) -> list[str]:
     for part in text.split(","):
         first, is_range, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not is_range)):
-            raise ValueError(f"[{text}] is no list of numbers such as [1-3,07]")
+            raise ValueError(f"[{text}] is not a list of numbers such as [1-3,07]")
         low, high = int(first), int(last or first)
         if not low <= high < low + MOST_NAMES:
-            raise ValueError(f"[{text}]: {part} is no range upwards of at most {MOST_NAMES}")
+            raise ValueError(f"[{text}]: {part} is not an ascending range of at most {MOST_NAMES}")
         found += [str(number).zfill(len(first)) for number in range(low, high + 1)]
     return found
 
@@ -232,7 +233,7 @@ def labels(config: Mapping[str, Any]) -> LabelSource:
     """The label source's ``config``. Raises ValueError."""
     unknown = sorted(set(config) - {"networkTopologyTypes"})
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no setting of the source label")
+        raise ValueError(f"{unknown[0]!r} is not a setting of the source label")
     try:
         given = msgspec.convert(
             config.get("networkTopologyTypes", {}), dict[str, tuple[_NodeLabel, ...]]

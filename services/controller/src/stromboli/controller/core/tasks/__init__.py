@@ -1,1 +1,1 @@
-"""The tasks of a job: what its spec asks for by name and what its pods amount to."""
+"""The tasks of a job: the pods that its spec requires, and counts of its pods."""

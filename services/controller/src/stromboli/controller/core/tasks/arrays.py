@@ -1,10 +1,10 @@
-"""Array jobs: one task that runs once for each index, so many at once.
+"""Array jobs: one task that runs once for each index, with a limited number of indexes at a time.
 
-The status holds the progress as sets of indexes, and the pods are only those of the *window*: the
-lowest indexes without a result, as many as the task has replicas. A result is recorded first; then
-its pod stays, so that its log can be read, until there are too many: the lowest hundred that failed
-and the last two hundred that succeeded stay. So ten thousand indexes cost little more than the
-window, and a crash between record and removal loses nothing.
+The status records the progress as index sets, and pods exist only for the *window*: the lowest
+indexes without a result, as many as the task has replicas. A result is recorded first. Its pod is
+kept so that its log can be read: the lowest hundred failed indexes and the last two hundred
+successful ones. So ten thousand indexes cost little more than the window, and a crash between
+record and deletion loses nothing.
 """
 
 import functools
@@ -41,7 +41,7 @@ def problem(job: Job) -> str:
 
 
 def total(job: Job) -> int:
-    """How many indexes there are; 0 for a job that is no array."""
+    """The number of indexes; 0 for a job that is not an array."""
     return 0 if job.spec.array is None else len(_asked(job.spec.array.indexes))
 
 
@@ -53,7 +53,7 @@ def window(job: Job) -> indexes.Indexes:
 
 
 def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
-    """The progress with what the pods show; a pod counts once. None: the job is no array."""
+    """The progress including the results of the pods; a pod counts once. None: not an array."""
     if job.spec.array is None:
         return None
     found = job.status.array or ArrayStatus()
@@ -120,7 +120,7 @@ def counts(found: ArrayStatus) -> tuple[int, int]:
 
 
 def restarted(version: int) -> batch.ArrayStatus:
-    """The progress of an array that starts from nothing with this version of its job."""
+    """The initial progress of an array for this version of its job."""
     return ArrayStatus(since_version=version)
 
 

@@ -24,7 +24,7 @@ def has_any(job: Job) -> bool:
 
 
 def needs(task: TaskSpec) -> tuple[str, ...]:
-    """Names of tasks that come first."""
+    """Names of the tasks that the task depends on."""
     return task.depends_on.name if task.depends_on is not None else ()
 
 
@@ -33,7 +33,7 @@ def problem(job: Job) -> str:
     wanted = {task.name: needs(task) for task in tasks.specs(job)}
     missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
     if missing:
-        return f"dependsOn names {', '.join(missing)}, which is no task of the job"
+        return f"dependsOn names {', '.join(missing)}, which is not a task of the job"
     waiting = dependency_cycles.members_of_cycles(wanted)
     return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
 

@@ -1,8 +1,8 @@
-"""The tasks of a job: the pods that its spec asks for, and counts of its pods.
+"""The tasks of a job: the pods that its spec requires, and counts of its pods.
 
-A job may have been created while admission was down, so the defaults of admission apply here, too:
-a task without a name is ``default<position>``, ``minAvailable`` 0 means the sum over the tasks,
-``maxRetry`` 0 means 3.
+A job may have been created while admission was unavailable, so the defaults of admission apply
+here, too: a task without a name is ``default<position>``, ``minAvailable`` 0 means the sum over the
+tasks, ``maxRetry`` 0 means 3.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -24,7 +24,7 @@ COUNTERS = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One pod that the spec asks for."""
+    """One pod that the spec requires."""
 
     task: TaskSpec
     index: int
@@ -70,14 +70,14 @@ def spent_tries(job: Job) -> int:
 
 
 def requires(job: Job, name: str, index: int) -> bool:
-    """Whether the task wants a pod of this index; an index with a result wants none."""
+    """Whether the task needs a pod of this index; an index with a result needs none."""
     if job.spec.array is not None:
         return index in arrays.window(job)
     return any(task.name == name and index < task.replicas for task in specs(job))
 
 
 class Members:
-    """The pods that a spec asks for, by task and index. O(tasks) to make."""
+    """The pods that a spec requires, by task and index. O(tasks) to create."""
 
     def __init__(self, job: Job) -> None:
         self._specs = {task.name: task for task in specs(job)}

@@ -13,14 +13,14 @@ from stromboli.controller.core.store import controller_cache, topology_sources
 from stromboli.shared.api import kinds, topology
 
 SOURCE = "volcano.sh/network-topology-source"
-"""Label of a HyperNode: what it was made from."""
+"""Label of a HyperNode: the source from which it was created."""
 NEEDED = (kinds.NODES, kinds.HYPER_NODES)
 LOOK_AGAIN = timedelta(seconds=1)
 """While these are not synced."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, source: str, now: datetime) -> commands.Plan:
-    """Bring the HyperNodes of a source in line with it; nothing if there is no such source."""
+    """Update the HyperNodes of a source; nothing if there is no such source."""
     given = cache.discovery.get(source)
     if given is None or not _is_whole(cache):
         return ()
@@ -92,7 +92,7 @@ def _delete(found: topology.HyperNode) -> commands.Delete:
 
 def _taken(found: topology.HyperNode, source: str, now: datetime) -> commands.Command:
     text = (
-        f"the source {source} would make a HyperNode of this name: this one stays as it is, since "
+        f"the source {source} would create a HyperNode of this name; this one is unchanged because "
         f"it is not labelled {SOURCE}={source}"
     )
     return commands.event_about(kinds.HYPER_NODES, found, "Warning", "NameTaken", text, now)

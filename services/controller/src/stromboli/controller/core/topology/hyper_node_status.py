@@ -15,7 +15,7 @@ from stromboli.shared.api import core, kinds, topology
 
 READY = "Ready"
 LONGEST_MESSAGE = 1000
-"""Characters of a condition's message; a thousand members that are not there need no more."""
+"""Characters of a condition's message: enough even with a thousand missing members."""
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
@@ -39,12 +39,12 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 def _conditions(
     found: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
 ) -> tuple[core.Condition, ...]:
-    """Ours, and those of others as they are."""
+    """Our conditions, and those of others unchanged."""
     status, reason, message = "True", "AsWritten", ""
     if wrong:
         status, reason, message = "False", "WrongMembers", "; ".join(wrong)
     elif not nodes:
-        status, reason, message = "False", "NoNodes", "its members mean no node that is there"
+        status, reason, message = "False", "NoNodes", "its members match no existing node"
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 3] + "..."
     before = next((it for it in found.status.conditions if it.type == READY), None)

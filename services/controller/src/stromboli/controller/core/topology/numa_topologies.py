@@ -19,7 +19,7 @@ from stromboli.shared.messages import node_topology
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Make it, or change it to what it should be."""
+    """Create or update it."""
     observed, node = cache.hardware.of(key), cache.get(kinds.NODES, key)
     if observed is None or node is None or cache.is_going(node):
         return ()
@@ -32,7 +32,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     if found is not None:
         return _changed(found, spec, marks) if not cache.is_going(found) else ()
     if cache.state(kinds.NUMA_TOPOLOGIES, key) is not None:
-        return ()  # one is there that we cannot read
+        return ()  # it exists and cannot be decoded
     return ((_created(node, spec, marks),),)
 
 

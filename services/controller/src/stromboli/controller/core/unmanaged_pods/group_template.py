@@ -1,7 +1,7 @@
-"""What PodGroup pods of others are to have: what they, their owner and their namespace say of it.
+"""The desired PodGroup of unmanaged pods, from the pods, their owner and their namespace.
 
-The newest pod speaks for all: an owner's pods are alike, but for a change of its template that is
-being rolled out. As in Volcano. Pure.
+The newest pod determines it: pods of one owner are alike, except during a rollout of a changed
+template. As in Volcano. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ _QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
 
 
 class GroupTemplate(msgspec.Struct, frozen=True):
-    """Spec and annotations of the PodGroup, and what could not be read of what was asked for."""
+    """Spec and annotations of the PodGroup, and invalid requests."""
 
     spec: Mapping[str, Any] = {}
     annotations: Mapping[str, str] = {}
@@ -42,7 +42,7 @@ class GroupTemplate(msgspec.Struct, frozen=True):
 
 
 def newest(pods: Iterable[core.Pod]) -> core.Pod:
-    """The pod that speaks for all of them."""
+    """The pod that determines the template."""
     return max(
         pods, key=lambda it: (it.metadata.creation_timestamp or _BEGINNING, it.metadata.name)
     )
@@ -108,7 +108,7 @@ def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
     found = manifests.count(text)
     if found is None:
         shown = text[:LONGEST_SHOWN]
-        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is no count of pods; {least} is taken")
+        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is not a count of pods; {least} is taken")
     return least if found is None else found
 
 

@@ -1,15 +1,16 @@
-"""PodGroups for pods of others: made from the pods and their owner, true to them, and gone with the
-last pod.
+"""PodGroups for unmanaged pods: created from the pods and their owner, updated with them, and
+deleted with the last pod.
 
-1. The owner is read once, for its annotations, where Kubernetes itself has its kind.
-2. The PodGroup is made. It belongs to the pods' owner, so that it goes with it.
-3. Each pod is told its PodGroup; then the scheduler takes it.
-4. What the owner or its pods say later is written on the PodGroup, too. What it was made from
-   stands on it, so that a field that a user changed stays as it is until they say something else.
+1. The owner is read once, for its annotations, if it is of a built-in kind.
+2. The PodGroup is created. The pods' owner owns it, so that garbage collection deletes it.
+3. Each pod is annotated with its PodGroup; then the scheduler handles it.
+4. Later changes of the owner or its pods are written to the PodGroup, too. The PodGroup records the
+   fields it was created from, so that a field that a user changed is kept until the pods or their
+   owner change it.
 
-No webhook is needed: a Deployment's template names our scheduler, and says its queue by a label.
-As in Volcano. A deliberate difference: what belongs to pods goes with the last of them,
-a queue may be said by a label, and pods of operators may say what their owner cannot.
+No webhook is needed: a Deployment's template names our scheduler, and its queue by a label. As in
+Volcano. Deliberate differences: a PodGroup of pods is deleted with the last of them, a label may
+name the queue, and pods of operators may carry annotations that their owner cannot.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ from stromboli.shared.api.scheduling import PodGroup
 
 _ENDED = ("Succeeded", "Failed")
 _FIXED_ONCE_IN = ("queue", "networkTopology")
-"""What does not follow once the PodGroup was let into its queue: its place was given for these."""
+"""Fields that are not updated once the PodGroup was enqueued: it was admitted with them."""
 
 
 class LastWritten(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ def _look(pod: core.Pod) -> commands.ReadOwner:
 
 
 def _create(pod: core.Pod, wanted: group_template.GroupTemplate, now: datetime) -> commands.Stage:
-    """The PodGroup, and what is wrong with how it was asked for."""
+    """The PodGroup, and warnings about invalid requests."""
     name = unmanaged_pod_index.group_name(pod)
     own = {keys.MADE_FOR_PODS: "true", keys.MADE_FROM: _written(wanted.spec, wanted.annotations)}
     body = {
@@ -112,7 +113,7 @@ def _create(pod: core.Pod, wanted: group_template.GroupTemplate, now: datetime) 
             "ownerReferences": list(_owners(pod)),
         },
         "spec": wanted.spec,
-        # There is no status subresource: a phase given here stays.
+        # There is no status subresource: a phase in this request is stored.
         "status": {"phase": "Pending"},
     }
     owned = pod.metadata.controller
@@ -147,8 +148,7 @@ def _follow(
     owner: unmanaged_pod_index.Owner,
     now: datetime,
 ) -> commands.Plan:
-    """Write what changed since the PodGroup was written last. An owner that is gone changes
-    nothing."""
+    """Write what changed since the PodGroup was last written. A deleted owner changes nothing."""
     if not unmanaged_pod_index.is_made(group) or owner.is_gone:
         return ()
     before = _made_from(group)
@@ -218,7 +218,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 def _is_left(cache: controller_cache.ControllerCache, group: PodGroup) -> bool:
-    """Whether nothing is in it any more. A pod that cannot be read may be."""
+    """Whether the PodGroup has no members. An unreadable pod may be one."""
     prefix = f"{group.metadata.namespace}/"
     hidden = any(key.startswith(prefix) for key in cache.unreadable(kinds.PODS))
     return not hidden and not cache.members(group.metadata.key)

@@ -24,14 +24,15 @@ SECONDS_FROM = 10**9
 
 
 def is_ours(cache: controller_cache.ControllerCache, spec: dict[str, Any]) -> bool:
-    """Whether a job of this spec would be ours: it names one of our schedulers, or none, where no
-    other system acts that could be meant."""
+    """Whether a job of this spec would be ours: it names one of our schedulers, or none while no
+    other batch system is active.
+    """
     name = spec.get("schedulerName")
     return name in cache.scheduler_names if name else not cache.sync.claimed
 
 
 def is_cron_ours(cache: controller_cache.ControllerCache, cron: CronJob) -> bool:
-    """Whether the jobs of the CronJob are ours to make."""
+    """Whether we create the jobs of the CronJob."""
     return is_ours(cache, msgspec.json.decode(cron.spec.job_template.spec) or {})
 
 
@@ -47,10 +48,10 @@ def is_flow_ours(cache: controller_cache.ControllerCache, found: JobFlow) -> boo
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: batch.Job) -> bool:
-    """Whether the flow or cron that made the job has yet to write down what became of it.
+    """Whether the flow or cron that created the job has not recorded its end yet.
 
-    A maker that cannot be read, or is not there, may know nothing yet: if it is gone for good, the
-    garbage collector removes the job.
+    An owner that is unreadable or absent may not have recorded it: if it is deleted, garbage
+    collection deletes the job.
     """
     owner = job.metadata.controller
     kind = None if owner is None else _MAKERS.get((owner.api_version, owner.kind))
@@ -162,11 +163,11 @@ def taken(cache: controller_cache.ControllerCache, owner: meta.Object, name: str
     if state is None:
         return ""
     if not isinstance(state, meta.Object):
-        return f"job {name} is there and cannot be read: {state.reason}"
+        return f"job {name} exists and cannot be read: {state.reason}"
     maker = state.metadata.controller
     if maker is not None and maker.uid == owner.metadata.uid:
         return f"job {name} is there"
-    return f"job {name} belongs to somebody else: delete or rename it"
+    return f"job {name} belongs to another owner: delete or rename it"
 
 
 def status_first(

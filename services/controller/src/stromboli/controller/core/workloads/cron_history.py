@@ -1,7 +1,7 @@
-"""How many finished jobs a CronJob keeps, and which go: the oldest above each limit.
+"""The history limits of a CronJob: the oldest finished jobs above each limit are deleted.
 
-A job that is about to finish would be one too many until its CronJob has been looked at, so room is
-made for it first.
+A job that is about to finish would exceed the limit until its CronJob is reconciled, so older jobs
+are deleted first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.flow import CronJob
 
 SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
-"""History limits where none is given."""
+"""Default history limits."""
 CLASSES = (("Completed",), ("Failed", "Terminated"))
 """Phases that share a limit; a terminated job counts as failed."""
 
@@ -35,8 +35,9 @@ def surplus(
     phases: tuple[str, ...],
     coming: int = 0,
 ) -> list[batch.Job]:
-    """Finished jobs in these phases above their limit, beside ``coming`` more. ``jobs``: oldest
-    first."""
+    """Finished jobs in these phases above their limit, with ``coming`` more expected. ``jobs``:
+    oldest first.
+    """
     spec = cron.spec
     limit, usual = spec.failed_jobs_history_limit, FAILED_KEPT
     if phases == CLASSES[0]:
@@ -47,7 +48,7 @@ def surplus(
 
 
 def removed(cron: CronJob, job: batch.Job, now: datetime) -> commands.Stage:
-    """Remove a job that is kept no longer, and say so."""
+    """Delete a job that exceeds the limits, with an Event."""
     why = f"deleted job {job.metadata.name}"
     said = commands.event_about(kinds.CRON_JOBS, cron, "Normal", "SuccessfulDelete", why, now)
     return (child_jobs.remove(job), said)
@@ -56,8 +57,9 @@ def removed(cron: CronJob, job: batch.Job, now: datetime) -> commands.Stage:
 def displaced(
     cache: controller_cache.ControllerCache, job: batch.Job, phase: str, now: datetime
 ) -> Iterator[commands.Command]:
-    """Remove jobs that have to go before this one comes to a phase in which it counts as finished.
-    One of which its CronJob has yet to record the end stays: that comes first."""
+    """Delete jobs that exceed the limits once this one reaches a phase in which it counts as
+    finished. A job whose end its CronJob has not recorded yet is kept until then.
+    """
     owner = job.metadata.controller
     if owner is None or phase not in lifecycle.FINISHED or job.status.state.phase == phase:
         return

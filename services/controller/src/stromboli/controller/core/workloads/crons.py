@@ -1,10 +1,10 @@
 """CronJobs: a job at each time of a schedule, as in Volcano.
 
-Everything is derived from objects: the last served time is in the status and in the names of jobs,
-so a controller that was down, or crashed between a job and its status, neither misses a time nor
-serves one twice. Of several missed times only the last is served, if it is not older than
-``startingDeadlineSeconds``. A clock that goes back starts no job: only times after the last served
-one are served.
+Everything is derived from objects: the last processed time is in the status and in the names of
+jobs, so a controller that was down, or crashed between a job and its status, neither misses a time
+nor processes one twice. Of several missed times only the last is processed, if it is not older than
+``startingDeadlineSeconds``. A clock that goes back starts no job: only times after the last
+processed one count.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,9 @@ SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
 
 
 class CronState(msgspec.Struct, frozen=True):
-    """A CronJob with its jobs, oldest first. ``served``: the last time that a job was made for,
-    else when the CronJob began."""
+    """A CronJob with its jobs, oldest first. ``served``: the last time for which a job was created,
+    else the creation of the CronJob.
+    """
 
     cron: CronJob
     jobs: list[batch.Job]
@@ -38,7 +39,7 @@ class CronState(msgspec.Struct, frozen=True):
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Say what became of the jobs, clean up, and start what is due."""
+    """Record the state of the jobs, clean up, and start what is due."""
     cron_state = _look(cache, key)
     if cron_state is None:
         return ()
@@ -65,7 +66,9 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """The next time of the schedule. A time that waits for a job is looked at with that job."""
+    """The next time of the schedule. A time that waits for a job is handled when that job
+    changes.
+    """
     cron_state = _look(cache, key)
     if cron_state is None or cron_state.cron.spec.suspend:
         return None
@@ -77,7 +80,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     following = schedule.next_after(max(cron_state.served, now))
     if waiting is None or not _taken(cache, cron_state.cron, waiting):
         return waiting or following
-    # No change shows when the name is free: each wait is as long as the name was taken so far.
+    # No event tells when the name is free: each wait is as long as the name has been taken so far.
     pause = min(max(now - waiting, SHORTEST_PAUSE), LONGEST_PAUSE)
     return min(at for at in (following, now + pause) if at is not None)
 
@@ -108,7 +111,7 @@ def _created(cron: CronJob) -> datetime:
 
 
 def _schedule(cron: CronJob) -> schedules.Schedule | commands.RecordEvent:
-    """The schedule, or what to say if it cannot be read: it may have come past admission."""
+    """The schedule, or a Warning if it is invalid: the CronJob may have bypassed admission."""
     zone = cron.spec.time_zone
     problem = None if zone is None else cron_jobs.zone_problem(zone)
     if problem:
@@ -122,7 +125,7 @@ def _schedule(cron: CronJob) -> schedules.Schedule | commands.RecordEvent:
 
 
 def _due_now(cron_state: CronState, schedule: schedules.Schedule, now: datetime) -> datetime | None:
-    """The last time that has come and was not served, if it is not too late for it."""
+    """The last time that is past and not processed, if its starting deadline has not passed."""
     deadline = cron_state.cron.spec.starting_deadline_seconds
     after = cron_state.served
     if deadline is not None:
@@ -133,7 +136,7 @@ def _due_now(cron_state: CronState, schedule: schedules.Schedule, now: datetime)
 def _lateness(
     cron_state: CronState, schedule: schedules.Schedule, now: datetime
 ) -> Iterator[commands.RecordEvent]:
-    """What a user should know about times that passed without a job."""
+    """Events about times that passed without a job."""
     cron, deadline = cron_state.cron, cron_state.cron.spec.starting_deadline_seconds
     last = cron.status.last_schedule_time
     if last is not None and last > now:

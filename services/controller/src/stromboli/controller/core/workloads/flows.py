@@ -38,7 +38,7 @@ LISTS = {
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One job of a flow: what is asked for, what there is, and what was recorded of it."""
+    """One job of a flow: its spec, its job, and its recorded state."""
 
     entry: flow.Flow
     name: str
@@ -47,12 +47,12 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> flow.FlowDependsOn:
-        """What comes first."""
+        """Its dependencies."""
         return self.entry.depends_on or flow.FlowDependsOn()
 
     @property
     def phase(self) -> str | None:
-        """The job's phase, or that of its end if it is gone; None: there is no such job."""
+        """The job's phase, or its final phase if it is deleted; None: no such job."""
         if self.job is not None:
             return self.job.status.state.phase
         if self.recorded is not None and self.recorded.state in lifecycle.FINISHED:
@@ -61,7 +61,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Say what became of the jobs, start what may start, and remove them in the end if asked."""
+    """Record the state of the jobs, start jobs whose dependencies hold, and delete them at the end
+    if requested.
+    """
     found = _ours(cache, key)
     if found is None:
         return ()
@@ -84,7 +86,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
 
 
 def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> datetime | None:
-    """When a pod that has not passed a probe is asked again."""
+    """When to probe a pod again that has not passed."""
     found = _ours(cache, key)
     if found is None or found.status.state.phase in FINAL:
         return None
@@ -148,7 +150,7 @@ def _starts(
 def _questions(
     cache: controller_cache.ControllerCache, found: JobFlow, members: list[Member]
 ) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
-    """What is still to be asked of whom, and when."""
+    """The probes to run, and when."""
     asked: dict[commands.RunProbe, datetime | None] = {}
     for member, targets in _waiting(members):
         probe = member.waits.probe
@@ -162,7 +164,7 @@ def _questions(
 
 
 def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
-    """Jobs that are not there yet, with those that come first, as far as the flow has them."""
+    """Jobs that do not exist yet, with their dependencies, as far as the flow has them."""
     by_name = {member.entry.name: member for member in members}
     for member in members:
         if member.phase is None:
@@ -172,7 +174,7 @@ def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
 def _is_ready(
     cache: controller_cache.ControllerCache, target: Member, probe: flow.Probe | None
 ) -> bool:
-    """Completed, or running and showing what the probe asks of one of its tasks."""
+    """Whether the target completed, or runs and passes the probe."""
     if target.phase == "Completed":
         return True
     if probe is None or target.job is None or target.phase != "Running":
@@ -199,7 +201,7 @@ def _start(
         keys.CREATED_BY_TEMPLATE: f"{namespace}.{template_name}",
         keys.CREATED_BY_FLOW: f"{namespace}.{found.metadata.name}",
     }
-    # A longer value is no label; the annotation has it all the same.
+    # A longer value is not a valid label; the annotation has it nevertheless.
     labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
     spec = spec_of(template, member.entry)
     yield child_jobs.create(cache, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
@@ -260,7 +262,9 @@ def _condition(job: batch.Job) -> flow.FlowCondition:
 
 
 def _story(member: Member) -> flow.FlowJobStatus | None:
-    """What is recorded of a job: it grows with each phase, and stays when the job is gone."""
+    """The recorded history of a job: it grows with each phase, and is kept after the job is
+    deleted.
+    """
     job, before = member.job, member.recorded
     if job is None:
         return before

@@ -14,11 +14,11 @@ from stromboli.shared import keys
 from stromboli.shared.api import batch, core, flow
 
 EVERY = timedelta(seconds=2)
-"""How often a pod that has not passed is asked again."""
+"""Interval of probing a pod that has not passed."""
 
 
 def concern(probe: flow.Probe, job: batch.Job) -> bool:
-    """Whether any test looks at a task of this job."""
+    """Whether any test applies to a task of this job."""
     names = {task.name for task in tasks.specs(job)}
     looked_at = {it.task_name for it in probe.task_status_list}
     looked_at |= {task_name for task_name, _ in _questions(probe)}
@@ -26,7 +26,7 @@ def concern(probe: flow.Probe, job: batch.Job) -> bool:
 
 
 def passed(cache: controller_cache.ControllerCache, probe: flow.Probe, job: batch.Job) -> bool:
-    """Whether every test that looks at this job passes."""
+    """Whether every test that applies to this job passes."""
     for status in probe.task_status_list:
         for task, pods in _looked_at(cache, job, status.task_name):
             if sum(pod.status.phase == status.phase for pod in pods) < _needed(task):
@@ -42,7 +42,7 @@ def passed(cache: controller_cache.ControllerCache, probe: flow.Probe, job: batc
 def open_questions(
     cache: controller_cache.ControllerCache, flow_key: str, probe: flow.Probe, job: batch.Job
 ) -> Iterator[tuple[commands.RunProbe, datetime | None]]:
-    """Pods that run and have not passed, and when each is to be asked again; None: at once."""
+    """Running pods that have not passed, and when to probe each again; None: immediately."""
     for task_name, question in _questions(probe):
         for _, pods in _looked_at(cache, job, task_name):
             for pod in pods:
@@ -84,7 +84,7 @@ def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.ProbeRequest]]
 def _looked_at(
     cache: controller_cache.ControllerCache, job: batch.Job, task_name: str
 ) -> Iterator[tuple[batch.TaskSpec, list[core.Pod]]]:
-    """The tasks that a test looks at, with their pods; no name means every task."""
+    """The tasks that a test applies to, with their pods; no name means every task."""
     pods = [it for it in cache.pods_of(job.metadata.uid) if not cache.is_going(it)]
     for task in tasks.specs(job):
         if task_name in ("", task.name):

@@ -1,4 +1,4 @@
-"""A flow's patch laid over its template's spec.
+"""Merges a flow's patch into its template's spec.
 
 Objects are merged field by field and null removes a field, as in RFC 7396. Lists whose entries all
 have names (tasks, containers, variables, volumes) are merged by name: an entry of a known name
@@ -11,7 +11,7 @@ Value = Any
 
 
 def merged(value: Value, patch: Value) -> Value:
-    """``value`` with what ``patch`` says; neither is changed."""
+    """``value`` with ``patch`` applied; neither is changed."""
     if isinstance(patch, dict):
         result = dict(value) if isinstance(value, dict) else {}
         for name, part in patch.items():

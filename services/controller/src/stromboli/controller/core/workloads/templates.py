@@ -1,4 +1,4 @@
-"""JobTemplates: their status names the jobs that flows made from them. As in Volcano."""
+"""JobTemplates: their status lists the jobs that flows created from them. As in Volcano."""
 
 from datetime import datetime
 
