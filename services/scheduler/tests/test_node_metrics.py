@@ -192,7 +192,7 @@ async def test_old_measurements_are_not_used_and_their_source_is_named(
             await until(lambda: len(server.requests) > 2 and health.is_ready)
             server.answer = lambda request: http_server.Reply(b"", 503)
             await until(lambda: "metrics" in health.warnings)
-            assert f"{server.url} tells no use of nodes: 503" in health.warnings["metrics"]
+            assert f"{server.url} returned no node usage: 503" in health.warnings["metrics"]
             clock.now += schedule.MEASUREMENT_MAX_AGE + timedelta(seconds=1)
             await other_services.see(*gang(1))
             assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]

@@ -1,4 +1,4 @@
-"""``python -m stromboli.scheduler``: the service as a process of its own."""
+"""``python -m stromboli.scheduler``: runs the service as its own process."""
 
 import asyncio
 import contextlib

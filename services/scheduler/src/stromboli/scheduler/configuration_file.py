@@ -1,7 +1,7 @@
-"""The configuration file: read and checked as a whole, and polled while the service runs.
+"""The configuration file: read and validated as a whole, and polled while the service runs.
 
 A file with errors changes nothing. Contents are compared, not times: a mounted ConfigMap is
-replaced by a symbolic link, so that its times do not tell.
+replaced by a symbolic link, so its modification time is not reliable.
 """
 
 from pathlib import Path

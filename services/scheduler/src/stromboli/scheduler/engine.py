@@ -163,7 +163,9 @@ class Engine:
 
     @property
     def replaced_by(self) -> str:
-        """The scheduler that opened the log after this one, and where; empty if there is none."""
+        """The scheduler that opened the log after this one, and its host; empty if there is
+        none.
+        """
         has_successor = self._epoch is not None and self._opened_last > self._epoch
         return self._successor if has_successor else ""
 
@@ -213,7 +215,7 @@ class Engine:
         )
 
     def _reset_timers(self) -> None:
-        """Forget times of a clock that was set back: they may not be reached for hours."""
+        """Drop times of a clock that was set back, which may not be reached for hours."""
         self._compact_at = self._decided_at = _EPOCH_START
         self._wake_at = self._gauges_updated_at = self._waiting_observed_at = None
         self.cache.request_session(self._own_event_id)
@@ -239,7 +241,7 @@ class Engine:
                 yield UndecodableRecord(record, reason)
         for record in batch.fenced:
             if record.topic == topics.EXPLANATIONS:
-                self.cache.apply(record)  # it hides what we said: what it says stands there now
+                self.cache.apply(record)  # it hides our record: the topic now contains its content
                 if self.cache.world.job(record.key) is not None:
                     self.cache.world.changed.add(record.key)  # also if it was left aside
                 self.cache.request_session(record.id)
@@ -261,7 +263,7 @@ class Engine:
             self._look_for_successor(record)
             return ""
         if record.topic == topics.EXPLANATIONS and record.epoch == self._epoch:
-            return ""  # what we said ourselves was noted when we said it
+            return ""  # our own records were noted when they were published
         return self.cache.apply(record)
 
     def _look_for_successor(self, record: envelope.Record) -> None:
@@ -467,7 +469,7 @@ def _lines(failures: dict[str, str]) -> str | None:
 
 
 def warm_up() -> None:
-    """Run a session on a small cluster, as the first one imports and compiles what it uses."""
+    """Run a session on a small cluster, because the first one imports and compiles its code."""
     cache = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):

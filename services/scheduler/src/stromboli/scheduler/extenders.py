@@ -53,7 +53,7 @@ class ExtenderClient:
         def send(question: external_calls.ExternalRequest) -> external_calls.ExternalResponse:
             if is_over.is_set():
                 return external_calls.ExternalResponse(
-                    error="not asked, since one before had no answer"
+                    error="not called, because a previous one did not respond"
                 )
             answer = self._send(question)
             _asked.add(1, {"outcome": "failed" if answer.error else "answered"})

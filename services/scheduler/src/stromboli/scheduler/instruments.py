@@ -45,7 +45,7 @@ class Instruments:
         self._transactions = meter.create_counter(
             f"{PREFIX}eviction_transactions", description="Statements that evict, by action"
         )
-        # No counter: its name would be given another ending.
+        # Not a counter: the exporter would add a suffix to its name.
         self._attempts = meter.create_up_down_counter(
             f"{PREFIX}total_preemption_attempts", description="Statements that preempt"
         )

@@ -1,7 +1,7 @@
-"""Polls the measured use of nodes from Prometheus.
+"""Polls the measured usage of nodes from Prometheus.
 
-Sessions get the newest measurements with their time and do not use old ones. Errors stop nothing:
-they are reported as a warning, and the next poll tries again.
+Sessions get the newest measurements with their time and ignore old ones. Errors do not stop the
+service: they are reported as a warning, and the next poll tries again.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class MetricsPoller:
         except MetricsError as error:
             _failed.add(1)
             self._health.warn(
-                "metrics", f"{source.address} tells no use of nodes: {error}; asked again soon"
+                "metrics", f"{source.address} returned no node usage: {error}; retried soon"
             )
         else:
             self._health.warn("metrics", None)

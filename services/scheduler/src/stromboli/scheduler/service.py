@@ -1,6 +1,7 @@
-"""The scheduler's shell: the event loop reads and publishes, one core thread runs the engine.
+"""The scheduler's service loop: the event loop reads and publishes, one core thread runs the
+engine.
 
-Events drive sessions: the first change after a pause starts one immediately, a burst starts
+Events trigger sessions: the first change after a pause starts one immediately, a burst starts
 sessions at least ``min_session_interval_s`` apart, and an idle cluster costs nothing. Decisions are
 published before the next session starts, explanations concurrently. A standby reads as the leader
 does and decides nothing.
@@ -196,7 +197,7 @@ async def reload_configuration(
     try:
         loaded = await asyncio.to_thread(file.read_if_changed)
     except configuration_file.ConfigurationFileError as error:
-        health.warn("configuration", f"the one before stays in force:\n{error}")
+        health.warn("configuration", f"the previous one stays in force:\n{error}")
         _refused.add(1)
         return
     if loaded is not None:

@@ -43,7 +43,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(SchedulerSettings, frozen=True, kw_only=True):
-    """The service as a process of its own."""
+    """Settings of the scheduler as a process."""
 
     kafka: KafkaSettings = KafkaSettings()
     lease: LeaseSettings = LeaseSettings()

@@ -1,16 +1,16 @@
-"""Tells gangs that can never fit from gangs that wait for room.
+"""Distinguishes gangs that can never fit from gangs that wait for free resources.
 
-A gang that is too large for the cluster or its queue as they are waits until nodes are added or
-limits are raised: no other job that ends helps it. The explanation says so, and by which numbers:
+A gang that exceeds the current cluster or its queue waits until nodes are added or limits are
+raised; the end of other jobs does not help it. The explanation states that, with the numbers:
 
-1. One pod asks for more of a resource than any node has, or for a combination that no node has.
-2. The gang's minimum asks for more than all nodes together have.
-3. The gang's minimum asks for more than its queue may ever hold.
+1. One pod requests more of a resource than any node has, or a combination that no node has.
+2. The gang's minimum requests more than all nodes together have.
+3. The gang's minimum requests more than its queue's limit.
 
-Rules 1 and 2 compare with what nodes have (allocatable), not with what is free. No rule applies
-while a node, or a pod on it, cannot be read, because that node may be the one with the room (a
-queue's limit depends on the sum of all nodes, too), or while there is no node at all. A node that
-is not ready counts: it may come back.
+Rules 1 and 2 compare with allocatable resources, not with free ones. No rule applies while a node,
+or a pod on it, is unreadable, because that node may have the resources (a queue's limit depends on
+the sum of all nodes, too), or while there are no nodes. A node that is not ready counts, because it
+may recover.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,9 @@ class CapacityCheck:
         return f"can never fit: {found}" if found else ""
 
     def _of_pods(self, job: entities.Job) -> str:
-        """A single pod is known by its PodGroup before it is created."""
+        """The same for the pods of a job. A job with a single pod is checked by its PodGroup before
+        the pod is created.
+        """
         if not job.tasks and job.min_available == 1 and job.min_request is not None:
             return self._of_request(job.min_request.tolist())
         classes = {task.task_class: task for task in job.pending}
@@ -120,7 +122,7 @@ def _minimum(job: entities.Job) -> list[int] | None:
 
 
 def _asked(request: Iterable[int]) -> Iterator[int]:
-    """Columns of the resources that are asked for. Places for pods are counted by nodes."""
+    """Columns of the requested resources, without pod counts, which nodes limit."""
     return (
         column
         for column, amount in enumerate(request)

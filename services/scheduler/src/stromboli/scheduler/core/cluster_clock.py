@@ -2,29 +2,29 @@
 
 Rules compare the times of objects (``creationTimestamp`` and others, set by the API server) with a
 session's time. The scheduler's host may be minutes or hours off, and with its clock a job's
-``sla-waiting-time`` would end at once or never. So a session's time is the API server's, as
-estimated here; everything that sessions remember is in that time, and stays right when a scheduler
-on another host takes over.
+``sla-waiting-time`` would end immediately or never. So a session's time is the API server's, as
+estimated here; all remembered times use that clock, and remain valid when a scheduler on another
+host takes over.
 
-A sample is the creation time of an object less the host's time at which its record arrived: the
-offset of the clocks, less the delay of the record and the part of a second that creation times do
-not have. Only the newest object ever seen is a sample, and only if its record arrived while the
+A sample is the creation time of an object minus the host's time at which its record arrived: the
+offset of the clocks, minus the delay of the record and the fraction of a second that creation times
+do not have. Only the newest object so far is a sample, and only if its record arrived while the
 reader was at the end of its topics and every kind was synced (others are old, not late), or if it
 was created in the future. Delays are never negative, so the largest of the last samples is the best
-estimate, as in NTP's clock filter (Mills, RFC 5905, 10). The offset that is used changes only when
-the estimate is off by more than ``TOLERANCE``: without skew it stays zero.
+estimate, as in NTP's clock filter (Mills, RFC 5905, 10). The offset in use changes only when the
+estimate is off by more than ``TOLERANCE``: without skew it stays zero.
 
-A scheduler that starts uses its host's clock until the first object is created. What kubelets
-stamp (when a pod started) is taken as it is: nodes are expected to agree with the API server.
+A starting scheduler uses its host's clock until the first object is created. Timestamps of kubelets
+(when a pod started) are used unchanged: nodes are expected to agree with the API server.
 """
 
 from collections import deque
 from datetime import datetime, timedelta
 
 SAMPLES = 16
-"""After a step of either clock, so many new objects correct the estimate."""
+"""After a step of either clock, this many new objects correct the estimate."""
 LARGEST_OFFSET = timedelta(days=1)
-"""With clocks further apart certificates do not hold: a creation time beyond is no time of now."""
+"""With a larger skew TLS certificates are invalid, so such a creation time is not a current one."""
 TOLERANCE = timedelta(seconds=2)
 """Creation times are whole seconds, and a record takes some time to arrive."""
 
@@ -37,8 +37,9 @@ class ClusterClock:
         self._samples: deque[timedelta] = deque(maxlen=SAMPLES)
 
     def observe(self, created: datetime, now: datetime) -> None:
-        """An object that was just created, and the host's time at which its record arrived.
-        One that is off by more than ``LARGEST_OFFSET`` says nothing."""
+        """Observe a new object's creation time, and the host's time at which its record arrived. A
+        sample that is off by more than ``LARGEST_OFFSET`` is ignored.
+        """
         if abs(created - now) > LARGEST_OFFSET:
             return
         self._samples.append(created - now)

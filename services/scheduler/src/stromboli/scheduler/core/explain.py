@@ -21,7 +21,7 @@ from stromboli.shared.messages import scheduling as messages
 _UNBOUND = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
 """Statuses of tasks that are not bound after a session; an Allocated task waits for its gang."""
 _FOR_WANT_OF_ROOM: Collection[messages.Tier] = ("enqueue", "resources", "share", "predicates")
-"""Tiers of gangs that wait for room, as long as it is not known that they can never fit."""
+"""Tiers of gangs that wait for free resources, unless they can never fit."""
 _MAX_NAMED_PODS = 3
 """Largest number of pods that a text names."""
 
@@ -110,7 +110,7 @@ def _names_refusal(
 def _with_capacity(
     explanation: messages.PodGroupExplained, reason: str
 ) -> messages.PodGroupExplained:
-    """The explanation of a gang that can never fit, if it cannot; that comes first."""
+    """The explanation of a gang that can never fit, which has precedence; else unchanged."""
     if not reason:
         return explanation
     message = f"{reason}. {explanation.message}"
@@ -191,7 +191,9 @@ def _blocking_reason(
     if job.fit_error:
         return BlockingReason("order", f": {job.fit_error}")
     if job.count(entities.Status.PIPELINED):
-        return BlockingReason("releasing", ": it is promised what is being released")
+        return BlockingReason(
+            "releasing", ": it is nominated for resources that are being released"
+        )
     if job.pending:
         first = closed.ordered_tasks(job.pending)[0]
         return _placement_failure(closed, first, _untried_fit_error(closed, first))
@@ -375,9 +377,7 @@ class _FreeResources:
             if job.min_request is None:
                 return None
             needed = job.min_request.copy()
-            needed[requirements.PODS] = (
-                0  # counted by nodes, but no measure of what a queue lets in
-            )
+            needed[requirements.PODS] = 0  # limited by nodes, but not by a queue's quota
             return needed
         if blocking.tier not in ("resources", "share"):
             return None

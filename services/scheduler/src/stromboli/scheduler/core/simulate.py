@@ -1,9 +1,9 @@
 """One session as a pure function: a cluster's objects and a configuration in, decisions out.
 
 The case document is that of the conformance cases: ``name``, ``now``, ``config`` (as the
-configuration file has it), ``objects`` (Kubernetes manifests) and ``shard`` (mode, name, nodes).
-``hyperNodeNodes`` and ``hyperNodeTiers``, where present, say what the HyperNodes come to and stand
-for their members. What it says besides is ignored.
+configuration file), ``objects`` (Kubernetes manifests) and ``shard`` (mode, name, nodes).
+``hyperNodeNodes`` and ``hyperNodeTiers``, if present, give the nodes and tiers of HyperNodes and
+replace their members. Other fields are ignored.
 """
 
 from collections import defaultdict
@@ -33,9 +33,9 @@ from stromboli.shared.messages import scheduling as messages
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What a session decided. Keys are ``namespace/name``.
+    """The decisions of a session. Keys are ``namespace/name``.
 
-    ``pipelined``: PodGroup -> pod -> node promised. ``explanations``: PodGroup -> why tasks wait.
+    ``pipelined``: PodGroup -> pod -> nominated node. ``explanations``: PodGroup -> why tasks wait.
     Pods whose volumes must be bound first are Binding, but not among ``binds`` yet.
     """
 
@@ -185,7 +185,7 @@ def _resolved_hyper_nodes(
     tiers: Mapping[int, Iterable[str]],
     named: Iterable[topology.HyperNode],
 ) -> tuple[topology.HyperNode, ...]:
-    """HyperNodes with these nodes and tiers; tiers are called as in those that are given."""
+    """HyperNodes with these nodes and tiers; tier names are those of the given HyperNodes."""
     tier_of = {name: tier for tier, names in tiers.items() for name in names if name in nodes}
     tier_names = {each.spec.tier: each.spec.tier_name for each in named}
 
@@ -213,7 +213,7 @@ def _resolved_hyper_nodes(
 def cluster_from_manifests(
     objects: Iterable[Mapping[str, Any]], now: datetime
 ) -> cluster_objects.Cluster:
-    """What a session is given of these manifests. Raises msgspec.ValidationError."""
+    """The session's input for these manifests. Raises msgspec.ValidationError."""
     found: dict[str, list[meta.Object]] = defaultdict(list)
     labels: dict[str, dict[str, str]] = {}
     for each in objects:

@@ -1,4 +1,4 @@
-"""The changes that a session made to the cluster model, for rollback."""
+"""The changes of a session to the cluster model, for rollback."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

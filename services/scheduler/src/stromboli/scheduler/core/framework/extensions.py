@@ -62,7 +62,7 @@ class Extensions(interfaces.Registry):
     def is_open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int
     ) -> extension_points.Mask:
-        """Of ``size`` nodes those where nothing disturbs a task from start to end."""
+        """Of ``size`` nodes those that are available to a task from start to end."""
         mask = np.ones(size, np.bool_)
         for test in self.flat(interfaces.AVAILABILITY):
             mask &= test(start, run_time, rows)
@@ -79,7 +79,7 @@ class Extensions(interfaces.Registry):
         return self._within_reclaim_limits(victims) if action == "gangreclaim" else victims
 
     def overused(self, queue: entities.Queue) -> bool:
-        """Whether any plugin says that the queue has its share."""
+        """Whether any plugin reports that the queue has reached its share."""
         return any(test(queue) for test in self.flat(interfaces.OVERUSED))
 
     def preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
@@ -120,8 +120,8 @@ class Extensions(interfaces.Registry):
         return not any(missing(job, None) for missing in self.flat(interfaces.JOB_READY))
 
     def subjob_ready(self, job: entities.Job, subjob: entities.SubJob) -> bool:
-        """Whether all plugins let the subgroup be bound. A job without subgroup policies is asked
-        as a whole.
+        """Whether all plugins allow the subgroup to be bound. A job without subgroup policies is
+        checked as a whole.
         """
         if not job.sub_group_minimums:
             return self.job_ready(job)
@@ -133,7 +133,7 @@ class Extensions(interfaces.Registry):
 
     def subjob_pipelined(self, job: entities.Job, subjob: entities.SubJob) -> bool:
         """Whether the plugins vote to keep the subgroup's nominations. A job without subgroup
-        policies is asked as a whole.
+        policies is checked as a whole.
         """
         if not job.sub_group_minimums:
             return self.job_pipelined(job)
@@ -176,7 +176,7 @@ class Extensions(interfaces.Registry):
         return tuple(gauge for tell in self.flat(interfaces.GAUGES) for gauge in tell())
 
     def standing(self, queue: entities.Queue) -> extension_points.QueueShare | None:
-        """What the queue holds and may hold; None if no plugin knows."""
+        """The queue's usage and limits; None if no plugin knows them."""
         answers = (tell(queue) for tell in self.flat(interfaces.QUEUE_SHARE))
         return next((answer for answer in answers if answer is not None), None)
 
@@ -200,8 +200,8 @@ def _agreed(
 ) -> list[entities.Task]:
     """Tiered intersection: the first tier with a common choice decides.
 
-    A plugin without a choice, or an empty intersection, ends its tier. Volcano asks the rest of the
-    tier as if no plugin had answered before, and so evicts tasks that a plugin protects.
+    A plugin without a choice, or an empty intersection, ends its tier. Volcano calls the rest of
+    the tier as if no plugin had answered before, and so evicts tasks that a plugin protects.
     """
     for tier in tiers:
         agreed: list[entities.Task] | None = None

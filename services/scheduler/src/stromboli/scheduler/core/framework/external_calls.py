@@ -32,7 +32,7 @@ Run = tuple[int, ExternalResponse]
 
 
 class ReplayMismatchError(BaseException):
-    """A repeated session makes more calls than were recorded, so it is not the same session. Not an
+    """A replayed session makes more calls than were recorded, so it is not the same session. Not an
     ``Exception``, so that it is not attributed to the plugin that makes the call.
     """
 
@@ -51,7 +51,7 @@ class ExternalCalls:
         return self._ask is not None
 
     def ask(self, questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
-        """Responses in the order of the requests, which may be made concurrently."""
+        """Responses in the order of the requests, which may be sent concurrently."""
         if self._ask is None:
             return [ExternalResponse(error="no external calls are possible here")] * len(questions)
         answers = self._ask(questions)
@@ -65,7 +65,7 @@ class ExternalCalls:
 
 
 def replay_responses(runs: Sequence[Run]) -> Ask:
-    """Responds from a record. Raises ReplayMismatchError when more is asked."""
+    """Responds from a record. Raises ReplayMismatchError when a call is not recorded."""
     left = (answer for count, answer in runs for _ in range(count))
 
     def ask(questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:

@@ -31,8 +31,8 @@ MIN_CACHED_CLASSES = 64
 
 
 class FilterResult:
-    """The predicates' answers for all nodes, without resources. ``passed``: all checks pass.
-    ``resolvable``: no check refuses finally, so that evicting may help. ``is_alone``: a check
+    """The results of the predicates for all nodes, without resources. ``passed``: all checks pass.
+    ``resolvable``: no check rejects finally, so that evicting may help. ``is_alone``: a check
     depends on tasks of all nodes, so that each placement may change it.
     """
 
@@ -50,7 +50,7 @@ class FilterResult:
 
     @property
     def passed_in_future(self) -> extension_points.Mask:
-        """Nodes that pass once terminating tasks are gone. Checks of resources are left out;
+        """Nodes that pass once terminating tasks have ended. Resource checks are left out;
         ``fits_future`` covers them.
         """
         if all(check.passed.all() for check in self.checks if check.is_resource):
@@ -102,7 +102,7 @@ class NodeFinder:
         )
 
     def pre_predicate(self, task: entities.Task) -> str | None:
-        """Why the task fits on no node, if a plugin knows it before any node is checked."""
+        """Why the task fits on no node, if a plugin can determine it without checking nodes."""
         for test in self._session.flat(interfaces.PRE_PREDICATE):
             reason: str | None = test(task)
             if reason:
@@ -114,7 +114,7 @@ class NodeFinder:
         return (task.task_class, *(tell(task) for tell in self._session.flat(interfaces.CLASS_KEY)))
 
     def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
-        """Whether predicates and scores cannot tell the tasks apart."""
+        """Whether the tasks are equal for predicates and scores."""
         return task.task_class is other.task_class and all(
             tell(task) == tell(other) for tell in self._session.flat(interfaces.CLASS_KEY)
         )
@@ -142,7 +142,7 @@ class NodeFinder:
         return self._fresh(task).fits_idle
 
     def fits_future(self, task: entities.Task) -> extension_points.Mask:
-        """Nodes with enough resources once terminating tasks are gone; read-only."""
+        """Nodes with enough resources once terminating tasks have ended; read-only."""
         return self._fresh(task).fits_future
 
     def scores(self, task: entities.Task, rows: npt.NDArray[np.intp]) -> extension_points.Scores:
@@ -152,8 +152,8 @@ class NodeFinder:
         return total if compared is None else total + compared
 
     def best(self, task: entities.Task, candidates: extension_points.Mask) -> str:
-        """The candidate with the best score, the first by name of equal ones. At least one is
-        given.
+        """The candidate with the best score; of equal ones the first by name. Needs at least
+        one.
         """
         rows = np.flatnonzero(candidates)
         best = 0 if len(rows) == 1 else int(np.argmax(self.scores(task, rows)))
@@ -236,7 +236,7 @@ class NodeFinder:
 
     def room(self, task: entities.Task, count: int) -> node_views.Counts | None:
         """An upper bound of equal tasks, up to ``count``, that nodes can hold once terminating
-        tasks are gone; None if each placement may change the answers.
+        tasks have ended; None if each placement may change the results.
         """
         filter_result = self.filter_result(task)
         if filter_result.is_alone:

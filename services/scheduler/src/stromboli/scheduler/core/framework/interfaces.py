@@ -1,21 +1,21 @@
-"""What plugins and actions may see and do: the extension points and their contracts.
+"""The interface of plugins and actions: the extension points and their contracts.
 
 A **plugin** registers functions at extension points when it is opened (``Registry``). An **action**
-asks the session, which combines the answers of all plugins (``extensions``), and changes it through
-statements. ``session_interfaces`` lists what each may use of a session.
+calls the session, which combines the results of all plugins (``extensions``), and changes it
+through statements. ``session_interfaces`` lists what each may use of a session.
 
 Contracts that hold for every function that a plugin registers:
 
 1. It is a function of its arguments and of the session. It uses no clock, no random numbers and no
-   I/O; ``ssn.now``, ``ssn.seed`` and ``ssn.outside`` stand for these, so that a recorded session
-   can be repeated.
-2. It changes nothing but the plugin's own state.
+   I/O; ``ssn.now``, ``ssn.seed`` and ``ssn.outside`` replace these, so that a recorded session can
+   be replayed.
+2. It changes only the plugin's own state.
 3. An exception, or a call that exceeds the deadline, removes the plugin from the session, which is
-   repeated without it; what the plugin restricts is refused meanwhile (``plugin_isolation``).
+   repeated without it; what the plugin restricts is rejected meanwhile (``plugin_isolation``).
 4. A flag of the configuration can disable each point of a plugin (``Point.flag``); an empty flag
    means that the point cannot be disabled.
 
-How the answers of several plugins become one (``Combine``) is part of each point. Plugins are asked
+Each point defines how the results of several plugins are combined (``Combine``). Plugins are called
 tier by tier, in the order of the configuration.
 """
 
@@ -45,7 +45,7 @@ class Combine(enum.Enum):
     ALL = "all agree"
     """One refusal decides. Without plugins the answer is yes."""
     ANY = "any"
-    """One yes decides. Without plugins the answer is no."""
+    """One yes decides. Without plugins the result is no."""
     ALL_OF_FIRST_TIER = "all of the first tier"
     """All plugins of the first tier that has one at this point agree."""
     VOTE = "vote"
@@ -61,11 +61,11 @@ class Combine(enum.Enum):
     TIERED_UNION = "union of a tier"
     """The union of the answers of the first tier that has any."""
     TIERED_INTERSECTION = "intersection of a tier"
-    """The first tier decides whose plugins agree on at least one victim; ABSTAIN has no say."""
+    """The first tier decides whose plugins agree on at least one victim; ABSTAIN is ignored."""
     SUCCESSION = "in succession"
-    """Each plugin narrows what the one before left."""
+    """Each plugin narrows the result of the previous one."""
     NOTIFICATION = "notification"
-    """All plugins are called; there is no answer."""
+    """All plugins are called; there is no result."""
 
 
 class Point(NamedTuple):
@@ -161,7 +161,9 @@ POINTS: Mapping[str, Point] = {each.name: each for each in _ALL}
 
 
 class Plugin(Protocol):
-    """What a plugin module calls ``Plugin``. The scheduler makes one for each session."""
+    """The class named ``Plugin`` in a plugin module. The scheduler creates one instance per
+    session.
+    """
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
@@ -242,7 +244,9 @@ class Registry:
         self._add(VICTIM_QUEUE_ORDER, compare)
 
     def add_job_order_changed(self, look: extension_points.JobMoved) -> None:
-        """Whether the job now comes later than at the last call, because others were served."""
+        """Whether the job now comes later than at the last call, because other jobs were
+        scheduled.
+        """
         self._add(JOB_ORDER_CHANGED, look)
 
     # Filter and score ---------------------------------------------------------------------------
@@ -258,7 +262,7 @@ class Registry:
     ) -> None:
         """Which nodes are feasible for a task's class: checks with a reason each, in one order.
 
-        The answer is cached by class, as long as ``scope`` says. A LOCAL function answers for
+        The result is cached by class, as long as ``scope`` permits. A LOCAL function answers for
         ``view.added`` further equal tasks.
         """
         self.scopes[test] = scope
@@ -271,8 +275,8 @@ class Registry:
     ) -> None:
         """Scores of nodes for a task's class, in ``SCORE_UNIT``; None for zeros.
 
-        Cached like predicates. A GLOBAL function is asked about candidates only, so that it may
-        compare them with each other.
+        Cached like predicates. A GLOBAL function receives candidates only, so that it may compare
+        them with each other.
         """
         self.scopes[score] = scope
         self._add(NODE_ORDER, score)
@@ -290,7 +294,7 @@ class Registry:
         self._add(CLASS_KEY, tell)
 
     def add_availability(self, test: extension_points.NodeAvailability) -> None:
-        """(start, run time, rows) -> nodes where nothing disturbs a task from start to end."""
+        """(start, run time, rows) -> nodes that are available to a task from start to end."""
         self._add(AVAILABILITY, test)
 
     # Victims ------------------------------------------------------------------------------------
@@ -334,20 +338,20 @@ class Registry:
         self._add(PREEMPTIVE, test)
 
     def add_allocatable(self, count: extension_points.Allocatable) -> None:
-        """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold
-        as well: as many as if it were asked after each placement.
+        """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may still
+        hold: the same number as by calls after each placement.
 
-        A plugin that only knows yes or no answers 1 or 0; runs of equal tasks are then placed one
+        A plugin that only knows yes or no returns 1 or 0; runs of equal tasks are then placed one
         by one.
         """
         self._add(ALLOCATABLE, count)
 
     def add_job_ready(self, missing: extension_points.JobReady) -> None:
-        """(job, task or None) -> how many more tasks must be placed before the job can be bound;
-        0 if it can be bound now.
+        """(job, task or None) -> how many more tasks must be placed before the job can be bound; 0
+        if it can be bound now.
 
-        With a task, which is placed next: at least so many tasks like this one; the session asks
-        again after them. A plugin that cannot count answers 1.
+        With a task, which is placed next: the minimum number of tasks like this one; the session
+        calls again after them. A plugin that cannot count returns 1.
         """
         self._add(JOB_READY, missing)
 
@@ -380,18 +384,19 @@ class Registry:
         self._add(JOB_ENQUEUED, note)
 
     def add_job_blocked(self, note: extension_points.JobBlocked) -> None:
-        """Called for a job that was tried and cannot start now: why jobs behind it in its queue
-        must wait, or empty if they need not."""
+        """Called for a job that was tried and cannot start now: returns why jobs after it in its
+        queue must wait, or empty if they need not.
+        """
         self._add(JOB_BLOCKED, note)
 
     # Reports and side effects -------------------------------------------------------------------
 
     def add_queue_share(self, tell: extension_points.QueueShares) -> None:
-        """What a queue holds and may hold, for explanations; None if the plugin does not know."""
+        """A queue's usage and limits, for explanations; None if the plugin does not know them."""
         self._add(QUEUE_SHARE, tell)
 
     def add_gauges(self, tell: Callable[[], Iterable[extension_points.Gauge]]) -> None:
-        """Numbers for dashboards, asked for at the end of some sessions."""
+        """Numbers for dashboards, read at the end of some sessions."""
         self._add(GAUGES, tell)
 
     def add_event_handler(
@@ -487,4 +492,4 @@ def _comparing(key: extension_points.Key[T]) -> extension_points.Order[T]:
 
 
 def _always() -> None:
-    """Marks a point at which a plugin only states that it is there."""
+    """Marks a point at which a plugin only declares its presence."""

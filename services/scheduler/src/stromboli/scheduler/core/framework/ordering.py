@@ -27,7 +27,7 @@ class Heap(Generic[T]):
         return (item for _, _, item in self._items)
 
     def push(self, item: T) -> None:
-        """Insert an item behind its equals."""
+        """Insert an item after its equals."""
         heapq.heappush(self._items, (self._key(item), self._pushed, item))
         self._pushed += 1
 

@@ -1,25 +1,25 @@
 """Repeats a session without a plugin that fails.
 
 A session has no effect before its end. An attempt in which a plugin raises an error, or is stopped
-because it does not answer, therefore leaves nothing behind; a failure costs a second attempt, and
-no failure costs nothing.
+because it does not respond, therefore leaves nothing behind; a failure costs a second attempt, and
+without failures isolation costs nothing.
 
 *Without the plugin* never means *allowed*. A plugin that only orders, scores and observes is left
-out. If a plugin restricts, the job that it was asked about is excluded first, so that one odd pod
+out. If a plugin restricts, the job that it was called for is excluded first, so that one odd pod
 does not stop a cluster; the plugin stays. A job on which the plugin fails although it is excluded
 (its opening or closing reads all jobs) is left out of the session (``quarantine``). If it fails on
 more than ``MAX_EXCLUDED_JOBS`` jobs, or on no particular job, it is removed and a
 ``PluginSubstitute`` answers instead:
 
 ====================================  ==================================================
-what the plugin would answer          what the substitute answers
+question                              answer of the substitute
 ====================================  ==================================================
 orders, scores, notes                 nothing: only the choice among nodes may be worse
 a task fits a node, a queue's quota   no: the task is placed nowhere
 a job may enter, be bound, be kept    no
-a job may evict, a task is a victim   no: no task is evicted, whatever other tiers say
+a job may evict, a task is a victim   no: no task is evicted, whatever other tiers decide
 a queue has its share, may reclaim    yes; no
-what must be done before a bind       unknown, so nothing is placed
+preparations before a bind            unknown, so nothing is placed
 ====================================  ==================================================
 """
 
@@ -157,8 +157,8 @@ class FailureHistory:
 
 
 class FailureCause(msgspec.Struct, frozen=True):
-    """The plugin that failed. ``job``: the job it was asked about, or worked on (not ``is_asked``);
-    empty for none or several.
+    """The plugin that failed. ``job``: the job it was called for, or was processing (not
+    ``is_asked``); empty for none or several.
     """
 
     plugin: str
@@ -364,7 +364,7 @@ class JobExclusion:
 
 
 class PluginSubstitute:
-    """Answers for a removed plugin, as the module says."""
+    """Answers for a removed plugin, as described in the module."""
 
     def __init__(self, failure: PluginFailure) -> None:
         self._trouble = failure

@@ -291,7 +291,7 @@ class Session(extensions.Extensions):
         return 0
 
     def job_order_changed(self, job: entities.Job) -> bool:
-        """Whether the job comes later than at the last call, because other jobs were served."""
+        """Whether the job comes later than at the last call, because other jobs were scheduled."""
         # Every plugin is called: each keeps its own state for the job.
         moved = [look(job) for look in self.flat(interfaces.JOB_ORDER_CHANGED)]
         return any(moved)
@@ -300,7 +300,7 @@ class Session(extensions.Extensions):
 
     def job_blocked(self, job: entities.Job) -> None:
         """Notify plugins that the job was tried and cannot start now. If one of them reserves the
-        queue for it, ``held_back`` says so of all jobs behind it.
+        queue for it, ``held_back`` returns that for all jobs after it.
         """
         for note in self.flat(interfaces.JOB_BLOCKED):
             why = note(job)

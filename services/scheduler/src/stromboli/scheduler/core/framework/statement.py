@@ -93,7 +93,7 @@ class Statement:
         other.operations.clear()
 
     def save(self) -> list[Operation]:
-        """The changes, to be repeated by ``recover`` after ``discard``."""
+        """The changes, which ``recover`` repeats after ``discard``."""
         return list(self.operations)
 
     def recover(self, operations: Sequence[Operation]) -> None:

@@ -1,9 +1,9 @@
 """Topology constraints of jobs: which topology domains their tasks may use.
 
 A gang or a subgroup may name the highest tier that it may span. A ``hard`` constraint always holds,
-in every action: after the first task is placed, further tasks go only to nodes that share a domain
-of that tier or a lower one with it. A ``soft`` constraint asks for the lowest possible tier. An
-invalid constraint is refused with the reason, and never treated as absent.
+in every action: after the first task is placed, further tasks are placed only on nodes that share a
+domain of that tier or a lower one with it. A ``soft`` constraint prefers the lowest possible tier.
+An invalid constraint is rejected with the reason, and never treated as absent.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class TopologyRequest(NamedTuple):
 
 
 class TopologyRequestError(ValueError):
-    """A constraint that this cluster cannot satisfy; the message says what would be valid."""
+    """A constraint that this cluster cannot satisfy; the message names valid values."""
 
 
 def parse_request(
