@@ -1,7 +1,8 @@
 """``stromboli.client`` for commands: its errors become CommandErrors.
 
-Objects come back as Kubernetes' own JSON, undecoded: commands read what they need with
-``kinds``, and ``--output json`` shows them as they are. Paths and answers: ``stromboli.client``.
+Objects are returned as Kubernetes' own JSON, not decoded: commands decode what they need with
+``kinds``, and ``--output json`` shows objects unchanged. ``stromboli.client`` defines paths and
+responses.
 """
 
 import contextlib
@@ -65,8 +66,9 @@ class ForbiddenError(CommandError):
 
 
 class Client:
-    """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: else
-    what the environment says."""
+    """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: default
+    to the environment's.
+    """
 
     def __init__(
         self, address: Address, token_file: str | None = None, ca_file: str | None = None
@@ -87,13 +89,14 @@ class Client:
         self._client.__exit__(kind, error, trace)
 
     def apply(self, documents: Sequence[Document], what: str = "") -> list[Applied]:
-        """Create or change objects, all or none. ``what`` names them in errors, where they are not
-        what the user speaks of. Raises RejectedError."""
+        """Create or change objects, all or none. ``what`` names them in errors, where the user does
+        not know the objects by name. Raises RejectedError.
+        """
         call = calls.apply(documents)
         return self.send(msgspec.structs.replace(call, what=what) if what else call)
 
     def check(self, documents: Sequence[Document]) -> list[Applied]:
-        """What ``apply`` would make of objects, as they would be stored. Raises RejectedError."""
+        """The objects as ``apply`` would store them. Raises RejectedError."""
         return self.send(calls.check(documents))
 
     def create_job(self, namespace: str, document: Document) -> bytes:
@@ -124,8 +127,10 @@ class Client:
         timeout_s: float | None,
         report: Callable[[batch.Job], object],
     ) -> batch.Job:
-        """The job once it is in one of these phases or at an end. A server that goes away is waited
-        for, which a note says. Raises NotFoundError, TimedOutError, CommandError if it is gone."""
+        """The job once it is in one of these phases or a final one. Waits for an unavailable
+        server, with a note on stderr. Raises NotFoundError, TimedOutError, CommandError if the job
+        is deleted.
+        """
         what = f"job {namespace}/{name}"
         try:
             with self._translate_errors():
@@ -150,7 +155,7 @@ class Client:
         return self.send(calls.scale(namespace, name, replicas, task, minimum))
 
     def tasks(self, namespace: str, name: str, uid: str = "") -> TaskHistory:
-        """Every attempt of a job's tasks, also of one that is gone. Raises NotFoundError."""
+        """All attempts of a job's tasks, also of a deleted job. Raises NotFoundError."""
         return self.send(calls.tasks(namespace, name, uid))
 
     def delete_job(self, namespace: str, name: str) -> None:
@@ -174,7 +179,7 @@ class Client:
         return self.send(workload_calls.workloads(kind, namespace or "")).items
 
     def tools(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
-        """The pods of tools beside a job. Raises NotFoundError."""
+        """The pods of a job's debug tools. Raises NotFoundError."""
         return self.send(calls.job_tools(namespace, name)).items
 
     def create_queue(self, document: Document) -> bytes:
@@ -210,7 +215,7 @@ class Client:
         return self.send(calls.scheduling_input())
 
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
+        """Whether the server is ready, and service -> fact -> its problem or warning."""
         with self._translate_errors():
             return self._client.readiness(READY_WITHIN_S)
 
@@ -228,8 +233,9 @@ class Client:
             yield chunks
 
     def watch(self, call: calls.Call[Any]) -> Iterator[Change[bytes]]:
-        """The changes of what a ``calls.watch_...`` asks for, as Kubernetes' JSON, for ever. A
-        server that goes away is waited for, which a note says. Raises CommandError."""
+        """The changes of a ``calls.watch_...``, as Kubernetes' JSON, indefinitely. Waits for an
+        unavailable server, with a note on stderr. Raises CommandError.
+        """
         raw: calls.Call[bytes] = msgspec.structs.replace(call, read=bytes)
         with self._translate_errors():
             yield from self._client.watch(raw, on_break=self._warn_disconnected)
@@ -243,7 +249,7 @@ class Client:
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """The client's trouble as a CommandError, inside."""
+        """Translate errors of the client library to CommandErrors inside."""
         try:
             yield
         except client_errors.EmptyNameError:
@@ -278,7 +284,9 @@ class Client:
 
 
 def _connection_hint(why: str) -> str:
-    """What to do where nobody answers. Only a port that refuses is one where nobody listens."""
+    """The next step after a failed connection. Only a refused connection means that no server
+    listens.
+    """
     start = "start one with: strom up"
     return start if "refused" in why else f"check the address, or {start}"
 

@@ -1,12 +1,12 @@
-"""What goes wrong in a command, in the words and exit codes that users and scripts see.
+"""Errors of commands, with the messages and exit codes that users and scripts see.
 
 ::
 
-    CommandError            exit 1: refused or failed
-    ├── UsageError          exit 2: what was written makes no sense
-    ├── NotFoundError       there is no such object
+    CommandError            exit 1: rejected or failed
+    ├── UsageError          exit 2: invalid command line or file
+    ├── NotFoundError       the object does not exist
     ├── UnreachableError    exit 3: no server answers
-    └── TimedOutError       exit 124: what was waited for has not come
+    └── TimedOutError       exit 124: a wait timed out
 
 Commands of other distributions raise these too, and ``strom`` shows them alike.
 """
@@ -15,11 +15,11 @@ REFUSED = 1
 MISUSED = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
-"""As ``timeout`` of coreutils has it. 2 is also the option parser's."""
+"""The exit code of ``timeout`` in coreutils. 2 is also the option parser's."""
 
 
 class CommandError(Exception):
-    """Shown as ``strom: <what>: <why>``, the details a line each, and ``next: <next_step>``."""
+    """Shown as ``strom: <what>: <why>``, one line per detail, and ``next: <next_step>``."""
 
     exit_code = REFUSED
 
@@ -37,13 +37,13 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """What the user wrote, in a file of options, makes no sense."""
+    """An invalid option in a file of options."""
 
     exit_code = MISUSED
 
 
 class NotFoundError(CommandError):
-    """There is no object of this name."""
+    """No object has this name."""
 
 
 class UnreachableError(CommandError):
@@ -53,6 +53,6 @@ class UnreachableError(CommandError):
 
 
 class TimedOutError(CommandError):
-    """What was waited for has not come in time."""
+    """The awaited state was not reached in time."""
 
     exit_code = TIMED_OUT

@@ -1,4 +1,4 @@
-"""Files that users name: read, or told why not."""
+"""Reads files that users name."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ from stromboli.cli.errors import CommandError
 
 
 def text(path: str, what: str = "file", instead: str = "") -> str:
-    """What stands in a file. Raises CommandError for one that cannot be read, and for one that is
-    no text: ``instead`` is the way on then, naming another ``what`` by default."""
+    """The content of a text file. Raises CommandError for a file that cannot be read or is not
+    text; ``instead`` is then the next step, by default to name another ``what``.
+    """
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -90,7 +90,7 @@ class Group(TyperGroup):
         return [*self.entries, *super().list_commands(ctx)]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """The command with this name or alias, not imported yet; None if there is none."""
+        """The command with this name or alias, not imported yet; None if it does not exist."""
         name = self.aliases.get(cmd_name, cmd_name)
         entry = self.entries.get(name)
         return OwnCommand(name, entry) if entry else super().get_command(ctx, name)

@@ -128,7 +128,7 @@ class Root(lazy.Group):
         return code
 
     def _called(self, name: str, words: Sequence[str]) -> tuple[str, Any]:
-        """The path of the command that these words call, and the command."""
+        """The command for these arguments, and its path."""
         path: list[str] = [name]
         command: Any = self
         for word in words:
@@ -146,7 +146,7 @@ class Root(lazy.Group):
         return own + sorted(others - set(own))
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """The command with this name, not imported yet; None if there is none."""
+        """The command with this name, not imported yet; None if it does not exist."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -193,14 +193,15 @@ def main() -> None:
 
 
 def plugin() -> None:
-    """The entry point of ``kubectl-strom``, which kubectl calls for ``kubectl strom``."""
+    """The entry point of ``kubectl-strom``, which implements ``kubectl strom``."""
     _run("kubectl strom")
 
 
 def complete_plugin() -> None:
-    """The entry point of ``kubectl_complete-strom``, which kubectl asks what may come next.
+    """The entry point of ``kubectl_complete-strom``, which completes ``kubectl strom``.
 
-    It takes the words so far and prints one possibility a line, and then ``:4``: no file names.
+    Its arguments are those typed so far. It prints one completion per line, and then ``:4``: no
+    file names.
     """
     words = sys.argv[1:]
     os.environ |= {
@@ -237,14 +238,17 @@ def _run(name: str) -> None:
 
 
 def _cannot_write(error: Exception) -> bool:
-    """Whether stdout takes no more: its disk is full or broken. Errors about files name theirs."""
+    """Whether the error is about stdout, such as a full disk. Errors about other files name the
+    file.
+    """
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     return isinstance(error, OSError) and error.errno in full and error.filename is None
 
 
 def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
-    """What is wrong and the way on. ``called``: the command of that path, which an error about an
-    option that lacks its value does not know."""
+    """The error and the next step. ``called``: the command of that path, which an error about a
+    missing value of an option does not contain.
+    """
     from stromboli.cli import usage_errors
 
     context = getattr(error, "ctx", None)

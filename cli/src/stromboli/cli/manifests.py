@@ -1,7 +1,7 @@
-"""Manifests as ``kubectl`` takes them: files, directories, stdin; YAML and JSON; many documents.
+"""Reads manifests as ``kubectl`` does: files, directories, stdin; YAML and JSON; several documents.
 
-Stricter in one thing: a key that stands twice is refused instead of the last one winning. Every
-document remembers where it stands, so that a refusal by the server is told with file and line.
+It is stricter in one respect: a duplicate key is an error, where kubectl keeps the last value.
+Every document remembers its position, so that errors of the server are shown with file and line.
 """
 
 import json
@@ -23,7 +23,7 @@ _FLOWING = re.compile(r"\s*\{")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A document and where it stands. ``tree`` is that of its YAML; JSON has none."""
+    """A document and its position. ``tree`` is its YAML tree; JSON has none."""
 
     document: Document
     file: str
@@ -37,16 +37,18 @@ class Manifest(msgspec.Struct, frozen=True):
         return f"{self.document.get('kind')} {name}"
 
     def place(self, path: str) -> str:
-        """``file:line`` of what stands at a path such as ``spec.tasks[0].name``, or of the
-        nearest thing around it."""
+        """``file:line`` of a path such as ``spec.tasks[0].name``, or of its nearest existing
+        parent.
+        """
         line = self.line if self.tree is None else self.tree.line_at(path)
         return f"{self.file}:{line}"
 
 
 def read(names: Iterable[str], stdin: Iterable[str] = ()) -> list[Manifest]:
-    """All documents of the files, directories (not below them) and ``-``, lists taken apart.
+    """All documents of the files, directories (not recursive) and ``-``; lists are split into their
+    items.
 
-    Raises CommandError with file and line for what is no manifest; nothing at all is an error too.
+    Raises CommandError with file and line for an invalid manifest, and for no document at all.
     """
     found = [
         part

@@ -28,7 +28,7 @@ def duration_s(text: str) -> float:
 
 
 def amount(text: str) -> str:
-    """A quantity that is not negative, as it is: ``500m``. Raises ValueError."""
+    """A quantity that is not negative, unchanged: ``500m``. Raises ValueError."""
     if units.quantity(text) < 0:
         raise ValueError(f"{text} is negative")
     return text

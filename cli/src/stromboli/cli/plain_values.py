@@ -1,8 +1,8 @@
 """Option values that need no conversion, without the import of Pydantic.
 
 Typer converts each value with Pydantic, whose import costs 60 ms of CPU. Most options are text, a
-flag or a choice, and their values are right as they are. Every other value, and every wrong one,
-goes through Typer's own conversion, which also words the error.
+flag or a choice, and need no conversion. Every other value, and every invalid one, is converted by
+Typer, which also words the error.
 """
 
 from enum import Enum
@@ -13,7 +13,7 @@ from typer._coercion import RuntimeParam, build_runtime_param
 
 
 class PlainParam(RuntimeParam):
-    """Returns values of ``str``, ``bool``, ``list[str]`` and enumerations as they are."""
+    """Returns values of ``str``, ``bool``, ``list[str]`` and enumerations unchanged."""
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
         annotation: Any = self.annotation

@@ -1,8 +1,8 @@
-"""The command line's reference, docs/cli.md, from the commands themselves.
+"""Generates the command-line reference, docs/cli.md, from the commands.
 
     python -m stromboli.cli.reference [--check]
 
-With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be.
+With ``--check`` it writes nothing and exits with 1 if the file is out of date.
 """
 
 import sys
@@ -42,7 +42,7 @@ def render_reference() -> str:
 
 
 def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every command that is no group, with its path, in the order of ``--help``."""
+    """Every command that is not a group, with its path, in the order of ``--help``."""
     distributions = {entry.name: entry.dist for entry in installed_commands.entry_points()}
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -80,7 +80,7 @@ def _section(path: str, command: Any, context: Any) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """As the docstring has them: one that is a call stands in a block of its own."""
+    """The paragraphs of a docstring; a paragraph that is a command becomes a code block."""
     parts = [" ".join(part.split()) for part in text.strip().split("\n\n")]
     for place, part in enumerate(parts):
         if place:

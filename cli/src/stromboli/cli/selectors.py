@@ -38,12 +38,12 @@ Selector = tuple[Requirement, ...]
 
 
 def parse(text: str) -> Selector:
-    """The selector. Raises ValueError that names the part which is none."""
+    """The selector. Raises ValueError that names the invalid part."""
     return tuple(_requirement(part.strip()) for part in _COMMA.split(text) if part.strip())
 
 
 def matches(selector: Selector, labels: Mapping[str, str] | None) -> bool:
-    """Whether an object with these labels is meant."""
+    """Whether an object with these labels is selected."""
     return all(requirement.holds(labels or {}) for requirement in selector)
 
 

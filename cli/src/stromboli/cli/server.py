@@ -1,7 +1,7 @@
-"""Which server ``strom`` talks to, and who said so.
+"""Determines the server that ``strom`` connects to, and the source of that setting.
 
-The first of: the flag, ``STROM_SERVER``, the configuration file, what ``strom up`` remembered in
-this directory or one above it, the default.
+The first of: the flag, ``STROM_SERVER``, the configuration file, the address that ``strom up``
+recorded in this directory or a parent, the default.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import msgspec
 from stromboli.cli.errors import CommandError, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8480"
-"""Where admission listens unless told otherwise."""
+"""The default address of admission."""
 VARIABLE = "STROM_SERVER"
 REMEMBERED = Path(".strom") / "server"
 """One line, the URL: written by ``strom up`` below the directory in which it was called."""
@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The server's base URL, and where it came from in words."""
+    """The server's base URL, and a description of where it is configured."""
 
     url: str
     origin: str
@@ -33,7 +33,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address(flag: str | None, environment: Mapping[str, str], directory: Path) -> Address:
-    """The address in force. Raises UsageError if the one that comes first is no URL."""
+    """The address in force. Raises UsageError if the first one found is not a URL."""
     if flag:
         return _checked(flag, "from --server")
     if given := environment.get(VARIABLE):
@@ -47,7 +47,7 @@ def address(flag: str | None, environment: Mapping[str, str], directory: Path) -
             found = _checked(line, f"remembered by strom up in {remembered}")
             if found.is_loopback:
                 return found
-            # It is a file of whoever made this directory, and tokens go where it says.
+            # The owner of the directory controls this file, and tokens are sent to its address.
             raise CommandError(
                 f"server {found.url}",
                 f"{found.origin}, which only ever remembers this machine",

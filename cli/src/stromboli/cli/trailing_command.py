@@ -1,17 +1,17 @@
-"""Commands that take another command behind ``--``: ``strom job exec train -- nvidia-smi``."""
+"""Commands that take another command after ``--``: ``strom job exec train -- nvidia-smi``."""
 
 import typer
 from typer.core import TyperCommand
 
 COMMAND = "stromboli.cli.command"
-"""The key of the words behind ``--`` in ``Context.meta``."""
+"""The key of the arguments after ``--`` in ``Context.meta``."""
 
 
 class CommandWithTrailingArguments(TyperCommand):
-    """A command that takes another one behind ``--``; its words are no arguments of ours."""
+    """A command that takes another one after ``--``, whose arguments are not parsed."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Keep the words behind ``--`` aside and parse the others."""
+        """Store the arguments after ``--`` and parse the others."""
         before, after = args, list[str]()
         if "--" in args:
             at = args.index("--")
@@ -25,6 +25,6 @@ class CommandWithTrailingArguments(TyperCommand):
 
 
 def trailing_arguments(ctx: typer.Context) -> tuple[str, ...]:
-    """The words behind ``--`` of a ``CommandWithTrailingArguments``."""
+    """The arguments after ``--`` of a ``CommandWithTrailingArguments``."""
     found: tuple[str, ...] = ctx.meta[COMMAND]
     return found

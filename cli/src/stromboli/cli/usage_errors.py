@@ -1,8 +1,8 @@
-"""What is wrong on a command line, in our words, with what was written. Pure.
+"""Error messages for invalid options, with the invalid value. Pure.
 
-The parser has values checked by Pydantic, whose messages leave out the value and say what it should
-be; what was wrong stands beside them as data, from which the words are made here, as Pydantic's
-documentation has it for messages of one's own.
+Typer validates values with Pydantic, whose messages contain the expectation but not the value.
+Pydantic's error details contain both; the messages are built from them here, as its documentation
+recommends for custom messages.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ WORDS = {
     "less_than_equal": "{input} is more than {le}",
     "value_error": "{error}",
 }
-"""Kind of mistake -> what is said of it."""
+"""Pydantic's error type -> message."""
 
 
 def parser_message(error: typer.TyperException) -> str:
@@ -40,6 +40,6 @@ def option_help(error: typer.TyperException, command: Any) -> list[str]:
 
 
 def _validation_message(error: typer.TyperException) -> dict[str, Any] | None:
-    """The first mistake in a value, as Pydantic tells it."""
+    """The first error of a value, as Pydantic reports it."""
     errors = getattr(error.__cause__, "errors", None)
     return None if errors is None else errors()[0]

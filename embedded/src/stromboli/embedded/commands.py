@@ -91,7 +91,7 @@ def up(
 ) -> None:
     """Start the whole system in this process: embedded log and cluster, nodes of two kinds.
 
-    Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
+    Ctrl-C stops it; the next `strom up` on the same folder continues where it stopped.
     """
     telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
     scheduler_file.read(str(config) if config else None)

@@ -81,10 +81,10 @@ def pack(
         Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
-    """Let pods arrive until they ask for 130 % of all GPUs, and say how much of them is given.
+    """Let pods arrive until they request 130 % of all GPUs, and report the allocated share.
 
-    The protocol of the Alibaba 2023 traces: none leaves, what does not fit is dropped. The last
-    line of stdout is one JSON object; --output json prints nothing else there.
+    The protocol of the Alibaba 2023 traces: no pod leaves, and a pod that does not fit is dropped.
+    The last line of stdout is one JSON object; --output json prints nothing else there.
     """
     wanted = parse_seeds(seeds)
     cluster, asked = read(nodes, pods)

@@ -60,11 +60,11 @@ def replay(
         typer.Option(help="What if: decide by this configuration, whatever was in force."),
     ] = None,
 ) -> None:
-    """Run the recorded sessions of the last two weeks again; print a line of JSON each.
+    """Run the recorded sessions of the last two weeks again; print one line of JSON each.
 
-    Each starts from what had really happened by then, and decides as it did, byte for byte; with
-    --instead, what it would have decided otherwise. The exit code is 1 if one that was to be the
-    same is not, or could not be run.
+    Each session starts from the recorded state, and must decide the same, byte for byte; with
+    --instead, it shows what another configuration would have decided. The exit code is 1 if a
+    session that should decide the same does not, or could not be run.
     """
     log = (
         KafkaBus(KafkaSettings(bootstrap=(kafka,), cluster_name=cluster_name))

@@ -82,10 +82,10 @@ def session(
         ),
     ] = None,
 ) -> None:
-    """Run one scheduling session per case, or one over --objects; print a line of JSON each.
+    """Run one scheduling session per case, or one over --objects; print one line of JSON each.
 
-    A case that cannot be run prints its name and the error, one that cannot be read is told on
-    stderr; the others go on, and the exit code is 1.
+    A case that cannot be run prints its name and the error; one that cannot be read is reported on
+    stderr. The others continue, and the exit code is 1.
     """
     if bool(cases) == bool(objects):
         raise typer.BadParameter("name case files, or --objects and --config")
@@ -115,7 +115,7 @@ def decide(path: Path) -> simulate.Outcome | Failure:
     raw = files.text(str(path))
     try:
         return simulate.simulate(raw)
-    except Exception as error:  # whatever one case brings about, the others go on
+    except Exception as error:  # an error of one case does not stop the others
         known = isinstance(error, ValueError)
         return Failure(_name(raw) or path.stem, str(error) if known else repr(error))
 

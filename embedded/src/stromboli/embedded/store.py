@@ -110,7 +110,7 @@ class Store:
         if self._loop is None or self._thread is None:
             raise errors.UnavailableError(str(self._path), "is not open")
         future: asyncio.Future[T] = self._loop.create_future()
-        # Who does not wait need not hear of a failure: it stops the store for everyone.
+        # A caller that does not wait needs no error: a failure stops the store for all callers.
         future.add_done_callback(_retrieve)
         self._queue.put(_Job(work, future, then, is_write=is_write))
         return future
@@ -184,7 +184,7 @@ class Store:
 
     def _call(self, call: Callable[[list[Settled]], None], settled: list[Settled]) -> None:
         assert self._loop is not None
-        # A loop that is closed has nobody left who waits.
+        # A closed loop has no waiting callers.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, settled)
 

@@ -48,15 +48,15 @@ USUAL_PORT = 8480
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to start.
+    """The options of a system.
 
-    ``state``: the folder that holds everything; the same folder goes on where it stopped.
-    ``nodes``: manifests of simulated nodes to create if they are missing. ``process_nodes``:
-    manifests of nodes that run processes, see ``processes``. ``port`` 0 takes a free one; a
-    taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
-    everything read is delayed, repeated and reordered across topics, for tests. ``accounts``: who
-    may do what, see ``stromboli.embedded.accounts``; without, the holder of the token that each
-    start makes may do everything.
+    ``state``: the folder that holds everything; a restart on the same folder continues. ``nodes``:
+    manifests of simulated nodes to create if they are missing. ``process_nodes``: manifests of
+    nodes that run processes, see ``processes``. ``port`` 0 selects a free one; a port in use is
+    replaced by the next free one if ``port_may_move``. ``fault_seed``: the seed of fault injection
+    into everything that is read, for tests. ``accounts``: users and rights, see
+    ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
+    start has all rights.
     """
 
     state: Path
@@ -229,7 +229,7 @@ def _bind_socket(options: Options) -> Any:
 
 
 def _webhooks(admissions: list[AdmissionService]) -> list[Webhook]:
-    """The webhooks as the API server calls them; the door itself is made later."""
+    """The webhooks as the API server calls them; the admission services are created later."""
 
     def call_for(path: str) -> Any:
         async def call(body: bytes) -> bytes:

@@ -35,7 +35,9 @@ class VolumeController:
             kinds.PERSISTENT_VOLUMES,
             kinds.PERSISTENT_VOLUME_CLAIMS,
         }
-        """What was not seen as a whole yet. Until it is, a volume may seem to be nobody's."""
+        """Kinds that are not listed completely yet. Until they are, a volume may seem to have no
+        claim.
+        """
 
     async def run(self) -> None:
         """Reconcile after every change, and retry after errors."""
@@ -53,7 +55,7 @@ class VolumeController:
                     await self._look()
                     backoff.reset()
                 except (errors.ConflictError, errors.AlreadyExistsError, errors.NotFoundError):
-                    continue  # What it was decided on has changed: its event comes.
+                    continue  # The object has changed since: its event will follow.
                 except errors.TransientError as error:
                     await asyncio.sleep(backoff.next_s(error.retry_after_s))
                     self._changed.set()

@@ -74,10 +74,10 @@ def pods_failing_to_start(client: "Client", namespace: str, name: str) -> list[p
 def render(
     explanation: Explanation, pods: Sequence[pod_status.Pod] = (), *, verbose: bool = False
 ) -> list[str]:
-    """The explanation as lines of text: a headline, then a fact per line.
+    """The explanation as lines of text: a headline, then one fact per line.
 
-    ``pods`` are those that cannot start on their nodes. ``verbose`` adds the text of the
-    PodGroup's condition, in Volcano's words.
+    ``pods`` are those that cannot start on their nodes. ``verbose`` adds the message of the
+    PodGroup's condition, which is Volcano's.
     """
     explained = explanation.explained
     said = _unscheduled(explanation.held) + _kubelet_messages(pods)

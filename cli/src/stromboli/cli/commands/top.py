@@ -51,13 +51,13 @@ def top(
             output.show_lines([*headline(facts, width), ""])
             output.show_table(headers, rows)
             return
-        # Ctrl-C is the way to end it, so nothing has gone wrong then.
+        # Ctrl-C is the usual way to end it, so it is not an error.
         with contextlib.suppress(KeyboardInterrupt):
             _live(client, what, pause_s)
 
 
 def headline(facts: Sequence[str], width: int | None) -> list[str]:
-    """The facts about the cluster: one line if it fits the width, else a line each."""
+    """The facts about the cluster: in one line if it fits the width, else one line each."""
     line = output.GAP.join(facts)
     return [line] if width is None or len(line) <= width else list(facts)
 
@@ -78,7 +78,7 @@ def screen(
             lines.append(f"and {len(rows) - len(kept)} more: strom top --once")
         if len(lines) <= height or not kept:
             return lines
-        # As many rows as there are lines too many would go in a table; a block has several.
+        # A table would lose as many rows as there are excess lines; a block has several lines.
         kept = kept[: len(kept) - max((len(lines) - height) // len(headers), 1)]
 
 

@@ -1,6 +1,6 @@
-"""``strom flow``, ``strom template``, ``strom cron``: objects that make jobs.
+"""``strom flow``, ``strom template``, ``strom cron``: objects that create jobs.
 
-They are made and changed with ``strom apply``, as they are too rich for options.
+They are created and changed with ``strom apply``, because they have too many fields for options.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     """Its jobs, if it has a list of them."""
     row_headers: tuple[str, ...] = ()
     state: str = "AGE"
-    """The column that says that it is gone."""
+    """The column that shows that it is deleted."""
 
 
 FLOWS = WorkloadKind(

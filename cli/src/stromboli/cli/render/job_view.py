@@ -120,8 +120,9 @@ def _no_pods(job: batch.Job, total: int) -> str:
 
 
 def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
-    """An array's indexes: all, succeeded, failed. None for a job that is no array, and for invalid
-    indexes of a job that was stored without admission; its Events name the error."""
+    """An array's indexes: all, succeeded, failed. None for a job that is not an array, and for
+    invalid indexes of a job that was stored without admission; its Events name the error.
+    """
     if job.spec.array is None:
         return None
     found = job.status.array or batch.ArrayStatus()

@@ -74,7 +74,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """A change of an object as an API server's watch has it: ADDED, MODIFIED or DELETED."""
+    """A change of an object as in a watch of an API server: ADDED, MODIFIED or DELETED."""
 
     type: str
     object: Any

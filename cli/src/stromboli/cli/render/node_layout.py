@@ -1,4 +1,4 @@
-"""A node's hardware with who has what, ready to be drawn. Pure."""
+"""Prepares a node's hardware and allocations for display. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
@@ -39,8 +39,9 @@ class GpuSlot(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Between two devices: ``NV18``, ``PIX`` and so on. ``differs``: the two ends tell different
-    numbers of NVLinks, and the lesser counts."""
+    """The connection of two devices: ``NV18``, ``PIX`` and so on. ``differs``: the two ends report
+    different numbers of NVLinks; the lower one is used.
+    """
 
     label: str
     nvlinks: int = 0
@@ -59,8 +60,9 @@ class NumaCell(msgspec.Struct, frozen=True):
 
 
 class NodeLayout(msgspec.Struct, frozen=True):
-    """All there is to draw. ``homeless``: GPUs and NICs of no known NUMA node are in the last cell,
-    whose id is -1. ``links``: GPUs x GPUs, None with itself."""
+    """Everything to display. ``homeless``: GPUs and NICs of unknown NUMA nodes are in the last
+    cell, whose id is -1. ``links``: GPUs x GPUs, None on the diagonal.
+    """
 
     node: str
     title: tuple[str, ...]
@@ -156,7 +158,7 @@ def _kubelet(facts: node_topology.KubeletConfiguration) -> str:
 
 
 def _cpus(text: str) -> frozenset[int]:
-    """Reports are an agent's, which may be a broken one: what makes no sense is nothing."""
+    """The CPUs of a list. Reports of a broken agent may be invalid: such a list counts as empty."""
     try:
         return cpu_lists.parsed(text)
     except ValueError:
@@ -196,7 +198,7 @@ def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[PodHoldings, ..
 
 def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:
     """The GPU that a device plugin calls so: by its uuid, that of a MIG device, or its number."""
-    plain = id_.partition("::")[0]  # a share of a card is its uuid with a number behind
+    plain = id_.partition("::")[0]  # a GPU slice is its uuid with a number as suffix
     for at, gpu in enumerate(machine.gpus):
         if plain in (gpu.uuid, f"nvidia{gpu.index}", *(part.uuid for part in gpu.slices)):
             yield at

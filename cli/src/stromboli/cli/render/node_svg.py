@@ -1,5 +1,6 @@
-"""A node's picture as SVG: a box for each NUMA node with its cores, network cards and GPUs, the
-NVLinks below them, all ways in a table, and who holds what. Pure."""
+"""Renders a node's hardware as SVG: a box for each NUMA node with its cores, NICs and GPUs, the
+NVLinks below them, a table of connections, and allocations. Pure.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,14 +25,14 @@ WAYS = {
     "SYS": "#f1f2f5",
 }
 NARROW, ABOUT = 400, 3
-"""Below this width what is said of a NUMA node stands below its name, in so many lines."""
+"""Below this width the description of a NUMA node is below its name, in this many lines."""
 LONGEST_NOTES = 12
 _RESERVED = (
     '<defs><pattern id="reserved" width="6" height="6" patternUnits="userSpaceOnUse" '
     'patternTransform="rotate(45)"><rect width="6" height="6" fill="#e9ecf1"/>'
     '<rect width="2" height="6" fill="#b9c0cc"/></pattern></defs>'
 )
-"""Hatched: neither free nor anybody's."""
+"""Hatched: neither free nor allocated."""
 
 
 def render_svg(layout: pictures.NodeLayout) -> str:
@@ -50,7 +51,7 @@ def render_svg(layout: pictures.NodeLayout) -> str:
             inside += _cell(layout, numa_node, (x, y, wide), places, has_nics=has_nics)
         y += high + GAP
     links, y = _nvlinks(layout, places, y)
-    parts += [*links, *inside]  # links lie behind what they link
+    parts += [*links, *inside]  # links are drawn behind the devices
     table, below = _table(layout, y)
     legend, beside = _legend(layout, y, _table_width(layout))
     parts += [*table, *legend]
@@ -89,7 +90,7 @@ def _head(layout: pictures.NodeLayout) -> Iterator[str]:
 
 
 def _rows(numa_nodes: tuple[pictures.NumaCell, ...]) -> Iterator[tuple[pictures.NumaCell, ...]]:
-    """Up to four small NUMA nodes beside each other, two large ones."""
+    """Up to four small NUMA nodes side by side, two large ones."""
     is_small = all(
         len(numa_node.cores) <= 16 and len(numa_node.gpus) <= 2 for numa_node in numa_nodes
     )
@@ -123,8 +124,9 @@ def _cell(
     *,
     has_nics: bool,
 ) -> Iterator[str]:
-    """What is in a NUMA node's frame. ``places``: takes up where the lower edges of its GPUs are.
-    ``has_nics``: it or one beside it has network cards, so that GPUs stand in one line."""
+    """The content of a NUMA node's frame. ``places`` collects the lower edges of its GPUs.
+    ``has_nics``: a NUMA node in the row has NICs, so that GPUs are aligned.
+    """
     x, y, wide = frame
     title, about = _cell_title(numa_node)
     yield _text(x + 20, y + 30, title, 15, bold=True)
@@ -363,7 +365,7 @@ def _link_label(x: float, y: float, label: str, link: pictures.Link | None) -> I
 
 
 def _legend(layout: pictures.NodeLayout, y: float, left: float) -> tuple[list[str], float]:
-    """Who holds what, beside the table."""
+    """The allocations, beside the table."""
     x = MARGIN + left
     parts = [_text(x, y + 14, "Held by", 15, bold=True)]
     y += 30

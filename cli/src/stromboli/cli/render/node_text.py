@@ -21,7 +21,7 @@ COLOURS = (
     "bright_cyan",
     "bright_green",
 )
-"""Of pods in turn; letters tell them apart where there are no colours."""
+"""Colours of consecutive pods; letters distinguish them without colours."""
 WAYS = {"PIX": "cyan", "PXB": "cyan", "INTERNAL": "cyan", "PHB": "yellow", "NODE": "yellow"}
 CORES_A_ROW = 16
 
@@ -84,7 +84,7 @@ def _cell_title(numa_node: pictures.NumaCell) -> Text:
 
 
 def _cores(numa_node: pictures.NumaCell) -> Iterator[Text]:
-    """A word is a core, a letter in it a thread."""
+    """One word per core, one letter per thread."""
     wide = len(str(max(cpu for core in numa_node.cores for cpu, _ in core)))
     for start in range(0, len(numa_node.cores), CORES_A_ROW):
         row = numa_node.cores[start : start + CORES_A_ROW]

@@ -1,8 +1,8 @@
-"""How commands show what they found: tables for people, JSON and YAML for programs.
+"""Output of commands: tables for users, JSON and YAML for programs.
 
-Columns are as wide as their widest cell: nothing is ever cut. On a terminal tables have colours,
-and one that is wider than the terminal gets another shape (``table``); programs always see the
-same. Libraries are imported only where they are needed.
+Columns are as wide as their widest cell: nothing is truncated. On a terminal, tables have colours,
+and one that is wider than the terminal gets another layout (``table``); programs always get the
+same output. Libraries are imported only where they are needed.
 """
 
 import os
@@ -38,9 +38,11 @@ GAP = "   "
 NONE = "-"
 """The text of an empty cell, so that every row has the same number of words for ``awk``."""
 EMPTY = ("", NONE, "0")
-"""Cells that say nothing."""
+"""Cells without information."""
 LAST_AT_LEAST = 24
-"""Columns that the last cell of a row needs to be wrapped beside the others, and not below them."""
+"""Minimum width at which the last cell of a row is wrapped beside the others, and not below
+them.
+"""
 
 
 class Format(StrEnum):
@@ -59,7 +61,7 @@ class Format(StrEnum):
 
 
 class DocumentFormat(StrEnum):
-    """What ``--output`` takes where something is shown that is no object."""
+    """Values of ``--output`` for output that is not a Kubernetes object."""
 
     TABLE = "table"
     JSON = "json"
@@ -73,7 +75,7 @@ def show_lines(lines: Iterable[str]) -> None:
 
 
 def facts(*found: tuple[str, str]) -> list[str]:
-    """Labels with what they say, a fact a line."""
+    """Labels with their values, one fact per line."""
     width = max(len(label) for label, _ in found)
     return [f"{label:<{width}} {text}" for label, text in found]
 
@@ -84,19 +86,20 @@ def show_note(line: str) -> None:
 
 
 def show_empty_list(what: str, namespace: str | None = None) -> None:
-    """That a list is empty, and where one has looked: the namespace may be a slip of the pen."""
+    """Report an empty list and its namespace, which may be a typo."""
     show_note(f"No {what} found in namespace {namespace}." if namespace else f"No {what} found.")
 
 
 def show_error(lines: Sequence[str]) -> None:
-    """What went wrong, on stderr, the first line in red where there are colours."""
+    """Print an error to stderr, its first line in red if colours are on."""
     for number, line in enumerate(lines):
         typer.secho(line, err=True, fg=None if number else "red", color=colour())
 
 
 def colour() -> bool | None:
-    """False where the user wants no colours (no-color.org) or the terminal has none; else None:
-    the stream decides."""
+    """False if the user disables colours (no-color.org) or the terminal has none; otherwise None:
+    the stream decides.
+    """
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return False if is_plain else None
 
@@ -112,14 +115,15 @@ def streaming_table(headers: Sequence[str]) -> "StreamingTable":
 
 
 def columns() -> int:
-    """How wide the terminal is; ``COLUMNS`` says otherwise."""
+    """The width of the terminal; ``COLUMNS`` overrides it."""
     return shutil.get_terminal_size().columns
 
 
 class StreamingTable:
-    """A table that gets further rows: headers once, columns that only ever widen. On a terminal
-    that is too narrow it goes on as ``table`` would: no column is left out, as later rows may say
-    something there. ``width``: the terminal's columns, None for programs."""
+    """A table that grows: one header, columns that only ever widen. On a terminal that is too
+    narrow it uses the layout of ``table``, but keeps all columns, because later rows may have
+    values there. ``width``: the terminal's columns, None for programs.
+    """
 
     def __init__(self, headers: Sequence[str], width: int | None = None) -> None:
         self._headers = headers
@@ -128,7 +132,7 @@ class StreamingTable:
         self._widths = [len(header) for header in headers]
 
     def show(self, rows: Sequence[Sequence[str]]) -> None:
-        """Further rows, at once also where a program reads them."""
+        """Print further rows immediately, also to a pipe."""
         cells = _filled_cells(rows)
         self._widths = [
             max(width, *map(len, column))
@@ -155,7 +159,7 @@ class StreamingTable:
 def without_empty_last_column(
     headers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The same without a last column in which nothing stands."""
+    """The same without an empty last column."""
     if any(row[-1] for row in rows):
         return headers, rows
     return headers[:-1], [row[:-1] for row in rows]
@@ -167,10 +171,10 @@ def plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The table's lines on a terminal of so many columns, with colours.
+    """The table's lines for a terminal of this width, with colours.
 
-    One that is too wide first loses the columns in which nothing stands; then the last column is
-    wrapped, if it has room; else each row becomes a block: its name, and below it what it says.
+    A table that is too wide first loses its empty columns; then the last column is wrapped, if it
+    has room; else each row becomes a block: its name, and its values below it.
     """
     cells = _filled_cells(rows)
     if _width(headers, cells) > width:
@@ -226,7 +230,7 @@ def _styled(cell: str, *, bold: bool = False) -> str:
 def _without_empty_columns(
     headers: Sequence[str], cells: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], list[list[str]]]:
-    """Without the columns, but the first, in which nothing stands."""
+    """Without empty columns, except the first."""
     kept = [
         number
         for number in range(len(headers))
@@ -236,7 +240,7 @@ def _without_empty_columns(
 
 
 def _wrapped(cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Rows whose last cell goes on in rows of its own."""
+    """Rows whose last cell continues in further rows."""
     found = []
     for row in cells:
         first, *more = textwrap.wrap(row[-1], width) or [NONE]
@@ -246,7 +250,7 @@ def _wrapped(cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
 
 
 def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row on a narrow terminal: what it is about, and below it what it says."""
+    """A row on a narrow terminal: its name, and its values below it."""
     name, *cells = row
     label = max(map(len, headers))
     room = max(width - label - 4, 8)
@@ -278,7 +282,7 @@ def title(kind: "Kind[Any]", name: str) -> str:
 
 
 def show_stream_document(wanted: Format, document: Any) -> None:
-    """One of several documents that come over time: a line of JSON, or YAML between ``---``."""
+    """One of several documents over time: a line of JSON, or YAML between ``---``."""
     if wanted is Format.YAML:
         show_lines(["---"])
         show_document(wanted, document)
@@ -319,7 +323,7 @@ def as_list(documents: Sequence[Any]) -> dict[str, Any]:
 
 
 def age(created: datetime | None, now: datetime) -> str:
-    """How long ago, in the two units that matter, as ``kubectl`` has it: ``45s``, ``3m20s``."""
+    """The time since ``created`` in two units, as ``kubectl`` shows it: ``45s``, ``3m20s``."""
     if created is None:
         return NONE
     seconds = max(int((now - created) / timedelta(seconds=1)), 0)

@@ -1,7 +1,7 @@
-"""A pod's state in the words of ``kubectl get pods``. Pure.
+"""A pod's status as ``kubectl get pods`` shows it. Pure.
 
-Source: kubectl's printer of pods (Kubernetes, pkg/printers/internalversion), whose words users and
-scripts know; spec/cli.md 3.4.
+Source: kubectl's printer of pods (Kubernetes, pkg/printers/internalversion), whose terms users and
+scripts know.
 """
 
 from datetime import datetime
@@ -47,7 +47,7 @@ class State(Part, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Part, frozen=True, kw_only=True):
-    """One container's life so far."""
+    """The status of one container."""
 
     name: str = ""
     ready: bool = False
@@ -80,14 +80,14 @@ class Spec(Part, frozen=True, kw_only=True):
 
 
 class Pod(Object, frozen=True, kw_only=True):
-    """A pod with all that is told of its containers."""
+    """A pod with the statuses of its containers."""
 
     spec: Spec = Spec()
     status: Status = Status()
 
 
 BEGINNING = ("", "ContainerCreating", "PodInitializing")
-"""Reasons of a container that waits for nothing but its turn."""
+"""Reasons of a container that is about to start."""
 PODS = Kind("", "v1", "Pod", "pods", Pod)
 
 
@@ -130,7 +130,7 @@ def restarts(pod: Pod, now: datetime) -> str:
 
 
 def unschedulable_message(pod: Pod) -> str:
-    """Why it has no node yet, in the scheduler's words; empty if it has one or nothing was said."""
+    """Why it has no node yet, by the scheduler's message; empty if it has a node or no message."""
     return next(
         (
             one.message
@@ -160,7 +160,7 @@ def status(pod: Pod) -> str:
 
 
 def _container_reason(pod: Pod, text: str) -> str:
-    """The last word is that of the first container with something to say."""
+    """The reason of the first container that has one."""
     has_running = False
     for one in reversed(pod.status.container_statuses):
         waiting, ended = one.state.waiting, one.state.terminated
@@ -180,7 +180,7 @@ def _container_reason(pod: Pod, text: str) -> str:
 
 
 def _initializing(pod: Pod) -> str:
-    """The first init container that is not done, or nothing."""
+    """The first unfinished init container, or nothing."""
     sidecars, total = _sidecars(pod), len(pod.spec.init_containers)
     for index, one in enumerate(pod.status.init_container_statuses):
         waiting, ended = one.state.waiting, one.state.terminated
@@ -195,7 +195,7 @@ def _initializing(pod: Pod) -> str:
 
 
 def _restart_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    """Containers whose restarts count: while it initializes those of its beginning."""
+    """Containers whose restarts count: while it initializes, its init containers."""
     if _initializing(pod):
         return pod.status.init_container_statuses
     sidecars = _sidecars(pod)

@@ -17,11 +17,11 @@ CRON_HEADERS = ("NAME", "SCHEDULE", "ZONE", "SUSPENDED", "ACTIVE", "LAST", "NEXT
 FLOW_JOB_HEADERS = ("JOB", "PHASE", "AFTER", "STARTED", "ENDED", "RETRIES")
 EVENT_HEADERS = ("TYPE", "REASON", "AGE", "MESSAGE")
 MOST_EVENTS = 5
-"""The last ones tell why nothing happens."""
+"""The last Events, which usually explain why there is no progress."""
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
-    """What Kubernetes' Events tell of an object."""
+    """The fields of a Kubernetes Event that are shown."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
@@ -55,7 +55,7 @@ def flow_row(found: flow.JobFlow, now: datetime) -> tuple[str, ...]:
 
 
 def flow_phase(found: flow.JobFlow) -> str:
-    """A flow that nobody has looked at yet is Pending."""
+    """The flow's phase; Pending before its first reconciliation."""
     return found.status.state.phase or "Pending"
 
 
@@ -95,13 +95,13 @@ def next_time(found: flow.CronJob, now: datetime) -> datetime | None:
     created = found.metadata.creation_timestamp or now
     try:
         schedule = schedules.Schedule(found.spec.schedule, found.spec.time_zone, created)
-    except ValueError:  # the server knows better, or says so in an Event
+    except ValueError:  # the server validates it, or reports it in an Event
         return None
     return schedule.next_after(now)
 
 
 def flow_facts(found: flow.JobFlow, now: datetime) -> list[str]:
-    """How the flow stands, a fact a line."""
+    """The status of the flow, one fact per line."""
     return output.facts(
         ("flow", found.metadata.key),
         ("phase", flow_phase(found)),
@@ -132,7 +132,7 @@ def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
 
 
 def template_facts(found: flow.JobTemplate, now: datetime) -> list[str]:
-    """What the template makes, and what was made from it."""
+    """The jobs that the template creates, and those that were created from it."""
     _, queue, tasks, pods, _, _ = template_row(found, now)
     return output.facts(
         ("template", found.metadata.key),
@@ -144,7 +144,7 @@ def template_facts(found: flow.JobTemplate, now: datetime) -> list[str]:
 
 
 def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
-    """When the cron makes jobs, and what became of them."""
+    """The schedule of the cron, and its recent jobs."""
     spec, status = found.spec, found.status
     deadline = spec.starting_deadline_seconds
     coming = "suspended" if spec.suspend else _time(next_time(found, now))
@@ -164,7 +164,7 @@ def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
 def event_rows(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, ...]]:
     """The last Events under ``EVENT_HEADERS``, oldest first."""
     beginning = datetime.min.replace(tzinfo=UTC)
-    # Within a second they stand in the order in which they were written.
+    # Within a second they are in the order in which they were written.
     events = sorted(
         map(_EVENT.decode, raws),
         key=lambda event: (event.at or beginning, event.metadata.version),

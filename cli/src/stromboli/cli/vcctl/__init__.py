@@ -1,5 +1,5 @@
-"""Volcano's command line tools under their own names, for scripts that exist.
+"""Volcano's command-line tools under their own names, for existing scripts.
 
-Commands, flags, output and exit codes are those of spec/cli.md: errors go to stdout, -n and -N swap
-their meaning between vcctl job and the v* programs. Whoever writes something new uses ``strom``.
+Commands, flags, output and exit codes are Volcano's: errors go to stdout, and -n and -N have
+different meanings in vcctl job and in the v* programs. New scripts should use ``strom``.
 """

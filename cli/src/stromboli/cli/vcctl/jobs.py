@@ -238,7 +238,7 @@ def document(
     scheduler: str,
     command: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The job of run and vsub (spec/cli.md 2). Raises BadParameter for amounts that are none."""
+    """The job of run and vsub. Raises BadParameter for invalid amounts."""
     container: dict[str, Any] = {
         "name": name,
         "image": image,
@@ -300,6 +300,6 @@ def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool)
 def _command(
     name: str, namespace: str, action: str, master: str | None, kubeconfig: str | None
 ) -> None:
-    """Prints nothing, and returns before anything is done, as it always did."""
+    """Print nothing, and return before the command is executed, as Volcano does."""
     with shell.client(master, kubeconfig) as client:
         client.command_job(namespace, shell.required(name), action)

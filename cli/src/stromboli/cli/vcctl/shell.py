@@ -1,4 +1,4 @@
-"""What the programs share: flags, how errors are told, and the server behind them."""
+"""Shared by the programs: flags, error output, and the connection to the server."""
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from stromboli.cli.render import output
 FAILED = 255
 NOTHING = "No resources found"
 _LOG_FLAGS = ("--log-flush-frequency", "--vmodule", "--v", "-v")
-"""Flags of a logging library that every program takes; there is nothing here that they change."""
+"""Flags of a logging library that every program accepts and ignores."""
 
 Master = Annotated[
     str | None,
@@ -42,7 +42,7 @@ _RESOURCES = {
     "flow": "jobflows.flow.volcano.sh",
     "template": "jobtemplates.flow.volcano.sh",
 }
-"""Our word for a kind -> the API server's."""
+"""Kind -> the API server's resource name."""
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
@@ -82,7 +82,7 @@ def client(master: str | None, kubeconfig: str | None) -> Any:
 
 
 def required(name: str, what: str = "name") -> str:
-    """A name that must be given. Raises CommandError."""
+    """A required name. Raises CommandError."""
     if not name:
         raise CommandError(what, "it is mandatory, and it is empty", f"name one with --{what}")
     return name
@@ -101,7 +101,7 @@ def _exit_with_error(command: Any, words: Sequence[str], reason: str) -> int:
 
 
 def reason(error: CommandError) -> str:
-    """In one line, and a missing object in the words that scripts look for."""
+    """The error in one line; for a missing object in the form that scripts search for."""
     if isinstance(error, NotFoundError):
         kind, _, name = error.what.partition(" ")
         return f'{_RESOURCES.get(kind, kind)} "{name.rpartition("/")[2]}" not found'

@@ -122,7 +122,7 @@ def workloads(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> l
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """As kubectl has it."""
+    """The age as kubectl shows it."""
     if since is None:
         return "<unknown>"
     return "<invalid>" if now - since < timedelta(seconds=-1) else output.age(since, now)

@@ -1,6 +1,7 @@
-"""One job in full, as ``vcctl job view`` and ``vjobs -n`` show it. Pure. Source: spec/cli.md 3.2.
+"""The complete view of one job, as in ``vcctl job view`` and ``vjobs -n``. Pure.
 
-Each level is two blanks deeper; labels of one block have one width, and a tab behind it.
+Each level is indented by two more blanks; labels of one block have the same width, followed by a
+tab.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from stromboli.shared.api.meta import Part
 from stromboli.shared.formats import units
 
 _NO_TIME = "0001-01-01 00:00:00 +0000 UTC"
-"""How the zero time looks there."""
+"""Volcano's output of the zero time."""
 _TEMPLATE_ANNOTATIONS = (
     ("Cri . Cci . Io / Container - Type", "cri.cci.io/container-type"),
     ("Kubernetes . Io / Availablezone", "kubernetes.io/availablezone"),
@@ -94,7 +95,7 @@ def job(document: dict[str, Any], *, with_conditions: bool) -> list[str]:
 
 
 def events(found: Sequence[Event], now: datetime) -> list[str]:
-    """The events' table, or that there are none."""
+    """The table of events, or a line that there are none."""
     if not found:
         return ["Events: \t<none>"]
     rows = [("Type", "Reason", "Age", "Form", "Message"), ("-------",) * 5]

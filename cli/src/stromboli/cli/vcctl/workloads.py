@@ -127,7 +127,7 @@ def _commands(kind: Kind) -> typer.Typer:
 
 
 def _tell(kind: Kind, verb: str, done: str, document: dict[str, Any], act: Any) -> None:
-    """Do it with one document; a failure is told, and the next one has its turn."""
+    """Execute an action with one document; a failure is printed, and the next document follows."""
     metadata = document["metadata"]
     try:
         act(document)

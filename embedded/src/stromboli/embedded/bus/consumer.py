@@ -21,12 +21,14 @@ class EmbeddedConsumer:
         self._read: deque[envelope.Record] = deque()
         self._read_to = 0
         self._position = 0
-        self._in_hand: dict[int, int] = {}  # offset -> epoch heard by then, lowest first
+        self._in_hand: dict[
+            int, int
+        ] = {}  # offset -> highest epoch accepted by then, lowest offset first
         self._committed = 0
         self._is_committing = False
 
     async def begin(self) -> None:
-        """Continue behind the group's last commit, instead of any earlier consumer."""
+        """Continue after the group's last commit, and replace any earlier consumer."""
         self._log.open_consumer(self._topic, self._group, self)
         self._identity = self._identity_now()
         at, epoch = await self._log.committed(self._topic, self._group)
@@ -36,7 +38,7 @@ class EmbeddedConsumer:
         )
 
     async def end(self) -> None:
-        """Commit what is finished."""
+        """Commit finished records."""
         if self.lowest_unfinished != self._committed and not self._is_replaced:
             await self._commit_to(self.lowest_unfinished, lambda _: None)
 
@@ -68,7 +70,7 @@ class EmbeddedConsumer:
                 await self._log.growth()
 
     def done(self, record: envelope.Record) -> None:
-        """This record is finished; telling it twice is no harm."""
+        """Finish a record. Idempotent."""
         self._in_hand.pop(record.offset, None)
         self._commit()
 
@@ -78,12 +80,12 @@ class EmbeddedConsumer:
 
     @property
     def lowest_unfinished(self) -> int:
-        """Where a restart of this group would begin, once committed."""
+        """The offset at which a restart of this group would begin, once committed."""
         return next(iter(self._in_hand), self._position)
 
     @property
     def _heard(self) -> int:
-        """The epoch that goes with ``lowest_unfinished``."""
+        """The highest epoch accepted before ``lowest_unfinished``."""
         return next(iter(self._in_hand.values()), self._epoch)
 
     @property
@@ -94,7 +96,7 @@ class EmbeddedConsumer:
         return self._log.topic_ids([self._topic.name])[self._topic.name]
 
     def _reset_if_recreated(self) -> None:
-        """What is in hand of a topic that is deleted and created again is nobody's to finish."""
+        """Drop records in flight if the topic was deleted and created again."""
         if self._identity == self._identity_now():
             return
         self._identity = self._identity_now()
@@ -109,7 +111,9 @@ class EmbeddedConsumer:
         )
 
     def _commit(self) -> None:
-        """One commit on its way at a time: the next one says what came together meanwhile."""
+        """Commit; one commit is in flight at a time, and the next one covers all progress
+        meanwhile.
+        """
         reached = self.lowest_unfinished
         if self._is_committing or reached == self._committed or self._is_replaced:
             return

@@ -120,7 +120,7 @@ class EmbeddedBus:
             if self._log.has_more(positions):
                 read, positions = await self._log.page(positions, topic_ids)
             elif is_caught_up and not recreated:
-                await self._log.growth()  # returns at once when something is appended
+                await self._log.growth()  # returns immediately when a record is appended
                 at_end |= dict.fromkeys(names, asyncio.get_running_loop().time())
                 continue
             is_caught_up = all(positions[name] >= end for name, end in barrier.items())

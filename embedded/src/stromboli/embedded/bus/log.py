@@ -175,7 +175,7 @@ class Log:
         return await self._store.read(read)
 
     def open_consumer(self, topic: topics.Topic, group: str, consumer: object) -> None:
-        """Make ``consumer`` the one of its group whose commits are taken."""
+        """Make ``consumer`` the only one of its group whose commits are accepted."""
         self._consumers[topic.name, group] = consumer
         self._wake()
 
@@ -209,8 +209,9 @@ class Log:
         epoch: int,
         then: Callable[[None], None],
     ) -> asyncio.Future[None]:
-        """Remember where a group begins again, and the highest epoch it has heard before that;
-        not if the topic is another one by now."""
+        """Store a group's offset, and the highest epoch accepted before it; not if the topic was
+        recreated.
+        """
 
         def change(database: Connection) -> None:
             if identity != str(self._ids[topic.name]):

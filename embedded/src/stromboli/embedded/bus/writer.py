@@ -66,7 +66,7 @@ class EmbeddedWriter:
         self._sequence += len(sealed)
         lines = [_line(draft, whole) for draft, whole in zip(drafts, sealed, strict=True)]
         appending = self._log.append(lines)
-        # Appends stand in the order of the calls, so later ones need not announce again.
+        # Appends are in the order of the calls, so later ones need not announce again.
         names = [each.topic.name for each in drafts if each.key == log.ANNOUNCED_KEY]
         self._announced |= self._log.topic_ids(names)
         return tuple(

@@ -84,7 +84,7 @@ class State:
         self._events_kept = events_kept
         self.when_decided: list[Callable[[Event], None]] = []
         self.when_published: list[Callable[[Event], None]] = []
-        """Who is told of each change as it is decided, and as it may be seen."""
+        """Callbacks for each change when it is decided, and when it is durable."""
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._decided = 0
@@ -94,7 +94,7 @@ class State:
         self.first_index = 0
         """Index of ``events[0]`` among all events since this process opened the file."""
         self.oldest = 0
-        """The lowest version from which a watch can go on."""
+        """The lowest version from which a watch can resume."""
 
     async def open(self) -> None:
         """Load all objects. No other call is allowed meanwhile."""

@@ -31,12 +31,14 @@ ROOM = NODES * CPUS_OF_A_NODE
 RUN_S = 0.4
 """Seconds that a job works once all of its pods run."""
 STILL_S, LIMIT_S = 3.0, 20.0
-"""How long nothing may change, and how long the jobs may take in all, until we look who holds
-what: a job works for less than a second, so after three nothing will come."""
+"""The time without changes, and the total time, after which a trial ends: a job works for less than
+a second, so after three seconds without a change there is no progress.
+"""
 LOOK_S = 0.05
 IN_VAIN_S = 1.0
-"""From when on pods of a job that does not start count as held in vain: before, the others of its
-gang may be on their way, since binds are writes one after another."""
+"""Time after which the pods of a job that does not start count as held in vain: before, the other
+members of its gang may still be being bound, one write after another.
+"""
 SEED = 7
 """Shuffles the pods of the baseline; the same in every run."""
 

@@ -150,7 +150,7 @@ class _DelayedRecords:
 
     def add(self, batch: port.Batch) -> None:
         """Add a batch of the wrapped log."""
-        for name in batch.recreated:  # what waits is of the topic before
+        for name in batch.recreated:  # held records belong to the previous topic
             self._waiting.pop(name, None)
             self._released.pop(name, None)
             if self._barrier is not None:

@@ -162,7 +162,7 @@ async def start_container(spec: launcher.Spec, output: Output, uid: str) -> Cont
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in libraries.items() if value},
-            start_new_session=True,  # a Ctrl-C on the terminal is the node's to hear, not theirs
+            start_new_session=True,  # Ctrl-C on the terminal is for the node only
             limit=_LINE_BYTES,
         )
     except OSError:

@@ -32,7 +32,7 @@ class Output:
         """Yield the kept output, from its beginning or its last lines; with ``follow`` until the
         end.
 
-        A line of its own reports output that was deleted before it could be read.
+        A separate line reports output that was deleted before it could be read.
         """
         position = self._tail(tail_lines) if tail_lines is not None else 0
         while True:
@@ -82,7 +82,7 @@ class Output:
         return starts[-1] + (self._folder / f"{starts[-1]:020d}").stat().st_size
 
     def _tail(self, lines: int) -> int:
-        """Return the offset of the last so many lines; an unfinished line counts as one."""
+        """Return the offset of the last ``lines`` lines; an unfinished line counts as one."""
         position = end = self._end()
         first = (self._starts() or [0])[0]
         missing = lines + (self._slice(end - 1, end) == b"\n" if end > first else 0)

@@ -36,7 +36,7 @@ from stromboli.shared.formats import units
 from stromboli.shared.runtime import runtime, telemetry
 
 TAIL_BYTES, TAIL_LINES = 2048, 80
-"""Of the output, as a termination message where the pod wants that."""
+"""Limits of the output in a termination message, if the pod requests it."""
 LEAST_AFTER_HOOK_S = 2.0
 """Minimum time that a container has left after its preStop hook."""
 COMPONENT = "stromboli-process-node"
@@ -63,7 +63,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWorker:
-    """The worker of one pod. ``is_gone``: the pod is deleted, and nothing of it is left."""
+    """The worker of one pod. ``is_gone``: the pod is deleted and completely removed."""
 
     def __init__(
         self, pod: pods.Pod, document: pods.Document, address: str, around: NodeContext
@@ -87,7 +87,7 @@ class PodWorker:
         self._said: set[str] = set()
 
     async def run(self) -> None:
-        """Run the pod until it is gone."""
+        """Run the pod until it is removed."""
         self._folder.make(self._around.hosts(self.pod, self.address), self._around.lookup)
         async with asyncio.TaskGroup() as group:
             if obstacle := unsupported_fields.blocking_field(self.pod):
@@ -118,7 +118,7 @@ class PodWorker:
             self._events.put_nowait(lifecycle.Deleted(usual_s if grace_s is None else grace_s))
 
     def rename(self) -> None:
-        """Rewrite the hosts file after pods came or went."""
+        """Rewrite the hosts file after pods were added or removed."""
         if self._folder.hosts.exists():
             self._folder.write_hosts(self._around.hosts(self.pod, self.address))
 
@@ -373,7 +373,7 @@ class PodWorker:
             telemetry.log.info("event not written", pod=meta.key, text=text, error=str(error))
 
     async def _remove(self) -> None:
-        """Delete the pod object once nothing of the pod is left."""
+        """Delete the pod object once all its processes and files are removed."""
         meta = self.pod.metadata
         remove = functools.partial(
             self._around.cluster.delete,

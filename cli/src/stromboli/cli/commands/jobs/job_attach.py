@@ -185,7 +185,7 @@ def _wait_until_ready(
 
 
 def tool_state(pod: pod_status.Pod) -> str:
-    """How far a tool's pod is, and what its container said if it could not start."""
+    """The state of a tool's pod, and its container's message if it could not start."""
     said = [
         told.message.strip()
         for one in pod.status.container_statuses

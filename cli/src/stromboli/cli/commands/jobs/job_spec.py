@@ -14,11 +14,11 @@ from stromboli.shared.formats import indexes, units
 Document = dict[str, Any]
 DEFAULT_IMAGE = "busybox"
 DEFAULT_REQUESTS = {"cpu": "1", "memory": "100Mi"}
-"""What Volcano's command line asks for, so that known commands make the same jobs."""
+"""The default requests of Volcano's command line, so that the same command creates the same job."""
 GPU = "nvidia.com/gpu"
 """What ``--gpus`` counts."""
 LEAST_MEMORY_BYTES = 1024 * 1024
-"""Nothing runs in less: who writes ``--memory 16`` means 16Gi."""
+"""No container runs with less: a user who writes ``--memory 16`` means 16Gi."""
 POD_LABEL = "job.volcano.sh"
 """Users select the pods of such a job by this label."""
 LONGEST_NAME_STEM = 40
@@ -26,10 +26,10 @@ LONGEST_NAME_STEM = 40
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says. ``minimum`` None: all replicas start together or not at all.
+    """The options of the command line. ``minimum`` None: all replicas start together or none does.
 
-    ``time``: how long it may take, and what is expected. ``array``: indexes; ``replicas`` of them
-    run at once then, each for itself. ``after``: what has to become of other jobs first.
+    ``time``: its deadline and the expected run time. ``array``: indexes, of which ``replicas`` run
+    concurrently and independently. ``after``: dependencies on other jobs.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Array(msgspec.Struct, frozen=True):
 
 
 def document(spec: RunSpec) -> Document:
-    """The Job's manifest. Requests alone are no limits; limits alone are the requests too."""
+    """The Job's manifest. Requests alone set no limits; limits alone also set the requests."""
     resources = {"requests": spec.requests or spec.limits or DEFAULT_REQUESTS}
     if spec.limits:
         resources["limits"] = spec.limits
@@ -112,10 +112,10 @@ def amounts(
     memory: str | None = None,
     gpus: int | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Requests and limits of a pod with the short options among them.
+    """Requests and limits of a pod, including the short options.
 
-    Devices are limits, too, since Kubernetes takes no request for them alone. Raises ValueError for
-    what is said twice, and for a memory that is a slip of the pen.
+    Devices are limits, too, because Kubernetes rejects requests without limits for them. Raises
+    ValueError for a resource that is given twice, and for an implausibly small memory.
     """
     short = {"cpu": cpus, "memory": memory, GPU: None if gpus is None else str(gpus)}
     given = {name: amount for name, amount in short.items() if amount is not None}
@@ -132,7 +132,7 @@ def amounts(
 
 
 def array(text: str) -> Array:
-    """``0-999%50``; without a ``%`` all run at once. Raises ValueError."""
+    """``0-999%50``; without a ``%`` all run concurrently. Raises ValueError."""
     written, percent, at_once = text.partition("%")
     if problem := indexes.problem(written):
         raise ValueError(f"{problem}; write {indexes.FORM}, {indexes.BOUNDS}")
@@ -145,7 +145,7 @@ def array(text: str) -> Array:
 
 
 def generated_name(image: str, suffix: str) -> str:
-    """A name for a job without one: what it runs, and a suffix that makes it its own."""
+    """A name for a job without one: from its image, and a unique suffix."""
     repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     stem = re.sub(r"[^a-z0-9]+", "-", repository.lower()).strip("-")
     if not stem or not stem[0].isalpha():

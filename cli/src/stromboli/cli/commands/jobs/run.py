@@ -70,7 +70,9 @@ class RunCommand(CommandWithTrailingArguments):
     def _checked(
         self, ctx: typer.Context, path: str, line: script.DirectiveLine
     ) -> tuple[str, ...]:
-        """The line's words. Raises UsageError with the line's position for an invalid option."""
+        """The options of the line. Raises UsageError with the line's position for an invalid
+        option.
+        """
         place = f"{path}:{line.number}"
         alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
         try:

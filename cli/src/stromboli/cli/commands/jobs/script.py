@@ -7,8 +7,9 @@
     #STROM --array 0-99%10     # ten at a time
     python train.py --seed $STROM_ARRAY_INDEX
 
-A line counts wherever it stands before the first command; one behind it is a mistake, since it
-would be easy to miss. The script travels inside the job, as an argument of its interpreter.
+A ``#STROM`` line is read anywhere before the first command; a later one is an error, because it
+would otherwise be ignored silently. The script is stored in the job, as an argument of its
+interpreter.
 """
 
 import re
@@ -42,7 +43,7 @@ class DirectiveLine(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script, the options in it, and the words that start its interpreter."""
+    """A script, its options, and the command that starts its interpreter."""
 
     name: str
     text: str
@@ -50,15 +51,16 @@ class Script(msgspec.Struct, frozen=True):
     lines: tuple[DirectiveLine, ...]
 
     def command(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        """The container's command. Kubernetes replaces ``$(NAME)`` in it and makes ``$$`` one
-        dollar, which must not happen to a script: so each of these is written twice."""
+        """The container's command. Kubernetes expands ``$(NAME)`` in it and turns ``$$`` into
+        ``$``; both are escaped, so that the script is unchanged.
+        """
         text = re.sub(r"\$(?=[$(])", "$$", self.text)
         own_name = (self.name,) if _SHELL.match(_program_words(self.interpreter)) else ()
         return (*self.interpreter, "-c", text, *own_name, *arguments)
 
 
 def is_script(argument: str) -> bool:
-    """Whether what stands in the place of a job's name is a file: names have no dot or slash."""
+    """Whether the argument in place of a job's name is a file: names contain no dot or slash."""
     return "." in argument or "/" in argument
 
 
@@ -112,7 +114,7 @@ def _split_words(row: str, number: int) -> tuple[str, ...]:
 
 
 def _interpreter(first: str) -> tuple[str, ...]:
-    """The words behind ``#!``; a script without them is one for the shell."""
+    """The command after ``#!``; a script without it uses the shell."""
     if not first.startswith("#!"):
         return ("/bin/sh",)
     words = tuple(first.removeprefix("#!").split())

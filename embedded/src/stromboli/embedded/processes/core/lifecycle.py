@@ -20,7 +20,9 @@ import msgspec
 from stromboli.embedded.processes.core.pod import Container, Pod, Probe, Terminated, Waiting
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 300.0
-"""A container restarts at once the first time; then pauses double from the first to the longest."""
+"""The first restart of a container is immediate; then pauses double from the first to the
+longest.
+"""
 FORGIVEN_S = 600.0
 """A container that ran this long resets its back-off."""
 ASK_AGAIN_S = 2.0

@@ -308,7 +308,7 @@ class Status(Part, frozen=True, kw_only=True):
 
 
 class Metadata(ObjectMeta, frozen=True, kw_only=True):
-    """With what a going pod is still given."""
+    """Metadata of a pod, including its grace period during deletion."""
 
     deletion_grace_period_seconds: int | None = None
 

@@ -32,7 +32,7 @@ def pod_status(
         "conditions": _conditions(life, unsupported, before, now),
     }
     if not life.is_over or any(_was_started(run) for run in life.runs.values()):
-        # Of a pod that never began there is nothing to tell but why, as kubelets have it.
+        # A pod that never started has no container statuses, only a reason, as with a kubelet.
         written["containerStatuses"] = [_container(life, each) for each in spec.containers]
         if spec.init_containers:
             inits = [_container(life, each) for each in spec.init_containers]

@@ -56,7 +56,7 @@ def enter(folder: str, mounts: list[Mapping[str, Any]], hostname: str) -> None:
     tree: Tree = {}
     for mount in mounts:
         place = tree
-        # Where a path leads through links of the machine, as /var/run does, it is meant to.
+        # A path may contain symbolic links of the machine, such as /var/run; they are followed.
         for part in os.path.realpath(str(mount["target"])).strip("/").split("/"):
             place = place.setdefault(part, {})
         place[""] = mount

@@ -1,9 +1,9 @@
 """The launcher's loop: one container from its start to the end of all of its processes.
 
-The first line on stdin is a ``Spec``; further lines ask: ``{"stop": grace_s}`` (SIGTERM to the
-command, SIGKILL to everything after the grace), ``{"exec": id, "command": [...], "timeout_s": n}``.
-Lines on stdout tell: ``started``, ``refused`` (why), ``wrote`` (bytes so far), ``done`` (of an
-exec: id, code, None if out of time, output), ``ended`` (code, oom, lost).
+The first line on stdin is a ``Spec``; further lines are requests: ``{"stop": grace_s}`` (SIGTERM to
+the command, SIGKILL to everything after the grace period), ``{"exec": id, "command": [...],
+"timeout_s": n}``. Lines on stdout are events: ``started``, ``refused`` (why), ``wrote`` (bytes so
+far), ``done`` (of an exec: id, code, None if out of time, output), ``ended`` (code, oom, lost).
 """
 
 import contextlib
@@ -110,11 +110,11 @@ class Container:
         environment, folder = self._spec["environment"], self._spec["working_directory"]
         return children.start(command, environment, folder, output)
 
-    # --- what is asked ---------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------
 
     def _listen(self) -> None:
         read = os.read(0, CHUNK_BYTES)
-        if not read:  # nobody is there any more who wants it to run
+        if not read:  # the node agent is gone, so the container must end
             self._selector.unregister(0)
             self._kill_at = 0.0
             return
