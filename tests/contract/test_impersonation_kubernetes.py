@@ -42,13 +42,19 @@ async def test_the_server_sees_the_impersonated_user_and_all_groups(
 async def test_the_impersonated_users_rights_count_and_not_ours(
     real_parts: real.RealParts,
 ) -> None:
-    body = objects.config_map(objects.unique("impersonated"))
+    name = objects.unique("impersonated")
+    maps, body, change = kinds.CONFIG_MAPS, objects.config_map(name), objects.merge(data={})
     async with connect(real_parts) as cluster:
+        other = cluster.impersonating("nobody-knows-me", ())
         with pytest.raises(errors.ForbiddenError, match="nobody-knows-me"):
-            await cluster.impersonating("nobody-knows-me", ()).create(
-                kinds.CONFIG_MAPS, "default", body
-            )
-        await cluster.create(kinds.CONFIG_MAPS, "default", body)
+            await other.create(maps, "default", body)
+        await cluster.create(maps, "default", body)
+        with pytest.raises(errors.ForbiddenError, match="nobody-knows-me"):
+            await other.patch(maps, "default", name, change, patch_type="merge")
+        with pytest.raises(errors.ForbiddenError, match="nobody-knows-me"):
+            await other.delete(maps, "default", name)
+        await cluster.patch(maps, "default", name, change, patch_type="merge")
+        await cluster.delete(maps, "default", name)
 
 
 @pytest.mark.parametrize("name", ["", "ann\r\nImpersonate-Group: system:masters", "a\x00"])
