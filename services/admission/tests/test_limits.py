@@ -1,22 +1,28 @@
 """Limits per user: requests per second, and live jobs at every entry point."""
 
+import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.admission.tests.test_unknown_fields import opened, review
+from stromboli.admission import service
 from stromboli.admission.auth import authentication
 from stromboli.admission.core.live_jobs import RESERVED_S, LiveJobs, Owner
 from stromboli.admission.core.rate_limit import TokenBuckets
 from stromboli.admission.rest import application
 from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.admission.settings import AdmissionSettings
-from stromboli.shared import keys
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.shared import envelope, keys
 from stromboli.shared.api import batch, meta
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders
+from stromboli.testkit import builders, records
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.contracts.accounts import Scene
 from stromboli.testkit.doubles import authorized_admission
@@ -108,7 +114,84 @@ def test_a_job_that_the_cache_lacks_yet_counts_until_it_arrives_fails_or_expires
     assert not jobs.reserve("default/b", ANN, 3.0)
     jobs.release("default/b")
     assert not jobs.reserve("default/c", ANN, 4.0)
+    jobs.complete_until_s = 4.0 + RESERVED_S
     assert not jobs.reserve("default/d", ANN, 4.0 + RESERVED_S)
+
+
+def test_no_reservation_ends_while_the_monitor_is_away() -> None:
+    """Its job may have been written, and ``cluster.jobs`` does not show it yet."""
+    jobs = LiveJobs(max_per_user=1)
+    jobs.complete_until_s = 0.0
+    assert not jobs.reserve("default/a", ANN, 1.0)
+    assert jobs.reserve("default/b", ANN, 1.0 + 9 * RESERVED_S)
+
+
+class Burst(RuleBasedStateMachine):
+    """Two replicas that fold ``cluster.jobs`` at their own pace."""
+
+    LIMIT, REPLICAS = 3, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replicas = [LiveJobs(max_per_user=self.LIMIT) for _ in range(self.REPLICAS)]
+        self.read = [0] * self.REPLICAS
+        self.log: list[Any] = []
+        self.live: list[str] = []
+        self.names = (f"job-{number}" for number in itertools.count())
+
+    @rule(at=st.integers(0, REPLICAS - 1))
+    def submit(self, at: int) -> None:
+        name = next(self.names)
+        has_read_all = self.read[at] == len(self.log)
+        refused = self.replicas[at].reserve(f"default/{name}", ANN, 0.0)
+        if has_read_all:
+            assert bool(refused) == (len(self.live) >= self.LIMIT)
+        if not refused:
+            self.live.append(name)
+            self.log.append(record(name))
+
+    @rule()
+    def end(self) -> None:
+        if self.live:
+            self.log.append(record(self.live.pop(0), phase="Completed"))
+
+    @rule(at=st.integers(0, REPLICAS - 1))
+    def fold(self, at: int) -> None:
+        for each in self.log[self.read[at] :]:
+            self.replicas[at].fold(each)
+        self.read[at] = len(self.log)
+
+    @invariant()
+    def replicas_together_admit_a_multiple_of_the_limit_at_most(self) -> None:
+        assert len(self.live) <= self.REPLICAS * self.LIMIT
+
+
+TestBurst = Burst.TestCase
+
+
+async def test_jobs_that_were_there_before_the_service_count(tmp_path: Path) -> None:
+    """The service reads ``cluster.jobs``; what it admitted itself is not all there is."""
+    health = runtime.Health("admission")
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        opened(tmp_path, max_live_jobs_per_queue=1) as admission,
+    ):
+        monitor = await bus.open_writer("monitor", "test")
+        there = record("there", queue="default")
+        message = envelope.decode(there)
+        assert isinstance(message, batch.Job)
+        await monitor.append(builders.snapshot_of(message))
+        settings = AdmissionSettings(max_live_jobs_per_queue=1)
+        work = service.serve(admission, settings, bus, health, runtime.utc_now, "test")
+        serving = asyncio.create_task(work)
+        async with asyncio.timeout(records.DEADLINE_S):
+            while "cache" in health.problems or "sync" not in health.problems:
+                assert not serving.done(), serving.exception()
+                await asyncio.sleep(0.001)
+        with pytest.raises(RejectedError, match="has 1 live jobs, the limit is 1"):
+            await admission.submit([job("new")], authentication.LOCAL_PRINCIPAL)
+        serving.cancel()
+        await asyncio.wait([serving])
 
 
 @pytest.mark.parametrize("entry_point", ["rest", "kafka"])

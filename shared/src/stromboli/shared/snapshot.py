@@ -264,6 +264,15 @@ class Sync:
                 lines.append(f"{kind.plural} last seen {now_s - after_s:.0f} s ago")
         return tuple(lines)
 
+    def complete_until(self, kind: Kind[Any], positions: Mapping[str, int]) -> float:
+        """A time of the reader's clock before which no change of the kind is missing in what was
+        read up to ``positions``; -inf if there is none."""
+        synced, after_s = self._kinds.get(kind.plural, (None, -math.inf))
+        if synced is None or synced.state != "synced":
+            return -math.inf
+        is_read = positions.get(topics.SNAPSHOTS[kind].name, 0) >= synced.position
+        return after_s if is_read else -math.inf
+
     def is_whole(self, wanted: tuple[Kind[Any], ...]) -> bool:
         """Whether all of these kinds were listed completely, recently or not."""
         known = (self._kinds.get(kind.plural) for kind in wanted)

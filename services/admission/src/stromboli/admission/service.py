@@ -31,6 +31,8 @@ FOLDED = (
     topics.EXPLANATIONS,
     topics.ANSWERS,
 )
+COUNTED = (topics.JOBS,)
+"""Read only where a limit of live jobs is set: a record for each job that ever was."""
 FRESHNESS_CHECK_S = 5.0
 """How often the age of the monitor's last sync record is checked."""
 
@@ -88,7 +90,11 @@ async def serve(
         group.create_task(leader_election.serve_in_terms(held, term, health))
         # Not a readiness problem: the cache still answers, and its age is checked.
         fold = materialization.materialize(
-            bus, FOLDED, health.warn, "cache", on_recreated=admission.forget
+            bus,
+            (*FOLDED, *(COUNTED if admission.live_jobs.is_enabled else ())),
+            health.warn,
+            "cache",
+            on_recreated=admission.forget,
         )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
@@ -99,6 +105,7 @@ async def serve(
                         admission.claimed = sync.claimed
                         others_changed.set()
                     await _fold(admission, record, writer, clock)
+                admission.live_jobs.complete_until_s = sync.complete_until(kinds.JOBS, positions)
                 reached.set(batch.positions)
                 if batch.caught_up and not folded.is_set():
                     folded.set()

@@ -66,9 +66,9 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_burst: float = 1_000.0
     """Requests that a user may send at once after a pause."""
     max_live_jobs_per_user: int = 0
-    """Limit of the unfinished jobs of one submitter; 0: no limit. Enforced for REST, Kafka and
-    webhooks, counted from ``cluster.jobs``.
-    """
+    """Jobs of one submitter that may exist without having ended; 0: no limit. Enforced for REST,
+    Kafka and webhooks, counted from ``cluster.jobs``. In a burst each replica may admit as many as
+    the limit leaves free, since it learns about a second later of what another one admitted."""
     max_live_jobs_per_queue: int = 0
     """The same for one queue."""
     sync_max_age_s: float = 60.0

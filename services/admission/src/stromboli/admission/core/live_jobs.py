@@ -1,15 +1,23 @@
 """Limits of live jobs per submitter and per queue, counted from ``cluster.jobs``.
 
 A job is live until its phase is final. A job that was admitted and is not in the cache yet is
-*reserved*, so that a burst of submissions cannot exceed the limit; a reservation ends when the
-cache has the job, when writing it failed, or after ``RESERVED_S``. Several replicas of admission do
-not see each other's reservations, so that together they may admit a few jobs more in that time.
+*reserved*, so that a burst of submissions cannot pass the limit; a reservation ends when the cache
+has the job, when writing it failed, or once the cache is known to be complete up to ``RESERVED_S``
+after it: a job that is not there by then was never written. While the monitor is away no
+reservation ends by time, so the limit holds.
+
+Replicas of admission do not see each other's reservations. Until ``cluster.jobs`` has a job (about
+a second), another replica does not count it: of each ``n`` free places, ``r`` replicas may admit up
+to ``r * n`` jobs in a burst, and none more until the count is below the limit. A limit that holds
+across replicas at any moment would cost a round trip through the log for each job, and no job could
+be admitted without the log.
 
 A job that cannot be decoded counts with its last known state, and not at all if it is new: an
 unknown job must not block the work of others.
 """
 
 import collections
+import math
 from collections.abc import Collection
 
 import msgspec
@@ -21,7 +29,7 @@ from stromboli.shared.messages.admission import Violation
 
 FINAL_PHASES = ("Completed", "Failed", "Terminated")
 RESERVED_S = 60.0
-"""Longer than a job takes from the API server to the cache."""
+"""Longer than a request takes from its review to the API server's write."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -35,6 +43,9 @@ class LiveJobs:
     """Counts live jobs and reserved ones. A limit of 0 means none."""
 
     def __init__(self, max_per_user: int = 0, max_per_queue: int = 0) -> None:
+        self.complete_until_s = -math.inf
+        """No change of a job before this time is missing in what was folded: seconds of the clock
+        of ``reserve``."""
         self._max_per_user = max_per_user
         self._max_per_queue = max_per_queue
         self._live: dict[str, Owner] = {}
@@ -70,10 +81,9 @@ class LiveJobs:
                 self._remove(key)
 
     def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
-        """Count a new job as live, or return the exceeded limit. A job that is counted already
-        passes. ``now``: seconds of a monotonic clock. Amortised O(1).
-        """
-        self._expire(now)
+        """Count a new job as live, or say which limit it exceeds. A job that is counted already
+        passes. ``now``: seconds of a monotonic clock. Amortised O(1)."""
+        self._expire()
         if not self.is_enabled or key in self._live or key in self._reserved:
             return ()
         found = tuple(self._exceeded(owner))
@@ -99,10 +109,10 @@ class LiveJobs:
             found.append(Violation(path="spec.queue", reason=reason, expected=_NEXT_STEP))
         return found
 
-    def _expire(self, now: float) -> None:
+    def _expire(self) -> None:
         while self._reserved:
             key, (_, since) = next(iter(self._reserved.items()))
-            if now - since < RESERVED_S:
+            if self.complete_until_s - since < RESERVED_S:
                 return
             self.release(key)
 
