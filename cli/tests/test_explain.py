@@ -163,7 +163,7 @@ def on_a_node(reason: str, message: str = "") -> pod_status.Pod:
 def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
     image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
     pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
-    assert explain.render(undecided(), pods) == [
+    assert explain.render(undecided(), explain.WaitingPods(tuple(pods))) == [
         "default/train is pending: 3 of its pods cannot start on their nodes.",
         '  node       2 pods: ImagePullBackOff: Back-off pulling image "nope"',
         "             1 pod: CreateContainerConfigError: no secret s",

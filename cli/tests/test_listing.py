@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stromboli.cli import options
 from stromboli.cli.render import listing
 from stromboli.client.events import Change, ChangeType
 from stromboli.shared import keys
@@ -200,3 +201,21 @@ def test_pods_gangs_queues_and_crons_are_followed_alike(
     }  # fmt: skip
     api_server.create(kinds.CRON_JOBS, cron)
     assert [crons.words()[0], crons.words()[:2]] == ["NAMESPACE", ["default", "nightly"]]
+
+
+def test_me_lists_only_what_the_user_has_submitted() -> None:
+    mine = builders.make_job("mine", annotations={keys.USER: "ada"})
+    assert options.is_submitted_by("ada", mine)
+    assert not options.is_submitted_by("eve", mine)
+    assert options.is_submitted_by(None, mine)
+
+
+def test_me_lists_everything_on_a_server_without_accounts(strom: Any) -> None:
+    """Such a server records no user."""
+    strom("job", "run", "mine", "--", "true")
+    found = json.loads(strom("job", "list", "--me", "-o", "json").stdout)["items"]
+    assert [item["metadata"]["name"] for item in found] == ["mine"]
+    assert strom("job", "list", "--me", "--user", "eve").exit_code == 2
+    assert strom("flow", "list", "--me").exit_code == 0
+    assert strom("template", "list", "--me").exit_code == 2
+    assert strom("pod", "list", "--me").stderr == "No pods found in namespace default.\n"

@@ -208,10 +208,12 @@ def test_more_pods_than_letters_are_drawn_all_the_same() -> None:
 
 def test_a_node_without_an_agent_is_not_said_to_be_absent(api_server: Any, strom: Any) -> None:
     api_server.create(kinds.NODES, {"metadata": {"name": "silent"}})
-    refused = strom("node", "view", "silent")
+    refused = strom("node", "get", "silent", "-o", "json")
     assert refused.exit_code == 1
     assert refused.stderr.startswith(
         "strom: node silent: no node agent has reported its hardware\nnext: install"
     )
     absent = strom("node", "view", "none")
-    assert absent.stderr == ("strom: node none: not found\nnext: list nodes: strom top nodes\n")
+    assert absent.stderr == (
+        "strom: node none: not found\nnext: list what exists: strom node list\n"
+    )

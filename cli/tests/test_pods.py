@@ -66,3 +66,31 @@ def test_wide_says_where_and_whose_and_name_is_for_scripts(strom: Any) -> None:
     first = strom("pod", "list", "-o", "wide").stdout.splitlines()[1].split()
     assert first[-6:] == ["a", "worker", "research", "-", "n1", "-"]
     assert strom("pod", "list", "-o", "name").stdout == "pod/a-worker-0\npod/a-worker-1\n"
+
+
+@pytest.mark.usefixtures("pods")
+def test_get_and_describe_show_one_pod(api_server: Any, strom: Any) -> None:
+    uid = next(
+        metadata.uid
+        for metadata in map(kinds.metadata_of, api_server.all(kinds.PODS))
+        if metadata.name == "a-worker-0"
+    )
+    event = {
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"uid": uid},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": "no such volume",
+    }
+    api_server.create(kinds.EVENTS, event)
+    shown = strom("pod", "get", "a-worker-0").stdout
+    assert shown.splitlines()[0].split() == ["pod", "default/a-worker-0"]
+    assert "FailedMount" not in shown
+    described = strom("pod", "describe", "a-worker-0").stdout
+    assert described.splitlines()[-1].split()[:2] == ["Warning", "FailedMount"]
+    assert json.loads(strom("pod", "get", "a-worker-0", "-o", "json").stdout)["kind"] == "Pod"
+    missing = strom("pod", "get", "none")
+    assert (missing.exit_code, missing.stderr.splitlines()[0]) == (
+        1,
+        "strom: pod default/none: not found",
+    )

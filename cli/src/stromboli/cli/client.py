@@ -214,6 +214,10 @@ class Client:
         """What the scheduler sees of the cluster."""
         return self.send(calls.scheduling_input())
 
+    def user_name(self) -> str:
+        """The user of this client, as it is recorded on submitted objects."""
+        return self.send(calls.me()).name
+
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> its problem or warning."""
         with self._translate_errors():

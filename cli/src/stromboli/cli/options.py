@@ -14,7 +14,8 @@ from stromboli.cli import parsing, selectors
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, UnreachableError
 from stromboli.cli.render import output
-from stromboli.shared.api import kinds
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, meta
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -43,6 +44,12 @@ def pod_group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of PodGroups with this prefix, for shell completion."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
     return complete_names(ctx, incomplete, lambda client: client.pod_groups(namespace))
+
+
+def pod_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of pods with this prefix, for shell completion."""
+    namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
+    return complete_names(ctx, incomplete, lambda client: client.all_pods(namespace))
 
 
 def workload_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
@@ -141,6 +148,7 @@ QueueFilter = Annotated[
         autocompletion=queue_names,
     ),
 ]
+Me = Annotated[bool, typer.Option("--me", help="Only objects that you have submitted.")]
 Phases = Annotated[
     str | None,
     typer.Option(
@@ -183,6 +191,19 @@ def client(flag: str | None) -> "Client":
 
     token_file, ca_file = CREDENTIALS.get()
     return Client(server_address.address(flag, os.environ, Path.cwd()), token_file, ca_file)
+
+
+def submitter(client: "Client", *, is_me: bool, user: str | None = None) -> str | None:
+    """The submitter that a list is limited to; None for all, also on a server without accounts.
+    Raises BadParameter for two."""
+    if is_me and user is not None:
+        raise typer.BadParameter("set either --me or --user", param_hint="--me")
+    return (client.user_name() or None) if is_me else user
+
+
+def is_submitted_by(user: str | None, found: meta.Object) -> bool:
+    """Whether this user has submitted an object; None is any user."""
+    return user is None or found.metadata.annotation(keys.USER) == user
 
 
 def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:

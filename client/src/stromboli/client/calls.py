@@ -11,6 +11,7 @@ from stromboli.client.responses import (
     Applied,
     BulkResult,
     Explanation,
+    Me,
     Page,
     Problem,
     SchedulingInput,
@@ -245,7 +246,7 @@ def log(
     query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
     return Call(
         method="GET",
-        path=f"/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(pod)}/log",
+        path=f"{_pod(namespace, pod)}/log",
         what=f"pod {namespace}/{pod}",
         read=bytes,
         query=query,
@@ -288,11 +289,27 @@ def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
     return list_page("/v1/nodes", "nodes", limit, continue_)
 
 
+def node(name: str) -> Call[bytes]:
+    """One node."""
+    return Call(method="GET", path=_node(name), what=f"node {name}", read=bytes)
+
+
+def node_lease(name: str) -> Call[bytes]:
+    """The lease that a node's kubelet renews."""
+    path = f"{_node(name)}/lease"
+    return Call(method="GET", path=path, what=f"lease of node {name}", read=bytes)
+
+
+def node_leases() -> Call[Page]:
+    """The leases that the kubelets of all nodes renew."""
+    return _list_call("/v1/nodeleases", "leases", {})
+
+
 def node_topology(name: str) -> Call[TopologyObserved]:
     """What a node really has, and who holds it."""
     return Call(
         method="GET",
-        path=f"/v1/nodes/{quote(name, safe='')}/topology",
+        path=f"{_node(name)}/topology",
         what=f"node {name}",
         read=msgspec.json.Decoder(TopologyObserved).decode,
     )
@@ -316,6 +333,25 @@ def pod_group(namespace: str, name: str) -> Call[bytes]:
 def pods(namespace: str = "") -> Call[Page]:
     """The pods of a namespace, or all."""
     return _namespaced_path("/v1/pods", "pods", namespace)
+
+
+def pod(namespace: str, name: str) -> Call[bytes]:
+    """One pod."""
+    return Call(
+        method="GET", path=_pod(namespace, name), what=f"pod {namespace}/{name}", read=bytes
+    )
+
+
+def pod_events(namespace: str, name: str) -> Call[Page]:
+    """Kubernetes' Events about a pod."""
+    path = f"{_pod(namespace, name)}/events"
+    return Call(method="GET", path=path, what=f"pod {namespace}/{name}", read=PAGE)
+
+
+def me() -> Call[Me]:
+    """The user of this client, as it is recorded on submitted objects."""
+    read = msgspec.json.Decoder(Me).decode
+    return Call(method="GET", path="/v1/me", what="the user", read=read)
 
 
 def scheduling_input() -> Call[SchedulingInput]:
@@ -438,6 +474,14 @@ def _job_call(
 
 def _jobs(namespace: str) -> str:
     return f"/v1/namespaces/{path_segment(namespace)}/jobs"
+
+
+def _node(name: str) -> str:
+    return f"/v1/nodes/{path_segment(name)}"
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"
 
 
 def _queue(name: str) -> str:

@@ -64,6 +64,14 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     held: str = ""
 
 
+class Me(msgspec.Struct, frozen=True):
+    """The user of a client, as it is recorded on submitted objects. ``name`` is empty on a server
+    without accounts, which records no user."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
 class SchedulingInput(msgspec.Struct, frozen=True):
     """Manifests with what scheduling looks at; ``unread``: what the server could not read."""
 

@@ -3,14 +3,17 @@
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from stromboli.cli import options
-from stromboli.cli.errors import CommandError
-from stromboli.cli.render import output, pod_status
+from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.render import node_health, output, pod_status
+from stromboli.client import calls
 from stromboli.client.responses import Explanation
+from stromboli.shared.api import coordination, kinds
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 if TYPE_CHECKING:
@@ -37,8 +40,25 @@ NO_SCHEDULER = "NoScheduler"
 """The start of the message about a job that no Stromboli scheduler handles."""
 FRONT_SHOWN = 5
 """The most names of jobs in front that are listed; the position counts all of them."""
+NODES_READ = 8
+"""The most nodes of a job whose leases are read; untaken pods come first."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+class WaitingPods(msgspec.Struct, frozen=True):
+    """Pods that are bound and do not run.
+
+    ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
+    has not taken its pods or does not respond. ``untaken``: how many pods no kubelet has taken.
+    """
+
+    failing: tuple[pod_status.Pod, ...] = ()
+    nodes: tuple[str, ...] = ()
+    untaken: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.failing or self.nodes)
 
 
 def explain(
@@ -56,33 +76,51 @@ def explain(
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
         is_shown = output_format is output.DocumentFormat.TABLE
-        pods = pods_failing_to_start(client, namespace, name) if is_shown else []
+        pods = read_pods(client, namespace, name) if is_shown else []
+        waiting = waiting_pods(client, pods, datetime.now(UTC))
     if is_shown:
-        output.show_lines(render(answer, pods, verbose=verbose))
+        output.show_lines(render(answer, waiting, verbose=verbose))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
 
-def pods_failing_to_start(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
-    """A job's pods that have a node and cannot start there; none if the user may not list pods."""
+def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
+    """A job's pods; none if the user may not list pods."""
     with contextlib.suppress(CommandError):
-        pods = map(pod_status.decode, client.pods(namespace, name))
-        return [pod for pod in pods if pod_status.start_error(pod) is not None]
+        return [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     return []
 
 
+def waiting_pods(client: "Client", pods: Sequence[pod_status.Pod], now: datetime) -> "WaitingPods":
+    """Which pods wait for their nodes, with the leases of these nodes. Nodes whose lease the user
+    may not read are left out."""
+    leases: dict[str, coordination.Lease | None] = {}
+    for node in node_health.nodes_of(pods)[:NODES_READ]:
+        try:
+            leases[node] = kinds.LEASES.decode(client.send(calls.node_lease(node)))
+        except NotFoundError:
+            leases[node] = None
+        except CommandError:
+            break
+    stuck = node_health.stuck_pods(pods, leases, now)
+    failing = tuple(pod for pod in pods if pod_status.start_error(pod) is not None)
+    return WaitingPods(
+        failing, tuple(node_health.lines(stuck, now)), sum(it.untaken for it in stuck)
+    )
+
+
 def render(
-    explanation: Explanation, pods: Sequence[pod_status.Pod] = (), *, verbose: bool = False
+    explanation: Explanation, waiting: "WaitingPods | None" = None, *, verbose: bool = False
 ) -> list[str]:
     """The explanation as lines of text: a headline, then one fact per line.
 
-    ``pods`` are those that cannot start on their nodes. ``verbose`` adds the message of the
-    PodGroup's condition, which is Volcano's.
+    ``verbose`` adds the text of the PodGroup's condition, in Volcano's words.
     """
+    waiting = waiting or WaitingPods()
     explained = explanation.explained
-    said = _unscheduled(explanation.held) + _kubelet_messages(pods)
+    said = _unscheduled(explanation.held) + _kubelet_messages(waiting)
     if explained is None:
-        return [f"{explanation.job} {_headline(explanation, pods)}.", *said]
+        return [f"{explanation.job} {_headline(explanation, waiting)}.", *said]
     facts = [
         ("queue", _queue_position(explained.queue, explanation.in_front)),
         ("gang", _gang(explained)),
@@ -100,14 +138,16 @@ def render(
     return [headline, *told, *said]
 
 
-def _headline(explanation: Explanation, pods: Sequence[pod_status.Pod]) -> str:
+def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
     """The headline of a job without an explanation of the scheduler."""
     if explanation.held.startswith(NO_SCHEDULER):
         return "is pending: no scheduler of Stromboli handles its pods"
     if explanation.held:
         return "is pending: not all of its pods are created"
-    if pods:
-        return f"is pending: {len(pods)} of its pods cannot start on their nodes"
+    if waiting.failing:
+        return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
+    if waiting.untaken and explanation.phase == "Pending":
+        return "is pending: its pods are bound, and kubelets have not taken all of them"
     if explanation.phase == "Pending":
         return "is Pending: its pods are bound and about to start"
     return f"is not pending: it is {explanation.phase}"
@@ -118,15 +158,17 @@ def _unscheduled(held: str) -> list[str]:
     return [f"  {who:<10} {held.strip()}"] if held else []
 
 
-def _kubelet_messages(pods: Sequence[pod_status.Pod]) -> list[str]:
-    """The errors of the kubelets about pods that cannot start, each error once."""
+def _kubelet_messages(waiting: WaitingPods) -> list[str]:
+    """The errors of the kubelets about pods that cannot start, each error once, and what is known
+    of kubelets that have not taken their pods."""
     counts: dict[str, int] = {}
-    for pod in pods:
+    for pod in waiting.failing:
         found = pod_status.start_error(pod)
         if found is not None:
             said = ": ".join(filter(None, (found.reason, found.message.strip())))
             counts[said] = counts.get(said, 0) + 1
     facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
+    facts += [("node", line) for line in waiting.nodes]
     return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
 
 

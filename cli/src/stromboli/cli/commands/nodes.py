@@ -1,16 +1,21 @@
-"""``strom node``: nodes with their hardware, and the pods that hold it."""
+"""``strom node``: nodes with their status, their hardware, and the pods that hold it."""
 
+import contextlib
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 import typer
 
-from stromboli.cli import lazy, options
+from stromboli.cli import lazy, options, selectors
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import node_layout, output
-from stromboli.shared.api import kinds
+from stromboli.cli.render import listing, node_health, node_layout, output
+from stromboli.client import calls
+from stromboli.shared.api import coordination, core, kinds
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
 
 
 class NodeGroup(lazy.Group):
@@ -42,6 +47,44 @@ def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return options.complete_names(ctx, incomplete, lambda client: client.nodes())
 
 
+@app.command("list")
+def list_nodes(
+    selector: options.Selector = "",
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """List nodes: status, age of the kubelet's lease, and allocatable resources."""
+    wanted = options.selector(selector)
+    is_wide = output_format is output.Format.WIDE
+    with options.client(server) as client:
+        leases = _leases(client) if output_format.is_table else {}
+
+        def cells(node: core.Node, now: datetime) -> tuple[str, ...]:
+            shown = node_health.row(node, leases.get(node.metadata.name), now)
+            return shown + (node_health.wide(node) if is_wide else ())
+
+        found = listing.Listing(
+            kind=kinds.NODES,
+            what="nodes",
+            headers=node_health.HEADERS + (node_health.WIDE_HEADERS if is_wide else ()),
+            row=cells,
+            is_wanted=lambda node: selectors.matches(wanted, node.metadata.labels),
+            has_namespace=False,
+            state="STATUS",
+        )
+        listing.show(client, found, output_format, client.nodes())
+
+
+def _leases(client: "Client") -> dict[str, coordination.Lease]:
+    """Node -> its lease; empty where the server cannot read leases."""
+    try:
+        raws = client.send(calls.node_leases()).items
+    except CommandError:
+        return {}
+    leases = map(kinds.LEASES.decode, raws)
+    return {lease.metadata.name: lease for lease in leases}
+
+
 @app.command("get")
 def get(
     node: Annotated[str, typer.Argument(help="Name of the node.", autocompletion=_names)],
@@ -50,22 +93,25 @@ def get(
     ] = DrawingFormat.TEXT,
     server: options.Server = None,
 ) -> None:
-    """Show a node: NUMA nodes, CPUs, GPUs, network cards, interconnects, and pods.
+    """Show a node: status, NUMA nodes, CPUs, GPUs, network cards, interconnects, and pods.
 
-    The data is from the node agent (docs/node-agent.md). Each group of letters is a CPU core, each
-    letter a thread; the letter names the pod that holds it exclusively.
+    The hardware is from the node agent (docs/node-agent.md). Each group of letters is a CPU core,
+    each letter a thread; the letter names the pod that holds it exclusively. svg, json and yaml
+    have the hardware only.
     """
     with options.client(server) as client:
+        found = client.decode(kinds.NODES, client.send(calls.node(node)))
+        if output_format is DrawingFormat.TEXT:
+            _show_status(client, found)
         try:
             seen = client.node_topology(node)
         except NotFoundError:
-            if all(kinds.metadata_of(raw).name != node for raw in client.nodes()):
-                there = "list nodes: strom top nodes"
-                raise CommandError(f"node {node}", "not found", there) from None
+            install = "install the node agent: docs/node-agent.md"
+            if output_format is DrawingFormat.TEXT:
+                output.show_note(f"No node agent has reported its hardware; {install}.")
+                return
             raise CommandError(
-                f"node {node}",
-                "no node agent has reported its hardware",
-                "install the node agent: docs/node-agent.md",
+                f"node {node}", "no node agent has reported its hardware", install
             ) from None
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
@@ -82,4 +128,16 @@ def get(
 
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)
+    output.show_lines([""])
     console.print(node_text.render_text(picture))
+
+
+def _show_status(client: "Client", node: core.Node) -> None:
+    lease: coordination.Lease | None = None
+    with contextlib.suppress(CommandError):
+        lease = kinds.LEASES.decode(client.send(calls.node_lease(node.metadata.name)))
+    now = datetime.now(UTC)
+    output.show_lines(node_health.facts(node, lease, now))
+    if node.status.conditions:
+        output.show_lines([""])
+        output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))

@@ -23,6 +23,7 @@ def list_pod_groups(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     all_namespaces: options.AllNamespaces = False,
     queue: options.QueueFilter = None,
+    me: options.Me = False,
     selector: options.Selector = "",
     watch: options.Watch = False,
     output_format: options.Output = output.Format.TABLE,
@@ -32,8 +33,10 @@ def list_pod_groups(
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
 
+    submitter: str | None = None
+
     def is_wanted(group: scheduling.PodGroup) -> bool:
-        is_there = queue in (None, group.spec.queue)
+        is_there = queue in (None, group.spec.queue) and options.is_submitted_by(submitter, group)
         return is_there and selectors.matches(wanted, group.metadata.labels)
 
     def cells(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
@@ -49,6 +52,7 @@ def list_pod_groups(
         state="PHASE",
     )
     with options.client(server) as client:
+        submitter = options.submitter(client, is_me=me)
         if watch:
             call = calls.watch_pod_groups(found.namespace or "")
             listing.follow(client, found, output_format, call)

@@ -1,14 +1,16 @@
 """``strom pod``: pods of jobs, and other pods that have a PodGroup or a queue."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stromboli.cli import lazy, options, selectors
-from stromboli.cli.render import listing, output, pod_status
+from stromboli.cli.commands import explain
+from stromboli.cli.render import listing, output, pod_status, pod_view, workload_view
 from stromboli.client import calls
 from stromboli.shared import keys
+from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -39,6 +41,9 @@ def list_pods(
         ),
     ] = None,
     queue: options.QueueFilter = None,
+    me: Annotated[bool, typer.Option("--me", help="Only pods of jobs that you have submitted.")] = (
+        False
+    ),
     selector: options.Selector = "",
     watch: options.Watch = False,
     output_format: options.Output = output.Format.TABLE,
@@ -47,10 +52,16 @@ def list_pods(
     """List pods of jobs, and other pods that have a PodGroup or a queue."""
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
+    own_jobs: frozenset[str] | None = None
+    if me and watch:
+        raise typer.BadParameter("--me cannot be combined with --watch", param_hint="--me")
 
     def is_wanted(pod: pod_status.Pod) -> bool:
         is_others = (job, queue) == (None, None) and is_gang_or_queue_pod(pod)
         is_asked = is_others or matches_job_and_queue(pod, job, queue)
+        owner = pod.metadata.controller
+        if own_jobs is not None and (owner is None or owner.uid not in own_jobs):
+            return False
         return is_asked and selectors.matches(wanted, pod.metadata.labels)
 
     def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
@@ -66,10 +77,68 @@ def list_pods(
         state="STATUS",
     )
     with options.client(server) as client:
+        own_jobs = _own_jobs(client, found.namespace) if me else None
         if watch:
             listing.follow(client, found, output_format, calls.watch_pods(found.namespace or ""))
         else:
             listing.show(client, found, output_format, client.all_pods(found.namespace))
+
+
+PodName = Annotated[
+    str, typer.Argument(metavar="POD", help="The pod's name.", autocompletion=options.pod_names)
+]
+
+
+@app.command("get")
+def get(
+    name: PodName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show a pod and its containers."""
+    with options.client(server) as client:
+        raw = client.send(calls.pod(namespace, name))
+        if not output_format.is_table:
+            output.show_objects(output_format, pod_status.PODS, [raw])
+            return
+        _show(client, pod_status.decode(raw))
+
+
+@app.command("describe")
+def describe(
+    name: PodName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Show a pod, its containers, its conditions and its events."""
+    with options.client(server) as client:
+        pod = pod_status.decode(client.send(calls.pod(namespace, name)))
+        events = client.send(calls.pod_events(namespace, name)).items
+        _show(client, pod)
+    now = datetime.now(UTC)
+    if pod.status.conditions:
+        output.show_lines([""])
+        output.show_table(pod_view.CONDITION_HEADERS, pod_view.conditions(pod, now))
+    if events:
+        output.show_lines([""])
+        output.show_table(workload_view.EVENT_HEADERS, workload_view.event_rows(events, now))
+
+
+def _show(client: "Client", pod: pod_status.Pod) -> None:
+    now = datetime.now(UTC)
+    output.show_lines(pod_view.facts(pod, now))
+    output.show_lines([""])
+    output.show_table(pod_view.CONTAINER_HEADERS, pod_view.containers(pod, now))
+    if stuck := explain.waiting_pods(client, [pod], now).nodes:
+        output.show_lines(["", *stuck])
+
+
+def _own_jobs(client: "Client", namespace: str | None) -> frozenset[str]:
+    """The uids of the jobs that the user has submitted."""
+    user = options.submitter(client, is_me=True)
+    jobs = (client.decode(kinds.JOBS, raw) for raw in client.jobs(namespace))
+    return frozenset(job.metadata.uid for job in jobs if options.is_submitted_by(user, job))
 
 
 def read(client: "Client", namespace: str | None) -> list[pod_status.Pod]:

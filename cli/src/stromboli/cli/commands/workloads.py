@@ -50,6 +50,10 @@ CRONS = WorkloadKind(
 )
 
 
+HAVE_SUBMITTER = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
+"""Kinds on which admission records who submitted them."""
+
+
 def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
     """The commands that all of them have."""
     word = workload_calls.WORKLOADS[workload.kind]
@@ -64,13 +68,14 @@ def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
     def list_all(
         namespace: options.Namespace = options.DEFAULT_NAMESPACE,
         all_namespaces: options.AllNamespaces = False,
+        me: options.Me = False,
         selector: options.Selector = "",
         watch: options.Watch = False,
         output_format: options.Output = output.Format.TABLE,
         server: options.Server = None,
     ) -> None:
         space = None if all_namespaces else namespace
-        _list(workload, space, selector, output_format, server, watch=watch)
+        _list(workload, space, selector, output_format, server, watch=watch, me=me)
 
     @app.command("get", help=f"Show a {word} and its events.")
     def get(
@@ -106,18 +111,29 @@ def _list(
     server: str | None,
     *,
     watch: bool,
+    me: bool,
 ) -> None:
     wanted = options.selector(selector)
+    if me and workload.kind not in HAVE_SUBMITTER:
+        word = workload_calls.WORKLOADS[workload.kind]
+        raise typer.BadParameter(f"the submitter of a {word} is not recorded", param_hint="--me")
+    submitter: str | None = None
+
+    def is_wanted(found: Any) -> bool:
+        labels = found.metadata.labels
+        return selectors.matches(wanted, labels) and options.is_submitted_by(submitter, found)
+
     found = listing.Listing(
         kind=workload.kind,
         what=f"{workload_calls.WORKLOADS[workload.kind]}s",
         headers=workload.headers,
         row=workload.row,
-        is_wanted=lambda each: selectors.matches(wanted, each.metadata.labels),
+        is_wanted=is_wanted,
         namespace=namespace,
         state=workload.state,
     )
     with options.client(server) as client:
+        submitter = options.submitter(client, is_me=me)
         if watch:
             call = workload_calls.watch_workloads(workload.kind, namespace or "")
             listing.follow(client, found, output_format, call)

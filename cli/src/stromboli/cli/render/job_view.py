@@ -188,12 +188,11 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
     ]
 
 
-def waits(explanation: responses.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
+def waits(explanation: responses.Explanation, waiting: explain.WaitingPods) -> list[str]:
     """Why it is pending, with the errors of its nodes; empty if it is not."""
-    unstarted = [pod for pod in pods if pod_status.start_error(pod) is not None]
-    if explanation.explained is None and not explanation.held and not unstarted:
+    if explanation.explained is None and not explanation.held and not waiting:
         return []
-    return ["", *explain.render(explanation, unstarted)]
+    return ["", *explain.render(explanation, waiting)]
 
 
 def _task_row(task: batch.TaskSpec, *, are_enforced: bool) -> tuple[str, ...]:

@@ -96,6 +96,11 @@ def decode(raw: bytes | msgspec.Raw) -> Pod:
     return PODS.decode(raw)
 
 
+def is_over(pod: Pod) -> bool:
+    """Whether all containers of the pod have ended for good."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
 def start_error(pod: Pod) -> Waiting | None:
     """What keeps a container of the pod from starting on its node: an image, a volume, a secret."""
     for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from stromboli.cli import options
+from stromboli.cli.commands import explain
 from stromboli.cli.render import job_view, output, pod_status, timeline
 from stromboli.shared.api import kinds
 
@@ -23,16 +24,17 @@ def describe(
         ]
         explanation = client.explanation(namespace, name)
         history = client.tasks(namespace, name)
-    now = datetime.now(UTC)
+        pods = [pod_status.decode(raw) for raw in raws]
+        now = datetime.now(UTC)
+        waiting = explain.waiting_pods(client, pods, now)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
-    pods = [pod_status.decode(raw) for raw in raws]
     if pods:
         output.show_lines([""])
         output.show_table(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
-    output.show_lines(job_view.waits(explanation, pods))
+    output.show_lines(job_view.waits(explanation, waiting))
     is_same = history.uid == job.metadata.uid  # else it belongs to an earlier job with this name
     before = timeline.attempts_without_pod(history.tasks, pods) if is_same else []
     found = timeline.timeline_entries(job, pods, events, before)

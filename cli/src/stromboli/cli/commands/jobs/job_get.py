@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from stromboli.cli import options
+from stromboli.cli.commands import explain
 from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.render import job_view, output, pod_status
 from stromboli.shared.api import kinds
@@ -23,7 +24,8 @@ def get(
         job = client.decode(kinds.JOBS, raw)
         pods = [pod_status.decode(pod) for pod in client.pods(namespace, name)]
         explanation = client.explanation(namespace, name)
-    now = datetime.now(UTC)
+        now = datetime.now(UTC)
+        waiting = explain.waiting_pods(client, pods, now)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
@@ -31,7 +33,7 @@ def get(
         output.show_table(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
-    output.show_lines(job_view.waits(explanation, pods))
+    output.show_lines(job_view.waits(explanation, waiting))
 
 
 def delete(

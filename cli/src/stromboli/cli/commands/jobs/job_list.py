@@ -11,7 +11,6 @@ from stromboli.cli import options, selectors
 from stromboli.cli.render import job_view, listing, output
 from stromboli.client import calls
 from stromboli.client.phases import PHASES, phase_of
-from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 
 
@@ -32,6 +31,7 @@ def list_jobs(
     user: Annotated[
         str | None, typer.Option("--user", metavar="NAME", help="Only jobs of this user.")
     ] = None,
+    me: options.Me = False,
     since: Annotated[
         str | None,
         typer.Option(
@@ -52,12 +52,13 @@ def list_jobs(
     wanted = options.selector(selector)
     oldest = submitted_after(since, datetime.now(UTC))
     is_wide = output_format is output.Format.WIDE
+    submitter = user
 
     def is_wanted(job: batch.Job) -> bool:
         return (
             phase_of(job) in phases
             and queue in (None, job.spec.queue)
-            and user in (None, job.metadata.annotation(keys.USER))
+            and options.is_submitted_by(submitter, job)
             and (job.metadata.creation_timestamp or oldest) >= oldest
             and selectors.matches(wanted, job.metadata.labels)
         )
@@ -77,6 +78,7 @@ def list_jobs(
         limit=limit,
     )
     with options.client(server) as client:
+        submitter = options.submitter(client, is_me=me, user=user)
         if watch:
             listing.follow(client, jobs, output_format, calls.watch_jobs(jobs.namespace or ""))
         else:

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,8 +102,8 @@ def _never_started(
     else:
         why = "no pod has started yet"
         explanation = client.explanation(namespace, name)
-        unstarted = [pod for pod in wanted if pod_status.start_error(pod) is not None]
-        details = [line.strip() for line in explain.render(explanation, unstarted)]
+        waiting = explain.waiting_pods(client, wanted, datetime.now(UTC))
+        details = [line.strip() for line in explain.render(explanation, waiting)]
     next_step = f"wait with --follow, or see: strom job describe {name} -n {namespace}"
     return CommandError(f"job {namespace}/{name}", why, next_step, tuple(details))
 

@@ -56,6 +56,14 @@ class Objects(msgspec.Struct, frozen=True):
     objects: list[Document]
 
 
+class Me(msgspec.Struct, frozen=True):
+    """The user of a request, as it is recorded on what the user submits. ``name`` is empty on a
+    server without accounts, which records no user."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
 class SchedulingInput(msgspec.Struct, frozen=True, rename="camel"):
     """Manifests reduced to scheduling fields, and objects that cannot be decoded."""
 
@@ -122,10 +130,6 @@ def routes(
     async def delete_queue(request: Asked, name: FromPath[str]) -> None:
         await admission.delete_queue(name, request.user)
 
-    @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
-    async def nodes(limit: Limit = None, after: Continue = None) -> Items:
-        return await list_page(cluster, kinds.NODES, limit=limit, after=after)
-
     @get(
         "/v1/podgroups",
         opt=needs(authorization.many_by_query("list", kinds.POD_GROUPS)),
@@ -159,7 +163,14 @@ def routes(
                     unread.append(f"{kind.kind} {kinds.metadata_of(raw).key}: {error}")
         return SchedulingInput(found, unread)
 
+    @get("/v1/me", opt=authorization.OF_OBJECTS, summary="The user of this request")
+    async def me(request: Asked) -> Me:
+        if isinstance(request.user, authentication.LocalPrincipal):
+            return Me("")
+        return Me(request.user.name, tuple(request.user.groups))
+
     return [
+        me,
         apply,
         check,
         submit_in_bulk,
@@ -168,7 +179,6 @@ def routes(
         queues,
         queue,
         delete_queue,
-        nodes,
         pod_groups,
         pod_group,
         scheduling_input,

@@ -1,22 +1,51 @@
-"""REST routes of node hardware, as reported by node agents."""
+"""REST about nodes: their objects, the leases that their kubelets renew, and their hardware as node
+agents report it."""
 
 import msgspec
 from litestar import get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.rest.authorization import needs, one
+from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base
 
+LEASES = "kube-node-lease"
+"""The namespace in which each kubelet renews a lease of its node's name."""
+
 
 def routes(
     admission: AdmissionService, cluster: cluster_port.Cluster
 ) -> list[ControllerRouterHandler]:
     """All routes."""
+
+    @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
+    async def nodes(limit: Limit = None, after: Continue = None) -> Items:
+        return await list_page(cluster, kinds.NODES, limit=limit, after=after)
+
+    @get("/v1/nodes/{name:str}", opt=needs(one("get", kinds.NODES)), summary="One node")
+    async def node(name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.NODES, "", name))
+
+    @get(
+        "/v1/nodes/{name:str}/lease",
+        opt=needs(one("get", kinds.NODES)),
+        summary="The lease that a node's kubelet renews; 404 if the node has none",
+    )
+    async def lease(name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.LEASES, LEASES, name))
+
+    @get(
+        "/v1/nodeleases",
+        opt=needs(many("list", kinds.NODES)),
+        summary="The leases that the kubelets of all nodes renew",
+    )
+    async def leases(limit: Limit = None, after: Continue = None) -> Items:
+        return await list_page(cluster, kinds.LEASES, LEASES, limit=limit, after=after)
 
     @get(
         "/v1/nodes/{name:str}/topology",
@@ -32,4 +61,4 @@ def routes(
             )
         return msgspec.Raw(base.encode(found))
 
-    return [topology]
+    return [nodes, node, lease, leases, topology]

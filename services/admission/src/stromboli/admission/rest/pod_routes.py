@@ -84,4 +84,27 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
         listing = await cluster.list(kinds.PODS, namespace, {keys.TOOL_OF: name})
         return Items([msgspec.Raw(item) for item in listing.items])
 
-    return [pods, events, tools]
+    @get(
+        "/v1/namespaces/{namespace:str}/pods/{name:str}",
+        opt=needs(one("get", kinds.PODS)),
+        summary="One pod",
+    )
+    async def pod(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.PODS, namespace, name))
+
+    @get(
+        "/v1/namespaces/{namespace:str}/pods/{name:str}/events",
+        opt=needs(one("get", kinds.PODS), many("list", kinds.EVENTS)),
+        summary="Kubernetes' Events about a pod",
+    )
+    async def pod_events(namespace: FromPath[str], name: FromPath[str]) -> Items:
+        uid = kinds.metadata_of(await cluster.get(kinds.PODS, namespace, name)).uid
+        listing: Any = await cluster.list(kinds.EVENTS, namespace)
+        about = [
+            item
+            for item in listing.items
+            if decoding.decode(_EVENT, item).involved_object.uid == uid
+        ]
+        return Items([msgspec.Raw(item) for item in about])
+
+    return [pods, pod, pod_events, events, tools]
