@@ -1,6 +1,6 @@
 """Reservation and backfill: those in front keep their room, others use it until then."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import numpy as np
@@ -271,3 +271,19 @@ def test_equal_tasks_are_packed_if_they_fit_at_all(idle: list[int], size: int, c
     if found is not None:
         assert sum(int(held[1]) for held in found.values()) == size * count
         assert all(held[1] <= idle[row] for row, held in found.items())
+
+
+def test_a_pod_that_starts_in_the_last_second_of_the_calendar_keeps_no_gang_out() -> None:
+    """A kubelet's ``startTime`` may be any time; the plugin must not fail on its end."""
+    running = builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running")
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    running = msgspec.structs.replace(
+        running,
+        spec=msgspec.structs.replace(running.spec, active_deadline_seconds=0),
+        status=msgspec.structs.replace(running.status, start_time=last),
+    )
+    head = builders.make_pod("head-0", "head", cpu="4")
+    groups = [builders.make_pod_group(name, 1, queue="q") for name in ("runs", "head")]
+    given = sessions.given([*FOUR, FIFO, *groups, running, head])
+    closed = simulate.run(sessions.configured(*KEPT), given)
+    assert "starts by 9999-12-31T23:59:59+00:00" in closed.jobs["default/head"].explain()

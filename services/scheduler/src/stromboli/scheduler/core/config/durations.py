@@ -9,10 +9,10 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def after(moment: datetime, span: timedelta) -> datetime:
-    """The time after a duration, limited to the calendar's first and last day: objects may contain
-    any time.
+    """The time after a duration, limited to the calendar's first and last second: objects may
+    contain any time. A later microsecond is the year 10000 once it is a number of seconds.
     """
     try:
-        return moment + span
+        return max(_FIRST, min(moment + span, _LAST))
     except OverflowError:
         return _LAST if span > timedelta(0) else _FIRST
