@@ -279,3 +279,14 @@ def test_who_may_not_see_the_cluster_still_learns_that_the_job_would_be_admitted
     told = caught.value.lines()
     assert len(told) == 2
     assert told[0].startswith("strom: job default/a: it would be admitted; the dry run of ")
+
+
+def test_a_job_that_is_accepted_with_warnings_shows_them(strom: Any, tmp_path: Path) -> None:
+    """As ``kubectl apply`` and ``strom apply`` do, on stderr."""
+    document = manifest(strom, "a")
+    document["spec"]["plugins"] = {"ssh": ["--no-root"]}
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump(document))
+    ran = strom("job", "run", "-f", str(file))
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.stderr.startswith("Warning: spec.plugins.ssh: --no-root ignored: unknown")

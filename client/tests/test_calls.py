@@ -114,3 +114,29 @@ def test_the_more_objects_are_written_the_longer_an_answer_is_waited_for() -> No
         for count in (1, 1001):
             client.submit_many(job(f"a-{index}", image="b") for index in range(count))
     assert waited == [30.0, 530.0]
+
+
+def test_warnings_of_the_server_reach_the_caller() -> None:
+    """An API server's clients print them; a program decides for itself."""
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        headers = {"warning": '299 - "one", 299 - "two, \\"quoted\\""'}
+        return httpx.Response(201, json={"metadata": {"name": "a"}}, headers=headers)
+
+    seen: list[str] = []
+    transport = httpx.MockTransport(answer)
+    with Client("http://s", transport=transport, on_warning=seen.append) as client:
+        client.submit(job("a", image="i"))
+    assert seen == ["one", 'two, "quoted"']
+
+
+def test_warnings_that_a_program_does_not_take_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        headers = {"warning": '299 - "one"'}
+        return httpx.Response(201, json={"metadata": {"name": "a"}}, headers=headers)
+
+    with Client("http://s", transport=httpx.MockTransport(answer)) as client:
+        client.submit(job("a", image="i"))
+    assert caplog.messages == ["one"]

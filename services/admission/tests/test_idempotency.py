@@ -93,6 +93,19 @@ async def test_the_same_request_is_answered_alike_also_after_a_restart(
         assert (await client.get(f"{JOBS}/train")).status_code == 404
 
 
+async def test_a_repeated_answer_has_the_same_warnings(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    document = job()
+    document["spec"]["plugins"] = {"ssh": ["--no-root"]}
+    async with opened(tmp_path, cluster) as client:
+        first = await client.post(JOBS, json=document, headers=KEY)
+    async with opened(tmp_path, cluster) as client:
+        again = await client.post(JOBS, json=document, headers=KEY)
+    assert "--no-root ignored" in first.headers["warning"]
+    assert first.headers["warning"] == again.headers["warning"]
+
+
 async def test_a_kept_answer_has_no_literal_values_of_environment_variables(
     tmp_path: Path, cluster: EmbeddedCluster
 ) -> None:
@@ -201,11 +214,11 @@ async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -
     work: list[str] = []
 
     async def answered(key: str) -> bytes:
-        async def do() -> tuple[int, bytes]:
+        async def do() -> idempotency.Answer:
             work.append(key)
-            return 201, b"x" * 40
+            return idempotency.Answer(201, b"x" * 40)
 
-        return (await kept.answer(key, "request", do))[1]
+        return (await kept.answer(key, "request", do)).body
 
     for key in ("a", "b", "c", "a", "c"):
         await answered(key)

@@ -1,20 +1,21 @@
 """What is accepted and has no effect: the API server passes it on to whoever submits."""
 
 from pathlib import Path
+from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
 from services.admission.tests.test_entry_points import opened, request
 from stromboli.admission.core import admission_review
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import warning_header
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.admission_cases.rules import Case
 
 
-@pytest.mark.parametrize(
-    ("count", "shown"), [(0, None), (1, 1), (99, admission_review.MAX_WARNINGS)]
-)
+@pytest.mark.parametrize(("count", "shown"), [(0, None), (1, 1), (99, warning_header.MAX_WARNINGS)])
 def test_an_accepted_object_carries_warnings_as_far_as_an_api_server_passes_them_on(
     count: int, shown: int | None
 ) -> None:
@@ -23,7 +24,7 @@ def test_an_accepted_object_carries_warnings_as_far_as_an_api_server_passes_them
     if shown is None:
         assert warnings is None
     else:
-        assert [len(it) for it in warnings] == [admission_review.MAX_WARNING_LENGTH] * shown
+        assert [len(it) for it in warnings] == [warning_header.MAX_LENGTH] * shown
 
 
 async def test_an_argument_that_a_plugin_does_not_have_is_a_warning(tmp_path: Path) -> None:
@@ -37,3 +38,37 @@ async def test_an_argument_that_a_plugin_does_not_have_is_a_warning(tmp_path: Pa
     assert answer["allowed"]
     (warning,) = answer["warnings"]
     assert warning.startswith("spec.plugins.ssh: --no-root ignored: unknown; known are ")
+
+
+UNKNOWN_ARGUMENT = "spec.plugins.ssh: --no-root ignored: unknown; known are "
+
+
+def job_with_unknown_argument() -> dict[str, Any]:
+    document = manifests.job()
+    document["spec"]["plugins"] = {"ssh": ["--no-root"]}
+    return document
+
+
+async def test_a_created_job_is_answered_with_its_warnings(client: httpx.AsyncClient) -> None:
+    """Without them a user of REST would not see what ``kubectl apply`` prints."""
+    namespace = "/v1/namespaces/default/jobs"
+    answer = await client.post(namespace, json=job_with_unknown_argument())
+    assert answer.status_code == 201, answer.text
+    (warning,) = warning_header.decode(answer.headers[warning_header.NAME])
+    assert warning.startswith(UNKNOWN_ARGUMENT)
+
+
+async def test_a_job_without_warnings_has_no_such_header(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/namespaces/default/jobs", json=manifests.job())
+    assert answer.status_code == 201, answer.text
+    assert warning_header.NAME not in answer.headers
+
+
+async def test_each_object_of_a_bulk_has_its_warnings(client: httpx.AsyncClient) -> None:
+    good = {**manifests.job(), "metadata": {"name": "good"}}
+    lines = b"\n".join(map(msgspec.json.encode, (job_with_unknown_argument(), good)))
+    headers = {"content-type": "application/x-ndjson"}
+    answer = await client.post("/v1/bulk", content=lines, headers=headers)
+    first, second = answer.json()["items"]
+    assert first["warnings"][0].startswith(UNKNOWN_ARGUMENT)
+    assert "warnings" not in second

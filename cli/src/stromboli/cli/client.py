@@ -65,6 +65,10 @@ class ForbiddenError(CommandError):
         self.violations = violations
 
 
+def _show_warning(text: str) -> None:
+    output.show_note(f"Warning: {text}")
+
+
 class Client:
     """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: default
     to the environment's.
@@ -75,7 +79,9 @@ class Client:
     ) -> None:
         self.address = address
         with self._translate_errors():
-            self._client = blocking.Client(address.url, token_file=token_file, ca_file=ca_file)
+            self._client = blocking.Client(
+                address.url, token_file=token_file, ca_file=ca_file, on_warning=_show_warning
+            )
 
     def __enter__(self) -> Self:
         return self

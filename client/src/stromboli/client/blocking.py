@@ -16,6 +16,7 @@ from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.formats import warning_header
 
 T = TypeVar("T")
 M = TypeVar("M", bound=meta.Object)
@@ -29,7 +30,8 @@ class Client:
     ``STROM_CA_FILE``: whose certificates to believe. Making one raises ClientError for what is
     wrong with these. Objects come as our reading of
     them; what Kubernetes says beyond it comes from ``send(calls....)``. Nothing is sent twice,
-    except that watches come back after a break.
+    except that watches come back after a break. ``on_warning``: gets each warning of the server
+    about an object that it accepted; by default it is logged.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Client:
         ca_file: str | Path | None = None,
         response_timeout_s: float = server.ANSWER_WITHIN_S,
         transport: httpx.BaseTransport | None = None,
+        on_warning: Callable[[str], object] = server.log_warning,
     ) -> None:
         self.url = server.url(url)
+        self._on_warning = on_warning
         self.response_timeout_s = response_timeout_s
         self._http = httpx.Client(
             **server.httpx_options(self.url, response_timeout_s, token, token_file, ca_file),
@@ -64,7 +68,10 @@ class Client:
         """One request, never repeated. Raises ClientError."""
         response = self._send(call, server.timeout_s(call, self.response_timeout_s))
         kind = response.headers.get("content-type", "")
-        return calls.answer(call, response.status_code, kind, response.content)
+        answer = calls.answer(call, response.status_code, kind, response.content)
+        for warning in warning_header.decode(response.headers.get(warning_header.NAME, "")):
+            self._on_warning(warning)
+        return answer
 
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""

@@ -31,6 +31,8 @@ class ItemResult(msgspec.Struct, frozen=True):
     uid: str = ""
     detail: str = ""
     violations: tuple[Violation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What of the object has no effect: 10 at most."""
 
 
 class BulkResult(msgspec.Struct, frozen=True):

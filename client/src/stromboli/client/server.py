@@ -1,5 +1,6 @@
 """The server's URL, and the arguments of httpx for a call."""
 
+import logging
 import os
 import ssl
 from pathlib import Path
@@ -13,6 +14,7 @@ from stromboli.client import calls, credentials, errors
 DEFAULT_URL = "http://127.0.0.1:8480"
 """The default address of admission."""
 VARIABLE = "STROM_SERVER"
+_logger = logging.getLogger("stromboli.client")
 LOOPBACK = credentials.LOOPBACK
 ANSWER_WITHIN_S = 30.0
 """The time limit of a response, for a busy machine."""
@@ -78,6 +80,11 @@ def unreachable(base_url: str, error: Exception, within_s: float) -> errors.Unre
     else:  # without the "[Errno 111] " before it
         why = str(error).partition("] ")[2] or str(error) or type(error).__name__
     return errors.UnreachableError(f"server {base_url}", why)
+
+
+def log_warning(text: str) -> None:
+    """Log a warning of the server about an object that it accepted."""
+    _logger.warning("%s", text)
 
 
 TROUBLE = (httpx.TransportError, httpx.InvalidURL)

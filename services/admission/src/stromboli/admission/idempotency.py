@@ -14,7 +14,7 @@ import asyncio
 import collections
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Request
 
@@ -31,6 +31,14 @@ MEMORY_BYTES = 64 * 1024 * 1024
 LOG_TIMEOUT_S = 5.0
 """How long a request waits for an unavailable log: shorter than its client's timeout."""
 HEADER = "Idempotency-Key"
+
+
+class Answer(NamedTuple):
+    """A good answer: the status, JSON, and warnings for the client."""
+
+    status: int
+    body: bytes
+    warnings: tuple[str, ...] = ()
 
 
 class KeyReusedError(Exception):
@@ -57,9 +65,7 @@ class IdempotencyCache:
         """The topic has been read: from now on keys are known, and responses can be recorded."""
         self._opened().set_result(writer)
 
-    async def answer(
-        self, key: str, request: str, work: Callable[[], Awaitable[tuple[int, bytes]]]
-    ) -> tuple[int, bytes]:
+    async def answer(self, key: str, request: str, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """The earlier response to this request, or the response of ``work``.
 
         Concurrent requests with the same key wait for the first. Raises KeyReusedError;
@@ -71,15 +77,17 @@ class IdempotencyCache:
             if known is not None:
                 if known.request != request:
                     raise KeyReusedError
-                return known.status, known.body.encode()
-            status, body = await work()
-            kept = redaction.redacted(body).decode()
-            message = RequestAnswered(request=request, status=status, body=kept)
+                return Answer(known.status, known.body.encode(), known.warnings)
+            answer = await work()
+            kept = redaction.redacted(answer.body).decode()
+            message = RequestAnswered(
+                request=request, status=answer.status, body=kept, warnings=answer.warnings
+            )
             await writer.append(
                 envelope.Draft(topic=topics.ANSWERS, key=key, message=message, time=self._clock())
             )
             self._keep(key, message)
-            return status, body
+            return answer
 
     async def _log(self) -> bus_port.Writer:
         try:
@@ -96,12 +104,16 @@ class IdempotencyCache:
 
     def _keep(self, key: str, message: RequestAnswered) -> None:
         if (before := self._answers.pop(key, None)) is not None:
-            self._bytes -= len(before.body)
+            self._bytes -= _size(before)
         self._answers[key] = message
-        self._bytes += len(message.body)
+        self._bytes += _size(message)
         while self._bytes > MEMORY_BYTES:
             _, oldest = self._answers.popitem(last=False)
-            self._bytes -= len(oldest.body)
+            self._bytes -= _size(oldest)
+
+
+def _size(message: RequestAnswered) -> int:
+    return len(message.body) + sum(map(len, message.warnings))
 
 
 def digest(*parts: str | bytes) -> str:

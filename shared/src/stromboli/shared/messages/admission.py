@@ -50,12 +50,14 @@ class ObjectsSubmitted(Message, frozen=True, kw_only=True):
 
 
 class SubmittedObject(Message, frozen=True, kw_only=True):
-    """The result for one object: created, configured or unchanged."""
+    """The result for one object: created, configured or unchanged. ``warnings``: what of it has no
+    effect, 10 at most."""
 
     kind: str
     object: str
     uid: str
     result: str
+    warnings: tuple[str, ...] = ()
 
 
 @register("stromboli.admission.submission_answered.v1")
@@ -80,8 +82,10 @@ class SubmissionAnswered(Message, frozen=True, kw_only=True):
 @register("stromboli.admission.request_answered.v1")
 class RequestAnswered(Message, frozen=True, kw_only=True):
     """The answer to a request with an idempotency key (key: that key), which is returned again for
-    a repetition. ``request``: a digest of the request; ``body``: JSON."""
+    a repetition. ``request``: a digest of the request; ``body``: JSON; ``warnings``: texts of the
+    header ``Warning``."""
 
     request: str
     status: int
     body: str
+    warnings: tuple[str, ...] = ()

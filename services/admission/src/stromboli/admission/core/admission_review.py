@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import decoding
+from stromboli.shared.formats import warning_header
 from stromboli.shared.jobspec.validation import patch
 from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
@@ -51,8 +52,6 @@ class _Review(msgspec.Struct, frozen=True):
     request: ReviewRequest
 
 
-MAX_WARNINGS, MAX_WARNING_LENGTH = 10, 256
-"""An API server forwards 4 KiB of warnings in total, and truncates long ones."""
 _DECODER = msgspec.json.Decoder(_Review)
 
 
@@ -86,7 +85,7 @@ def encode_response(
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
     if warnings and not found:
-        response["warnings"] = [it[:MAX_WARNING_LENGTH] for it in warnings[:MAX_WARNINGS]]
+        response["warnings"] = warning_header.bounded(warnings)
     return msgspec.json.encode(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     )

@@ -29,6 +29,7 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, leader_election, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
+from stromboli.shared.formats import warning_header
 from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObject
 from stromboli.shared.runtime import runtime, telemetry
 
@@ -145,14 +146,15 @@ class SubmissionConsumer:
         documents = list(read.documents)
         marks = [idempotency.digest(asked, str(index)) for index in range(len(documents))]
 
-        async def work() -> tuple[int, bytes]:
+        async def work() -> idempotency.Answer:
             applied = await self._admission.submit(
                 documents, principal, entry_point="kafka", marks=marks
             )
-            return 200, msgspec.json.encode([_object_results(each) for each in applied])
+            results = [_object_results(each) for each in applied]
+            return idempotency.Answer(200, msgspec.json.encode(results))
 
         try:
-            status, body = await self._admission.idempotency_cache.answer(key, asked, work)
+            status, body, _ = await self._admission.idempotency_cache.answer(key, asked, work)
         except authentication.ForbiddenError as error:
             return no(403, str(error), violations=error.violations)
         except RejectedError as error:
@@ -212,4 +214,5 @@ def _object_results(applied: Applied) -> SubmittedObject:
         object="/".join(filter(None, (applied.namespace, applied.name))),
         uid=kinds.metadata_of(applied.object).uid,
         result=applied.result,
+        warnings=warning_header.bounded(applied.warnings),
     )

@@ -20,6 +20,7 @@ from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import warning_header
 from stromboli.shared.messages.admission import Violation
 
 LINE_BYTES = 3 * 1024 * 1024
@@ -51,6 +52,8 @@ class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     uid: str = ""
     detail: str = ""
     violations: tuple[Violation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What of the object has no effect: 10 at most."""
 
 
 class BulkResult(msgspec.Struct, frozen=True):
@@ -171,6 +174,7 @@ async def _result_of(
         namespace=applied.namespace,
         name=applied.name,
         uid=made.uid,
+        warnings=warning_header.bounded(applied.warnings),
     )
 
 

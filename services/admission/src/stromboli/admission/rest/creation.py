@@ -8,8 +8,10 @@ from litestar.params import HeaderParameter
 
 from stromboli.admission import idempotency, problems
 from stromboli.admission.auth import authentication
+from stromboli.admission.review import submitted_objects
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.formats import warning_header
 
 Document = dict[str, Any]
 Asked = Request[authentication.Principal, Any, Any]
@@ -46,18 +48,32 @@ class ObjectCreator:
         named = _with_path_names(kind, namespace, document)
         marks = (asked,) if asked else ()
 
-        async def work() -> tuple[int, bytes]:
+        async def work() -> idempotency.Answer:
             (made,) = await self._admission.submit([named], principal, only_new=True, marks=marks)
-            return 201, bytes(made.object)
+            return answer_of(201, made)
 
-        status, body = await (
+        answer = await (
             self._admission.idempotency_cache.answer(
                 idempotency.scoped(key, principal), asked, work
             )
             if key
             else work()
         )
-        return Response(msgspec.Raw(body), status_code=status)
+        return response_of(answer)
+
+
+def answer_of(status: int, applied: submitted_objects.Applied) -> idempotency.Answer:
+    """The object as stored, and the warnings about it."""
+    warnings = warning_header.bounded(applied.warnings)
+    return idempotency.Answer(status, bytes(applied.object), warnings)
+
+
+def response_of(answer: idempotency.Answer) -> Response[msgspec.Raw]:
+    """The response, with the header ``Warning`` if there are warnings, as from an API server."""
+    headers = {}
+    if answer.warnings:
+        headers[warning_header.NAME] = warning_header.encode(answer.warnings)
+    return Response(msgspec.Raw(answer.body), status_code=answer.status, headers=headers)
 
 
 def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Document:

@@ -11,7 +11,14 @@ from stromboli.admission import idempotency, problems
 from stromboli.admission.core import scaling
 from stromboli.admission.rest import explanations
 from stromboli.admission.rest.authorization import many, needs, one
-from stromboli.admission.rest.creation import Asked, Document, Key, ObjectCreator
+from stromboli.admission.rest.creation import (
+    Asked,
+    Document,
+    Key,
+    ObjectCreator,
+    answer_of,
+    response_of,
+)
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
@@ -56,20 +63,20 @@ def routes(
     ) -> Response[msgspec.Raw]:
         asked = await idempotency.request_digest(request, request.user, key)
 
-        async def work() -> tuple[int, bytes]:
+        async def work() -> idempotency.Answer:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
             reject_ended(target, action)
             command = command_of(name, namespace, target.metadata.uid, action)
             marks = (asked,) if asked else ()
             (made,) = await admission.submit([command], request.user, only_new=True, marks=marks)
-            return 202, bytes(made.object)
+            return answer_of(202, made)
 
-        status, body = await (
+        answer = await (
             admission.idempotency_cache.answer(idempotency.scoped(key, request.user), asked, work)
             if key
             else work()
         )
-        return Response(msgspec.Raw(body), status_code=status)
+        return response_of(answer)
 
     @post(JOBS, opt=needs(many("create", kinds.JOBS)), summary="Create a job")
     async def create_job(
