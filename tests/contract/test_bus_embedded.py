@@ -10,7 +10,7 @@ from stromboli.shared.bus import port
 from stromboli.testkit.contracts import bus, external_writers
 
 
-class TestEmbeddedBus(bus.BusContract, external_writers.OutsideContract):
+class TestEmbeddedBus(bus.BusContract, external_writers.ExternalWritersContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
         made: dict[str, EmbeddedBus] = {}

@@ -31,7 +31,7 @@ COMPACT_SOON = {
 }
 
 
-class TestKafkaBus(bus.BusContract, external_writers.OutsideContract):
+class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
     """A test has cells of its own; their topics are removed behind it."""
 
     @pytest.fixture

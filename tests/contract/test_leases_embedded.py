@@ -15,19 +15,21 @@ from stromboli.testkit.contracts import leases
 
 class TestEmbeddedClusterPlace(leases.LeaseContract):
     @pytest.fixture
-    async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
+    async def stores(self, tmp_path: Path) -> AsyncIterator[leases.LeaseStores]:
         async with EmbeddedCluster(tmp_path / "cluster") as cluster:
             where = (cluster, "default", "stromboli-a-monitor", runtime.utc_now)
             yield cluster_lease.ClusterLeaseStore(*where), cluster_lease.ClusterLeaseStore(*where)
 
-    async def test_of_two_who_take_it_at_once_one_is_refused(self, places: leases.Places) -> None:
-        first, second = places
-        for position in places:
+    async def test_of_two_who_take_it_at_once_one_is_refused(
+        self, stores: leases.LeaseStores
+    ) -> None:
+        first, second = stores
+        for position in stores:
             await position.read()
         await first.take("a", leases.TERMS)
         with pytest.raises(errors.AlreadyExistsError):
             await second.take("b", leases.TERMS)
-        for position in places:
+        for position in stores:
             await position.read()
         await second.take("b", leases.TERMS)
         with pytest.raises(errors.ConflictError):
@@ -36,7 +38,7 @@ class TestEmbeddedClusterPlace(leases.LeaseContract):
 
 class TestEmbeddedLogPlace(leases.LeaseContract):
     @pytest.fixture
-    async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
+    async def stores(self, tmp_path: Path) -> AsyncIterator[leases.LeaseStores]:
         async with (
             EmbeddedBus(tmp_path / "log") as bus,
             log_lease.LogLeaseStore(

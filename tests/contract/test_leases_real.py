@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real]
 
 class TestKubernetesPlace(leases.LeaseContract):
     @pytest.fixture
-    async def places(self, real_parts: real.RealParts) -> AsyncIterator[leases.Places]:
+    async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
         given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
         async with KubernetesCluster(given) as cluster:
             where = (cluster, "default", objects.unique("lease"), runtime.utc_now)
@@ -30,7 +30,7 @@ class TestKubernetesPlace(leases.LeaseContract):
 
 class TestKafkaPlace(leases.LeaseContract):
     @pytest.fixture
-    async def places(self, real_parts: real.RealParts) -> AsyncIterator[leases.Places]:
+    async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
         given = kafka.KafkaSettings(
             bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
         )

@@ -19,7 +19,7 @@ MADE: tuple[meta.Object, ...] = (
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
-def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Object) -> None:
+def test_every_object_is_read_from_its_record_unchanged(made: meta.Object) -> None:
     """A builder's object survives its topic."""
     record = builders.make_record(builders.snapshot_of(made))
     assert envelope.decode(record) == made
@@ -27,7 +27,7 @@ def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Objec
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
 def test_a_tombstone_ends_the_object(made: meta.Object) -> None:
-    """What was observed is absent once it is gone."""
+    """A tombstone removes the observed object."""
     snapshot_of_log = snapshot.Snapshot()
     snapshot_of_log.apply(builders.make_record(builders.snapshot_of(made), 0))
     snapshot_of_log.apply(builders.make_record(builders.tombstone_of(made), 1))
@@ -42,7 +42,7 @@ def test_a_garbled_record_makes_its_key_unknown() -> None:
     assert isinstance(snapshot_of_log.state(kinds.NODES, "n1"), snapshot.Unknown)
 
 
-def test_a_job_needs_all_of_its_pods_unless_said() -> None:
+def test_a_job_needs_all_of_its_pods_by_default() -> None:
     """minAvailable defaults to the sum of replicas, as at admission."""
     job = builders.make_job(tasks=[builders.make_task(replicas=3), builders.make_task("ps", 2)])
     assert job.spec.min_available == 5

@@ -86,7 +86,7 @@ def asking(cpu: str, **more: Any) -> dict[str, Any]:
         ([asking("5"), asking("1", restartPolicy="Always")], "5"),
     ],
 )
-def test_a_pod_takes_what_its_init_containers_take_too(
+def test_a_pod_requests_what_its_init_containers_request(
     before: list[dict[str, Any]], cpu: str
 ) -> None:
     found = pod("a")["object"]
@@ -129,6 +129,6 @@ def test_every_violation_is_named(history: list[Event], word: str) -> None:
     assert any(word in line for line in invariants.violations(history))
 
 
-def test_what_a_user_deleted_may_go_with_its_pods() -> None:
+def test_a_job_deleted_by_a_user_may_vanish_with_its_pods() -> None:
     history = [*GOOD, job(kind="DELETED"), pod("a", kind="DELETED"), pod("b", kind="DELETED")]
     assert invariants.violations(history, deleted_by_user=frozenset({"j"})) == []

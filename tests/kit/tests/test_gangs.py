@@ -47,7 +47,7 @@ def test_a_gang_that_starts_together_breaks_nothing() -> None:
     assert gang_atomicity.violations(history, BOTH) == []
 
 
-def test_a_member_that_runs_alone_is_a_violation_although_the_gang_completes() -> None:
+def test_a_member_without_its_gang_is_a_violation_even_if_the_gang_completes() -> None:
     alone = {"d1": ["a"], "d2": ["b"]}
     history = [job(), pod("a", 1), pod("b", 2, by="d2"), pod("a", 3)]
     assert gang_atomicity.violations(history, alone) == ["pod a runs by a decision for 1 of 2 pods"]
@@ -74,7 +74,7 @@ def test_a_partial_gang_beyond_the_limit_is_a_violation(phase: str) -> None:
 
 
 @pytest.mark.parametrize("end", [pod("b", 9), pod("a", 9, kind="DELETED"), pod("a", 9, "Failed")])
-def test_a_partial_gang_is_complete_or_gone_in_time(end: Event) -> None:
+def test_a_partial_gang_is_completed_or_removed_in_time(end: Event) -> None:
     assert gang_atomicity.violations([job(), pod("a", 1), end, job(60)], BOTH) == []
 
 
@@ -87,7 +87,7 @@ def test_a_restart_begins_a_new_gang() -> None:
     ]
 
 
-def test_a_part_that_is_restarted_later_may_take_its_time() -> None:
-    """A back-off is a policy's own wish."""
+def test_a_part_that_is_restarted_later_has_no_time_limit() -> None:
+    """Its back-off is chosen by a policy."""
     history = [job(), pod("a", 1), pod("b", 1), pod("b", 5, kind="DELETED"), job(60)]
     assert gang_atomicity.violations(history, BOTH) == []

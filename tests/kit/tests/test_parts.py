@@ -84,7 +84,7 @@ def bound_pod(name: str, node: str, **annotations: str) -> dict[str, Any]:
     }
 
 
-async def test_what_is_produced_is_consumed_in_order(real_parts: RealParts) -> None:
+async def test_produced_records_are_consumed_in_order(real_parts: RealParts) -> None:
     """A record sent with acks=all is read back, in order."""
     await create_topic(real_parts.kafka_bootstrap, "round-trip")
     await produce(real_parts.kafka_bootstrap, "round-trip", b"one", b"two")
@@ -105,7 +105,7 @@ async def test_a_broker_that_starts_again_has_all_records(real_parts: RealParts,
     assert await read_all(bootstrap, topic) == [b"kept", b"and more"]
 
 
-async def test_an_object_goes_when_its_owner_goes(api: Api) -> None:
+async def test_an_object_is_deleted_with_its_owner(api: Api) -> None:
     """The garbage collector follows owner references."""
     owner = await api.create(CONFIG_MAPS, config_map("owner"))
     await api.create(CONFIG_MAPS, config_map("owned", ownerReferences=[owned_by(owner)]))
@@ -113,7 +113,7 @@ async def test_an_object_goes_when_its_owner_goes(api: Api) -> None:
     await api.until_gone(f"{CONFIG_MAPS}/owned")
 
 
-async def test_a_deleted_namespace_goes_with_its_objects(api: Api) -> None:
+async def test_a_namespace_is_deleted_with_its_objects(api: Api) -> None:
     """The namespace controller empties and finalizes a namespace."""
     await api.create("/api/v1/namespaces", {"metadata": {"name": "short-lived"}})
     await api.create("/api/v1/namespaces/short-lived/configmaps", config_map("inside"))
@@ -121,7 +121,7 @@ async def test_a_deleted_namespace_goes_with_its_objects(api: Api) -> None:
     await api.until_gone("/api/v1/namespaces/short-lived")
 
 
-async def test_a_bound_pod_runs_and_a_deleted_one_goes(api: Api) -> None:
+async def test_a_bound_pod_runs_and_a_deleted_pod_is_removed(api: Api) -> None:
     """KWOK plays the kubelet of a fake node."""
     [node] = await kwok.create_nodes(api, 1, prefix="runs")
     await api.create(PODS, bound_pod("runs", node))
@@ -132,7 +132,9 @@ async def test_a_bound_pod_runs_and_a_deleted_one_goes(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("exit_code", "phase"), [("0", "Succeeded"), ("3", "Failed")])
-async def test_a_pod_ends_as_its_annotations_say(api: Api, exit_code: str, phase: str) -> None:
+async def test_a_pod_ends_according_to_its_annotations(
+    api: Api, exit_code: str, phase: str
+) -> None:
     """The annotations of simulated nodes hold on fake nodes too."""
     name = f"ends-{exit_code}"
     [node] = await kwok.create_nodes(api, 1, prefix=name)
@@ -144,7 +146,7 @@ async def test_a_pod_ends_as_its_annotations_say(api: Api, exit_code: str, phase
 
 
 async def test_a_pod_without_a_runtime_annotation_never_ends(api: Api) -> None:
-    """Only what says when it ends does; here a later pod ends while an earlier one runs on."""
+    """Here a later pod with the annotation ends while an earlier one without it continues."""
     [node] = await kwok.create_nodes(api, 1, prefix="never-ends")
     await api.create(PODS, bound_pod("never-ends", node))
     await api.until(f"{PODS}/never-ends", lambda pod: pod["status"]["phase"] == "Running")
@@ -154,7 +156,7 @@ async def test_a_pod_without_a_runtime_annotation_never_ends(api: Api) -> None:
 
 
 async def test_a_user_without_rights_is_refused(real_parts: RealParts) -> None:
-    """Tokens stand for users and RBAC holds."""
+    """Tokens identify users and RBAC is enforced."""
     async with real_parts.client("stranger") as stranger:
         with pytest.raises(ApiError, match='User "stranger" cannot') as refused:
             await stranger.get(CONFIG_MAPS)
@@ -163,7 +165,7 @@ async def test_a_user_without_rights_is_refused(real_parts: RealParts) -> None:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_an_api_server_that_starts_again_is_the_same(real_parts: RealParts, end: str) -> None:
-    """Address, certificate, tokens and objects survive; KWOK and the controllers come back."""
+    """Address, certificate, tokens and objects survive; KWOK and the controllers reconnect."""
     async with real_parts.client() as before:
         await before.create(CONFIG_MAPS, config_map(f"kept-{end}"))
     await getattr(real_parts.api_server, end)()
@@ -180,7 +182,7 @@ async def test_an_api_server_that_starts_again_is_the_same(real_parts: RealParts
 
 
 async def test_webhooks_on_loopback_are_called(real_parts: RealParts, api: Api) -> None:
-    """A webhook at 127.0.0.1 can refuse an object, with its own words."""
+    """A webhook at 127.0.0.1 can reject an object with its own message."""
     webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     with serving_refusals(real_parts.ca_file) as port:
         await api.create(webhooks, webhook(port, real_parts.ca_file.read_bytes()))

@@ -37,8 +37,8 @@ def test_a_tools_version_is_read_from_its_answer(
     assert toolchains.parse_version(answer) == version
 
 
-def test_a_tool_that_is_too_old_is_not_taken(tmp_path: Path) -> None:
-    """The wheel's program is tried like PATH's: by its version."""
+def test_a_tool_that_is_too_old_is_not_used(tmp_path: Path) -> None:
+    """The version of the wheel's program is checked like that of a program on PATH."""
     program = tmp_path / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
     program.parent.mkdir(parents=True)
     newest = toolchains.Toolchain("Go", "no-such-go", ("version",), (1, 24), "", "go/bin/go", 0)
@@ -65,8 +65,8 @@ def test_the_pinned_kafka_is_the_one_of_the_pom() -> None:
     assert {(jar.artifact, jar.version) for jar in pins} >= set(wanted[1:])
 
 
-def test_a_line_that_is_no_pin_is_named() -> None:
-    """A damaged list stops the installation and says where."""
+def test_a_line_without_a_pin_is_reported() -> None:
+    """A damaged list stops the installation and the error names the line."""
     with pytest.raises(InstallError, match="line 2"):
         jars.parse_pins("# a comment\norg.example:thing:1.0 not-a-digest\n")
 
@@ -97,8 +97,8 @@ def test_jars_must_be_exactly_the_pinned_ones(tmp_path: Path) -> None:
         jars.verify(tmp_path, [THING])
 
 
-def test_without_maven_jars_come_from_the_named_repository(tmp_path: Path) -> None:
-    """They are laid out as in every Maven repository; one that is not there is named."""
+def test_without_maven_jars_are_downloaded_from_the_configured_repository(tmp_path: Path) -> None:
+    """They have the layout of every Maven repository; the error names a missing one."""
     source, libs = tmp_path / "org" / "example" / "thing" / "1.0", tmp_path / "libs"
     source.mkdir(parents=True)
     libs.mkdir()
@@ -156,13 +156,13 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "clone"
 
 
-def test_clones_with_one_recipe_share_one_place(clone: Path) -> None:
-    """Where the working tree lies does not matter."""
+def test_clones_with_the_same_recipe_share_a_directory(clone: Path) -> None:
+    """The path of the working tree does not matter."""
     assert cache.recipe_digest(clone) == cache.recipe_digest(ROOT)
 
 
 @pytest.mark.parametrize("name", cache.RECIPE_FILES)
-def test_each_file_of_the_recipe_changes_the_place(clone: Path, name: str) -> None:
+def test_each_file_of_the_recipe_changes_the_directory(clone: Path, name: str) -> None:
     """A new version never meets an old installation."""
     with (clone / name).open("a") as file:
         file.write("\n")
@@ -190,8 +190,8 @@ def test_an_installation_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert {path.name for path in place.iterdir()} == {"bin", "parts.json"}
 
 
-def test_two_clones_do_not_install_at_once(tmp_path: Path) -> None:
-    """The second waits for the first and is told that it waited."""
+def test_two_clones_do_not_install_concurrently(tmp_path: Path) -> None:
+    """The second waits for the first and reports that it waited."""
     place, order = tmp_path / "key", []
 
     def second() -> None:
@@ -218,8 +218,8 @@ def test_programs_name_the_version_of_their_module() -> None:
         binaries.required_version("module x\n", "example.org/absent")
 
 
-def test_helm_knows_the_kubernetes_of_its_libraries() -> None:
-    """A plain build takes a cluster that it does not ask for one of 1.20."""
+def test_helm_reports_the_kubernetes_version_of_its_libraries() -> None:
+    """A plain build assumes Kubernetes 1.20 for a cluster that it does not query."""
     flags = binaries.helm_flags((ROOT / "tools/go/helm/go.mod").read_text())
     assert "version.version=v3." in flags
     assert flags.count("k8sVersionMinor=34") == flags.count("k8sVersionMajor=1") == 2
@@ -272,12 +272,12 @@ def test_the_kubelet_has_the_version_of_the_api_server() -> None:
     assert kubelet == server
 
 
-def test_what_kubelets_lack_is_named_by_its_package() -> None:
+def test_missing_tools_of_kubelets_are_listed_by_package() -> None:
     found = dict.fromkeys([*kubelets.PROGRAMS, "cni"], "/somewhere") | {"runc": None, "cni": None}
     assert kubelets.missing_packages(found) == ["containernetworking-plugins", "runc"]
 
 
-def test_a_busybox_with_a_dynamic_loader_is_not_taken(tmp_path: Path) -> None:
+def test_a_busybox_with_a_dynamic_loader_is_not_used(tmp_path: Path) -> None:
     """It would be the only file of its image."""
     program = tmp_path / "busybox"
     program.write_bytes(b"\x7fELF" + b"/lib64/ld-linux-x86-64.so.2")

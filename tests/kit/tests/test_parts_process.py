@@ -67,7 +67,7 @@ async def test_a_process_that_is_never_ready_is_explained_by_its_log(tmp_path: P
 
 
 async def test_only_the_log_of_the_last_start_explains_it(tmp_path: Path) -> None:
-    """The log file grows over restarts; an error shows the present life only."""
+    """The log file grows over restarts; an error shows only the last start."""
     child = python("print('life', flush=True)", tmp_path / "child.log")
     for _ in range(2):
         child.start()
@@ -107,7 +107,7 @@ os._exit(0)
 
 
 def child_of_a_dead_parent(log: Path, bond: str) -> int:
-    """The pid of an idle child whose parent has vanished without a farewell."""
+    """The pid of an idle child whose parent was killed."""
     parent = subprocess.run(
         [sys.executable, "-c", PARENT, IDLE, str(log), bond],
         check=True,
@@ -127,7 +127,7 @@ async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="identities are read from /proc")
 async def test_a_detached_child_is_ended_by_its_identity_once(tmp_path: Path) -> None:
-    """It outlives its parent; whoever noted pid and start time can end exactly it."""
+    """It outlives its parent; a process that knows its pid and start time can end exactly it."""
     identity = process.identify(child_of_a_dead_parent(tmp_path / "child.log", "detached"))
     assert identity is not None
     assert await process.end(identity)
@@ -136,7 +136,7 @@ async def test_a_detached_child_is_ended_by_its_identity_once(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="identities are read from /proc")
-async def test_a_reused_pid_is_left_alone() -> None:
+async def test_a_process_with_a_reused_pid_is_not_ended() -> None:
     """The same number with another start time is another process."""
     alive = process.identify(os.getpid())
     assert alive is not None
@@ -178,14 +178,14 @@ class Listener(Part):
 
 
 async def test_a_part_tries_another_port_when_its_port_is_taken(tmp_path: Path) -> None:
-    """Between choosing and binding a port somebody may be faster."""
+    """Another process may bind the port between its choice and its use."""
     listener = Listener(tmp_path, collisions=2)
     await listener.start()
     assert len(set(listener.seen)) == 3
     await listener.stop()
 
 
-async def test_a_part_gives_up_when_ports_are_always_taken(tmp_path: Path) -> None:
+async def test_a_part_fails_when_all_ports_are_in_use(tmp_path: Path) -> None:
     """Three collisions are no accident."""
     with pytest.raises(process.PartFailedError, match="already in use"):
         await Listener(tmp_path, collisions=3).start()

@@ -15,7 +15,7 @@ from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-"""When everything in tests was created, unless said otherwise."""
+"""Creation time of all objects in tests, unless given."""
 
 SCHEDULER = "volcano"
 """The scheduler name users already write."""
@@ -124,7 +124,9 @@ def make_pod(
     created: datetime = NOON,
     deleting: datetime | None = None,
 ) -> core.Pod:
-    """A pod, pending and unbound unless said; ``decision`` is the id of what bound it."""
+    """A pod, by default pending and unbound; ``decision`` is the id of the decision
+    that bound it.
+    """
     marks = {
         keys.GROUP_NAME: group or "",
         keys.TASK_SPEC: task,
@@ -180,7 +182,7 @@ def make_pod_group(
     created: datetime = NOON,
     deleting: datetime | None = None,
 ) -> scheduling.PodGroup:
-    """A gang that has entered its queue unless ``phase`` says otherwise."""
+    """A gang that has entered its queue, unless ``phase`` is given."""
     return scheduling.PodGroup(
         metadata=make_meta(
             "podgroup",
@@ -212,7 +214,7 @@ def make_queue(
     parent: str = "",
     version: int = 1,
 ) -> scheduling.Queue:
-    """A queue, open unless said."""
+    """A queue, by default open."""
     return scheduling.Queue(
         metadata=make_meta("queue", name, version=version),
         spec=scheduling.QueueSpec(weight=weight, parent=parent),
@@ -291,8 +293,9 @@ def make_job(
     deleting: datetime | None = None,
     **more: Any,
 ) -> batch.Job:
-    """A job of one single-pod task unless said; all of its pods are needed unless said. ``more``:
-    fields of its spec."""
+    """A job, by default with one task of one pod; by default all of its pods are needed. ``more``:
+    fields of its spec.
+    """
     whole = (make_task(),) if tasks is None else tuple(tasks)
     return batch.Job(
         metadata=make_meta(
@@ -394,13 +397,15 @@ def make_command(
 
 
 def make_explanation(
-    pod_group: str, uid: str = "u", members: int = 1, **said: Any
+    pod_group: str, uid: str = "u", members: int = 1, **fields: Any
 ) -> messages.PodGroupExplained:
-    """Why a gang of so many pods waits, of which none runs or has a place."""
+    """The explanation of a pending gang with this number of pods, none of which runs or
+    is placed.
+    """
     usual = {"queue": "default", "phase": "Pending", "tier": "enqueue", "message": ""}
     counts = {"min_member": members, "members": members, "running": 0, "pending": members}
     return messages.PodGroupExplained(
-        pod_group=pod_group, pod_group_uid=uid, **{**usual, **counts, "placeable": 0, **said}
+        pod_group=pod_group, pod_group_uid=uid, **{**usual, **counts, "placeable": 0, **fields}
     )
 
 

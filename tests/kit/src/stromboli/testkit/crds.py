@@ -13,7 +13,7 @@ from stromboli.shared.jobspec import crds
 from stromboli.shared.runtime import runtime
 
 ESTABLISH_TIMEOUT_S = 30.0
-"""Seconds for all of them to be served: it takes about one."""
+"""Seconds until all CRDs are served; they take about one."""
 
 
 class Names(meta.Part, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Version(meta.Part, frozen=True, kw_only=True):
 
 
 class Spec(meta.Part, frozen=True, kw_only=True):
-    """As much of a definition as says where its objects live."""
+    """The part of a CRD that locates its objects."""
 
     group: str = ""
     names: Names = Names()

@@ -1,4 +1,6 @@
-"""Reading a log in tests: so many records, or up to the barrier, within ``records.DEADLINE_S``."""
+"""Reading a log in tests: a number of records, or up to the barrier, within
+``records.DEADLINE_S``.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +22,7 @@ async def take(consumer: port.GroupConsumer, count: int) -> list[envelope.Record
 
 
 async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Position:
-    """Reads up to the barrier, and says where that is."""
+    """Read up to the barrier and return its position."""
     async with asyncio.timeout(records.DEADLINE_S):
         while not (read := await anext(fold)).caught_up:
             pass

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 CA_CONFIG_MAP = "kube-root-ca.crt"
-"""What a cluster's own controllers put into every namespace."""
+"""Created in each namespace by a cluster's own controllers."""
 
 
 def without_token_volume(volumes: list[Document]) -> list[Document]:
@@ -50,7 +50,7 @@ def make(
 
 
 def config_map(name: str, /, metadata: Mapping[str, Any] | None = None, **data: str) -> bytes:
-    """The plainest object there is."""
+    """The simplest object."""
     return make(kinds.CONFIG_MAPS, name, metadata, data=data)
 
 
@@ -92,7 +92,7 @@ def operations(*steps: tuple[str, str] | tuple[str, str, Any]) -> bytes:
 
 
 class WatchedChange(msgspec.Struct, frozen=True):
-    """A change that a watch told."""
+    """A change that a watch sent."""
 
     type: str
     document: Document

@@ -63,7 +63,8 @@ class Service(Part):
         own |= {"HEALTH_PORT": self.ports[HEALTH.get(self.name, 0)], "HEALTH_HOST": LOOPBACK}
         own["INSTANCE"] = self.state.name
         prefix = f"STROM_{self.name.upper()}_"
-        # Whoever begins anew in the same place is the same replica, as a container in its pod.
+        # A replica that restarts in the same directory has the same identity, as a container in its
+        # pod.
         replica = {"STROM_LEASE_IDENTITY": self.state.name}
         return {**self.given, **replica, **{f"{prefix}{key}": str(own[key]) for key in own}}
 
@@ -73,12 +74,12 @@ class Service(Part):
         return f"http://{LOOPBACK}:{self.ports[0]}"
 
     async def is_ready(self) -> bool:
-        """What its own ``/readyz`` says."""
+        """The result of its ``/readyz``."""
         return await kubernetes.answers_ok(f"{self.url}/readyz")
 
 
 class SimulatedNodes(Part):
-    """Nodes that run pods for the time their annotation says."""
+    """Nodes that run pods for the duration in their annotation."""
 
     name = "nodes"
     port_count = 0
@@ -92,7 +93,7 @@ class SimulatedNodes(Part):
         return [sys.executable, "-m", "stromboli.embedded.nodes", *self._arguments]
 
     async def is_ready(self) -> bool:
-        """Whether all nodes are there."""
+        """Whether all nodes exist."""
         return "simulated nodes are up" in self.process.logged()
 
 
@@ -112,15 +113,15 @@ class ProcessNodes(Part):
         return [sys.executable, "-m", "stromboli.embedded.processes", *self._arguments]
 
     async def is_ready(self) -> bool:
-        """Whether all nodes are there."""
+        """Whether all nodes exist."""
         return "process nodes are up" in self.process.logged()
 
 
 class RealSystem:
     """Real parts, services, webhooks: started on entry, stopped on exit.
 
-    ``fake_nodes`` are KWOK's, on which pods run for ever; ``simulated_nodes`` and ``process_nodes``
-    are ours. Measured: ready after about 15 s on two cores.
+    ``fake_nodes`` are KWOK's, on which pods run indefinitely; ``simulated_nodes`` and
+    ``process_nodes`` are Stromboli's. Measured: ready after about 15 s on two cores.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class RealSystem:
             await _until_called(api)
 
     def standby(self, name: str) -> Service:
-        """Another replica of a service, to be started and stopped by whoever asks."""
+        """Another replica of a service, which the test starts and stops."""
         active = self.services[name]
         return Service(name, self._state / f"{name}-standby", active.given)
 
@@ -269,7 +270,7 @@ def _client_certificate(authority: trustme.CA, state: Path) -> tuple[Path, Path]
 
 
 async def _until_called(api: Api) -> None:
-    """Return once the API server asks the webhooks: it learns of them after a moment."""
+    """Return when the API server calls the webhooks, which it does after a moment."""
     probe = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",

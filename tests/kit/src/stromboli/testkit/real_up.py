@@ -26,7 +26,7 @@ READY_WITHIN_S = 120.0
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What the keeper says once everything is ready."""
+    """What the supervising process reports when everything is ready."""
 
     pid: int
     started_ticks: int

@@ -1,5 +1,6 @@
-"""Drafts of our own messages, and reading back what stands on topics. See ``builders`` for the
-drafts of objects."""
+"""Drafts of Stromboli's messages, and reading them back from topics. ``builders`` has the drafts of
+objects.
+"""
 
 import asyncio
 import contextlib
@@ -15,7 +16,7 @@ DEADLINE_S = 30.0
 
 
 def phase_change(job: str = "default/j1", after: str = "Running") -> envelope.Draft:
-    """A draft of the controller on a topic that nobody opens on."""
+    """A draft of the controller on a topic that is not a main topic."""
     message = batch.JobPhaseChanged(
         job=job, uid=f"job-{job}", queue="default", before="Pending", after=after, at=builders.NOON
     )

@@ -1,4 +1,4 @@
-"""What a client of REST on loopback sends along, for clients that are not ours."""
+"""Authorization headers for clients of REST on loopback other than Stromboli's own."""
 
 import os
 
@@ -6,8 +6,9 @@ from stromboli.shared import loopback_token
 
 
 def authorization(url: str) -> dict[str, str]:
-    """The header with the token of the server at ``url``; none if it asks for none, or is not up
-    yet."""
+    """The header with the token of the server at ``url``; empty if it requires none or is not
+    running yet.
+    """
     file = loopback_token.file_for(url, os.environ)
     token = loopback_token.read_token(file) if file else ""
     return {"authorization": f"Bearer {token}"} if token else {}

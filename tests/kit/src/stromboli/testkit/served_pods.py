@@ -1,9 +1,9 @@
 """Pods as an API server with the default admission plugins returns them.
 
-A client sends a short pod. What comes back bears the defaults of every field, tolerations of
+A client sends a short pod. The response contains the defaults of all fields, tolerations of
 unreachable nodes (DefaultTolerationSeconds), the priority (Priority), and a volume with a random
-name for the token of its service account (ServiceAccount). Tests and benchmarks that build pods by
-hand lack all of it, so what costs time or memory for these fields only shows with them.
+name for the token of its service account (ServiceAccount). Tests and benchmarks with hand-built
+pods lack these fields, so the time and memory that they cost only show with these pods.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _TOLERATED = ("not-ready", "unreachable")
 
 
 def served_pod(pod: core.Pod, *, with_token: bool = True) -> core.Pod:
-    """The pod as a watch shows it, read by our own types."""
+    """The pod as a watch sends it, decoded into the system's types."""
     return kinds.PODS.decode(msgspec.json.encode(document(pod, with_token=with_token)))
 
 

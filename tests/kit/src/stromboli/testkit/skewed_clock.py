@@ -1,8 +1,8 @@
-"""Runs a service whose wall clock is wrong: ``python -m stromboli.testkit.skewed_clock S MODULE``.
+"""Runs a service with a wrong wall clock: ``python -m stromboli.testkit.skewed_clock S MODULE``.
 
-``S`` is how many seconds the clock of ``MODULE`` is ahead (negative: behind). Every service takes
-its wall clock from ``runtime.utc_now``, so the shift is applied there, before the service is
-imported. Monotonic clocks are unchanged, as on a host with a wrong date.
+``S`` is the number of seconds by which the clock of ``MODULE`` is ahead (negative: behind). Every
+service reads its wall clock from ``runtime.utc_now``, so the shift is applied there before the
+service is imported. Monotonic clocks are unchanged, as on a host with a wrong date.
 """
 
 import runpy

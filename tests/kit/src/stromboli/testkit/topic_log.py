@@ -29,7 +29,7 @@ class TopicLog:
         return [self.append(builders.tombstone_of(made)) for made in objects]
 
     def garble(self, topic: topics.Topic, key: str) -> envelope.Record:
-        """A record that nobody can read."""
+        """A record that cannot be decoded."""
         record = builders.undecodable_record(topic, key, self._next(topic))
         self.records.append(record)
         return record

@@ -90,6 +90,6 @@ def member(**selector: Any) -> Document:
 
 
 def command(action: str, kind: Kind[Any] = kinds.JOBS, name: str = "train") -> Document:
-    """A wish."""
+    """A Command that asks a job or queue for an action."""
     target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": "u"}
     return bare_object(kinds.COMMANDS, "wish", action=action, target=target)

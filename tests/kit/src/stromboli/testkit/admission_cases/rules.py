@@ -1,8 +1,8 @@
-"""Every rule of admission as a case that passes and one that does not, for every way in.
+"""Every rule of admission as one case that passes and one that is rejected, for all entry points.
 
-A case is an object, what it changes if it is an update, and the path that is refused ("" passes).
-``WORLD`` are the queues around it, ``admission_others.RACK`` the only HyperNode. The same cases are
-asked of the rules, the webhook, REST and the policies in CEL.
+A case is an object, the object before it if it is an update, and the path of the violation (""
+passes). ``WORLD`` are the existing queues, ``admission_others.RACK`` is the only HyperNode. The
+rules, the webhook, REST and the CEL policies are tested with the same cases.
 """
 
 import copy
@@ -27,9 +27,10 @@ from stromboli.testkit.admission_cases.manifests import (
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """An object on its way in. ``refused`` is the path of its one violation, empty if it passes.
+    """An object that is submitted. ``refused`` is the path of its one violation, empty if it
+    passes.
 
-    ``in_cel``: the object alone shows it, so a policy in CEL says the same.
+    ``in_cel``: the object alone shows the violation, so a CEL policy can detect it.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _with_state(document: Document, state: str = "Open", **allocated: str) -> Document:
-    """The queue as it stands there."""
+    """The queue with its state in ``WORLD``."""
     return {**document, "status": {"state": state, "allocated": allocated}}
 
 
@@ -300,7 +301,7 @@ CONTEXT_INVALID_JOBS: dict[str, tuple[str, Document]] = {
     ),
     "mpi-without-its-master": ("spec.plugins.mpi", job(plugins={"mpi": [], "svc": []})),
 }
-"""Refused by what is around the job, or by what CEL cannot say."""
+"""Rejected because of other objects, or by a rule that CEL cannot express."""
 VALID_QUEUES: dict[str, Document] = {
     "plain": queue("team"),
     "with-amounts": queue(
@@ -380,7 +381,7 @@ CONTEXT_INVALID_QUEUES: dict[str, tuple[str, Document]] = {
 
 
 def all_cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases."""
     for kind, right, wrong, around in (
         (kinds.JOBS, VALID_JOBS, INVALID_JOBS, CONTEXT_INVALID_JOBS),
         (kinds.QUEUES, VALID_QUEUES, INVALID_QUEUES, CONTEXT_INVALID_QUEUES),

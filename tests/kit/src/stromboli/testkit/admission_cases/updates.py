@@ -1,6 +1,6 @@
-"""Changes of objects, for the cases of admission: what is refused ("" passes), before, after.
+"""Updates of objects, for the cases of admission: path of the violation ("" passes), before, after.
 
-What stands under a name of ``admission_cases.WORLD`` is before as it is there.
+An object with a name of ``admission_cases.WORLD`` has that state before the update.
 """
 
 from typing import Any

@@ -1,15 +1,16 @@
-"""Gang atomicity over time, read from what an API server and the log of decisions say.
+"""Gang atomicity over time, read from the history of an API server and the log of decisions.
 
-Beside ``checker`` and as apart from the system's own code. Two rules, at each event of a history:
+Like ``invariants``, it shares no code with the system. Two rules are checked at each event of a
+history:
 
-* **Covered**: a member that runs was bound by a decision that, with members that were bound
-  before, covers the job's ``minAvailable``. A gang whose first pod runs alone breaks this at once,
-  although it may be complete in the end.
-* **Whole in time**: a decision may be executed in part, by a kill or a refused bind. Within
-  ``WITHIN_S`` the gang is complete, or no member of it runs or is being created.
+* **Covered**: the decision that bound a running member covers, together with members that were
+  bound before, the job's ``minAvailable``. A gang whose first pod runs without the others violates
+  this rule immediately, even if the gang is complete in the end.
+* **Complete in time**: a decision may be executed only in part, after a kill or a rejected bind.
+  Within ``WITHIN_S`` the gang is complete, or none of its members runs or is being created.
 
-Both hold for each version of a job by itself, as a restart begins a new gang, and until the gang
-was complete for the first time: later a policy may restart a part of it.
+Both rules hold for each version of a job separately, because a restart begins a new gang, and only
+until the gang was complete for the first time: later a policy may restart a part of it.
 """
 
 from collections import defaultdict
@@ -47,7 +48,7 @@ class GangAtomicityChecker:
         self._said: set[str] = set()
 
     def take(self, event: Event) -> Iterator[str]:
-        """Go on by one event, whose ``at`` is in seconds; what is broken by then."""
+        """Apply one event, where ``at`` is in seconds, and return the violations up to then."""
         yield from self._late(event["at"])
         thing = event["object"]
         if thing["kind"] == "Job":
@@ -111,7 +112,7 @@ class GangAtomicityChecker:
 
 
 def violations(history: Iterable[Event], decisions: Mapping[str, Iterable[str]]) -> list[str]:
-    """Every broken promise about gangs, in order; empty if all held."""
+    """All violations of gang atomicity in order; empty if there are none."""
     gangs, found, last = GangAtomicityChecker(decisions), list[str](), 0.0
     for event in history:
         last = max(last, event["at"])

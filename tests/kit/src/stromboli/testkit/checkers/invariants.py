@@ -1,10 +1,10 @@
-"""Reads an API server's history and says which promises were broken.
+"""Reads the history of an API server and lists the violated invariants.
 
-It stands apart from the system's own code on purpose: it knows Kubernetes' JSON and nothing of
-ours, so a mistake that we share with our own readers cannot hide from it.
+It shares no code with the system on purpose: it reads Kubernetes JSON without the system's types,
+so an error in these types cannot hide a violation.
 
-The history is a list of watch events ``{"type": "ADDED"|"MODIFIED"|"DELETED", "object": {...}}``
-of pods, nodes and jobs in the order in which the server made them, beginning with an empty cluster.
+The history is a list of watch events ``{"type": "ADDED"|"MODIFIED"|"DELETED", "object": {...}}`` of
+pods, nodes and jobs in the server's order, starting with an empty cluster.
 """
 
 import re
@@ -85,7 +85,7 @@ def _quantities(found: dict[str, Any]) -> Counter[str]:
 
 
 class ClusterState:
-    """The cluster as it stood after each event."""
+    """The state of the cluster after each event."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Object] = {}
@@ -94,7 +94,7 @@ class ClusterState:
         self.jobs_ever: dict[str, Object] = {}
 
     def take(self, event: Event) -> None:
-        """Go on by one event."""
+        """Apply one event."""
         thing = event["object"]
         uid = thing["metadata"]["uid"]
         table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}[thing["kind"]]
@@ -119,7 +119,7 @@ def duplicate_pods(world: ClusterState) -> Iterator[str]:
 
 
 def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
-    """Nodes on which more is asked for than there is."""
+    """Nodes whose pods request more than the node has."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in live_pods(world.pods.values()):
         if node := pod["spec"].get("nodeName"):
@@ -149,10 +149,10 @@ def violations(
     deleted_by_user: frozenset[str] = frozenset(),
     retries: dict[str, int] | None = None,
 ) -> list[str]:
-    """Every broken promise, in order; empty if all held.
+    """All violations in order; empty if there are none.
 
-    ``deleted_by_user``: names of jobs that a user deleted. ``retries``: what retryCount each job
-    must end with (0 if not named).
+    ``deleted_by_user``: names of jobs that a user deleted. ``retries``: the retryCount that each
+    job must have in the end (0 if not listed).
     """
     found: list[str] = []
     world = ClusterState()

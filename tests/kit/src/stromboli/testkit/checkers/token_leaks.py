@@ -1,7 +1,7 @@
-"""A door with accounts, seen from outside: who may not is told so on every way in, and no token
-stays behind on any of them.
+"""Checks of a system with accounts from outside: each entry point rejects users without rights, and
+no token is stored on a topic, in a log or in an object.
 
-``Cell`` is what a world gives: one process, or the real parts.
+``Cell`` is what a test environment provides: one process, or the real parts.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class AdmissionUnderTest(Protocol):
 
     @property
     def scene(self) -> Scene:
-        """Who there is."""
+        """The users and their roles."""
 
     @property
     def tokens(self) -> dict[tuple[str, str], str]:
@@ -44,7 +44,7 @@ class AdmissionUnderTest(Protocol):
         """The log."""
 
     async def put(self, headers: dict[str, str], value: bytes) -> None:
-        """Hand something in, as somebody outside."""
+        """Submit an object as an external client."""
 
     def written(self) -> str:
         """All log lines so far."""
@@ -62,13 +62,13 @@ def job(name: str, namespace: str) -> dict[str, Any]:
 
 
 def missing_right_message(verb: str, namespace: str) -> str:
-    """How it is said that a right on jobs is missing, whichever way one came in."""
+    """The message for a missing right on jobs, the same for all entry points."""
     what = 'resource "jobs" in API group "batch.volcano.sh"'
     return f'cannot {verb} {what} in the namespace "{namespace}"'
 
 
 async def check_rest(cell: AdmissionUnderTest) -> None:
-    """Ask as somebody without rights, as somebody with them, and as nobody."""
+    """Send requests as a user without rights, as one with rights, and without a token."""
     blue = cell.scene.blue
     jobs = f"/v1/namespaces/{blue}/jobs"
 
@@ -98,19 +98,23 @@ async def check_rest(cell: AdmissionUnderTest) -> None:
 
 
 async def check_command_line(cell: AdmissionUnderTest, folder: Path) -> None:
-    """``strom`` says what is missing and what helps."""
+    """``strom`` reports the missing right and the rule that grants it."""
     file = folder / "token"
     file.write_text(cell.tokens["eve", AUDIENCE])
-    code, said = await _strom(cell, "--token-file", str(file), "job", "list", "-n", cell.scene.blue)
+    code, output = await _strom(
+        cell, "--token-file", str(file), "job", "list", "-n", cell.scene.blue
+    )
     assert code == 1
-    assert missing_right_message("list", cell.scene.blue) in said
-    assert "verbs: [list]" in said
-    code, said = await _strom(cell, "job", "list", "-n", cell.scene.blue)
+    assert missing_right_message("list", cell.scene.blue) in output
+    assert "verbs: [list]" in output
+    code, output = await _strom(cell, "job", "list", "-n", cell.scene.blue)
     assert code == 1
-    assert "kubectl create token" in said
+    assert "kubectl create token" in output
     file.write_text(cell.tokens["ann", AUDIENCE])
-    code, said = await _strom(cell, "--token-file", str(file), "job", "list", "-n", cell.scene.blue)
-    assert (code, "over-rest" in said) == (0, True), said
+    code, output = await _strom(
+        cell, "--token-file", str(file), "job", "list", "-n", cell.scene.blue
+    )
+    assert (code, "over-rest" in output) == (0, True), output
 
 
 async def _strom(cell: AdmissionUnderTest, *arguments: str) -> tuple[int, str]:
@@ -122,12 +126,12 @@ async def _strom(cell: AdmissionUnderTest, *arguments: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await process.communicate()
-    return process.returncode or 0, said.decode()
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def check_kafka(cell: AdmissionUnderTest) -> None:
-    """Hand in as the same, and something that nobody can read."""
+    """Submit over Kafka with the same users, and a record that cannot be decoded."""
     blue = cell.scene.blue
     tokens = {user: cell.tokens[user, OTHER_AUDIENCE] for user in ("ann", "eve")}
     tokens |= {

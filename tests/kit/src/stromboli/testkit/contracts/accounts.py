@@ -1,7 +1,7 @@
-"""The accounts contract: what TokenReview and SubjectAccessReview say, of every adapter.
+"""The accounts contract: the results of TokenReview and SubjectAccessReview, for each adapter.
 
-An adapter's test gives ``setting``: the ``Scene`` below, made true for the adapter. Names in it are
-unique, so that tests may share a server.
+An adapter's test provides ``setting``: the ``Scene`` below, created in the adapter. Its names are
+unique, so that tests can share a server.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ class Scene:
         return f"system:serviceaccount:{self.home(name)}:{name}"
 
     def home(self, name: str) -> str:
-        """The namespace a user's service account stands in."""
+        """The namespace of a user's service account."""
         return self.red if name == "ben" else self.blue
 
     def rbac(self) -> list[dict[str, Any]]:
@@ -96,13 +96,13 @@ class Setting(msgspec.Struct):
     tokens: dict[tuple[str, str], str]
 
     async def user(self, name: str) -> accounts.User:
-        """Somebody by their token."""
+        """The principal of a user's token."""
         found = await self.known.who(self.tokens[name, AUDIENCE], [AUDIENCE])
         assert isinstance(found, accounts.User)
         return found
 
     async def may(self, name: str, verb: str, kind: Any, *place: str, **rest: str) -> bool:
-        """Whether somebody may."""
+        """Whether a principal has a right."""
         return await self.known.may(await self.user(name), right(verb, kind, *place, **rest))
 
 
@@ -114,14 +114,14 @@ class AccountsContract:
         """The scene, made true; see the module."""
         raise NotImplementedError
 
-    async def test_a_token_tells_who_comes(self, setting: Setting) -> None:
+    async def test_a_token_authenticates_its_user(self, setting: Setting) -> None:
         scene = setting.scene
         user = await setting.user("ann")
         assert user.name == scene.user("ann")
         assert f"system:serviceaccounts:{scene.blue}" in user.groups
         assert "system:authenticated" in user.groups
 
-    async def test_a_token_counts_for_its_audience_alone(self, setting: Setting) -> None:
+    async def test_a_token_is_valid_only_for_its_audience(self, setting: Setting) -> None:
         own = setting.tokens["ann", OTHER_AUDIENCE]
         assert isinstance(await setting.known.who(own, [OTHER_AUDIENCE]), accounts.User)
         found = await setting.known.who(own, [AUDIENCE])
@@ -135,23 +135,25 @@ class AccountsContract:
             assert isinstance(found, accounts.User)
 
     @pytest.mark.parametrize("token", ["nonsense", "eyJhbGciOiJub25lIn0.e30.", "a b", "x" * 5000])
-    async def test_nobody_has_a_token_that_was_made_up(self, setting: Setting, token: str) -> None:
+    async def test_an_unknown_token_authenticates_no_user(
+        self, setting: Setting, token: str
+    ) -> None:
         found = await setting.known.who(token, [AUDIENCE])
         assert isinstance(found, accounts.UnknownToken)
         assert token not in found.reason
 
-    async def test_a_role_gives_its_verbs_in_its_namespace(self, setting: Setting) -> None:
+    async def test_a_role_grants_its_verbs_in_its_namespace(self, setting: Setting) -> None:
         blue, red = setting.scene.blue, setting.scene.red
         assert await setting.may("ann", "create", JOBS, blue)
         assert not await setting.may("ann", "delete", JOBS, blue)
         assert not await setting.may("ann", "create", JOBS, red)
         assert not await setting.may("ann", "list", JOBS)
 
-    async def test_who_has_no_role_may_nothing(self, setting: Setting) -> None:
+    async def test_a_user_without_a_role_has_no_rights(self, setting: Setting) -> None:
         assert not await setting.may("eve", "list", JOBS, setting.scene.blue)
         assert not await setting.may("eve", "list", QUEUES)
 
-    async def test_a_cluster_role_bound_in_a_namespace_holds_there_alone(
+    async def test_a_cluster_role_bound_in_a_namespace_applies_only_there(
         self, setting: Setting
     ) -> None:
         """Here by a group."""
@@ -159,19 +161,21 @@ class AccountsContract:
         assert not await setting.may("ben", "create", JOBS, setting.scene.blue)
         assert not await setting.may("ben", "list", JOBS)
 
-    async def test_a_right_in_the_cluster_holds_in_every_namespace(self, setting: Setting) -> None:
+    async def test_a_right_in_the_cluster_applies_to_every_namespace(
+        self, setting: Setting
+    ) -> None:
         for namespace in ("", setting.scene.blue, setting.scene.red):
             assert await setting.may("op", "list", JOBS, namespace)
         assert await setting.may("op", "delete", JOBS, setting.scene.red, "any")
         assert not await setting.may("op", "list", PODS, setting.scene.red)
 
-    async def test_a_role_in_a_namespace_gives_nothing_outside_of_all(
+    async def test_a_role_in_a_namespace_grants_no_cluster_scoped_rights(
         self, setting: Setting
     ) -> None:
-        """Queues stand in no namespace, so a Role that names them is of no use."""
+        """Queues are cluster-scoped, so a Role that names them grants nothing."""
         assert not await setting.may("ann", "list", QUEUES)
 
-    async def test_a_subresource_is_a_right_of_its_own(self, setting: Setting) -> None:
+    async def test_a_subresource_is_a_separate_right(self, setting: Setting) -> None:
         blue = setting.scene.blue
         assert await setting.may("ann", "get", PODS, blue, "p", subresource="log")
         assert not await setting.may("ann", "get", PODS, blue, "p")

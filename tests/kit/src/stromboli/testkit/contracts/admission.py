@@ -1,5 +1,5 @@
-"""What a ``Cluster`` with webhooks before it does. An adapter's tests subclass it and say how
-webhooks come before their cluster::
+"""The behaviour of a ``Cluster`` with webhooks. An adapter's tests subclass the contract and define
+how webhooks are registered::
 
     class TestMyAdmission(admission.AdmissionContract):
         @pytest.fixture
@@ -7,7 +7,7 @@ webhooks come before their cluster::
 
         async def install(self, *hooks: Hook) -> None: ...
 
-Webhooks of a test are gone when its cluster fixture ends.
+Webhooks of a test are removed when its cluster fixture ends.
 """
 
 import abc
@@ -64,33 +64,33 @@ def label(_: Request) -> Answer:
     }
 
 
-class Asked(list[Request]):
-    """A webhook that remembers what it was asked."""
+class RecordingWebhook(list[Request]):
+    """A webhook that records its requests."""
 
     def __call__(self, request: Request) -> Answer:
         self.append(request)
         return {"allowed": True}
 
 
-class AdmissionContract(cluster.ClusterRoom, abc.ABC):
-    """How an API server asks webhooks."""
+class AdmissionContract(cluster.ClusterScope, abc.ABC):
+    """How an API server calls webhooks."""
 
     @abc.abstractmethod
     async def install(self, *hooks: Webhook) -> None:
-        """From its return on, these webhooks and no others stand before the cluster."""
+        """After the return, exactly these webhooks are registered."""
 
-    async def test_a_mutating_webhook_changes_what_is_stored(
+    async def test_a_mutating_webhook_changes_the_stored_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         await self.install(_hook(label, mutating=True))
         created = await open_cluster.create(JOBS, namespace, objects.job("j"))
         assert objects.read(created)["metadata"]["labels"] == {"hooked": "yes"}
 
-    async def test_a_validating_webhook_sees_what_would_be_stored(
+    async def test_a_validating_webhook_receives_the_object_to_be_stored(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """With defaults filled in and the mutating webhooks' changes."""
-        asked = Asked()
+        asked = RecordingWebhook()
         await self.install(_hook(asked), _hook(label, mutating=True))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         (request,) = asked
@@ -108,7 +108,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
         assert request["oldObject"] is None
         assert not request.get("dryRun")
 
-    async def test_a_denial_says_why_and_stores_nothing(
+    async def test_a_denial_has_a_reason_and_stores_nothing(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         await self.install(_hook(deny))
@@ -116,11 +116,11 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
             await open_cluster.create(JOBS, namespace, objects.job("j"))
         assert (await open_cluster.list(JOBS, namespace)).items == ()
 
-    async def test_webhooks_are_asked_about_changes_and_deletions(
+    async def test_webhooks_are_called_for_changes_and_deletions(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """With the object before and after."""
-        asked = Asked()
+        asked = RecordingWebhook()
         await self.install(_hook(asked))
         await open_cluster.create(JOBS, namespace, objects.job("j"))
         patch = objects.merge(spec={"minAvailable": 2})
@@ -134,7 +134,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
         assert delete["oldObject"]["metadata"]["name"] == "j"
         assert delete["object"] is None
 
-    async def test_webhooks_are_asked_only_what_is_theirs(
+    async def test_webhooks_are_called_only_for_their_rules(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """Not about other kinds and operations, nor about the status."""
@@ -157,7 +157,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
     async def test_a_webhook_that_fails_refuses_or_is_ignored(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """As its failure policy says."""
+        """According to its failure policy."""
         await self.install(_hook(_fail, failure_policy="Ignore"))
         await open_cluster.create(JOBS, namespace, objects.job("ignored"))
         await self.install(_hook(_fail))
@@ -166,7 +166,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(JOBS, namespace, "refused")
 
-    async def test_what_webhooks_make_of_an_object_must_fit_its_schema(
+    async def test_an_object_mutated_by_webhooks_must_match_its_schema(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         await self.install(_hook(_break, mutating=True))

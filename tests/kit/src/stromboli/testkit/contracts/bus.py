@@ -56,7 +56,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     # --- appending -------------------------------------------------------------------------
 
     async def test_a_topic_keeps_the_order_of_appends(self, open_bus: port.Bus) -> None:
-        """Whether drafts come in one call or in several, waited for or not."""
+        """In one call or in several, awaited or not."""
         writer = await open_bus.open_writer("monitor", "m1")
         first = await writer.append(*NODES[:3])
         rest = await asyncio.gather(*(writer.append(draft) for draft in NODES[3:]))
@@ -88,7 +88,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert await writer.append() == ()
 
     async def test_a_record_reads_as_it_was_written(self, open_bus: port.Bus) -> None:
-        """Key, message, time, cause and trace come back; the writer's epoch stands in the id."""
+        """Key, message, time, cause and trace are preserved; the id contains the writer's epoch."""
         writer = await open_bus.open_writer("controller", "c1")
         time = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
         made = records.phase_change("ns/jöb ✓")
@@ -113,7 +113,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert record.id.startswith("controller/")
         assert record.headers["ce_source"] == f"/clusters/{record.cluster_name}/controller"
 
-    async def test_a_tombstone_tells_uid_and_version(self, open_bus: port.Bus) -> None:
+    async def test_a_tombstone_contains_uid_and_version(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
         node = builders.make_node("n1", version=7)
         await writer.append(builders.snapshot_of(node), builders.tombstone_of(node))
@@ -131,7 +131,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         ((record,), _) = await records.read(open_bus, topics.NODES)
         assert envelope.decode(record) == draft.message
 
-    async def test_one_record_over_the_limit_and_none_is_appended(self, open_bus: port.Bus) -> None:
+    async def test_a_record_over_the_limit_rejects_the_whole_append(
+        self, open_bus: port.Bus
+    ) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
         with pytest.raises(errors.TooLargeError):
             await writer.append(NODES[0], _node_of(TOO_LARGE), NODES[1])
@@ -140,16 +142,16 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert records.keys(read) == [NODES[2].key]
 
     async def test_only_its_writer_appends_to_a_topic(self, open_bus: port.Bus) -> None:
-        """Another service's draft is a mistake in the program, and none of the call stands."""
+        """A draft of another service is a programming error, and no draft of the call
+        is appended.
+        """
         writer = await open_bus.open_writer("controller", "c1")
         with pytest.raises(ValueError, match=r"cluster\.nodes"):
             await writer.append(records.phase_change(), NODES[0])
         read, _ = await records.read(open_bus, topics.NODES, topics.BATCH_EVENTS)
         assert read == []
 
-    async def test_a_message_stays_off_topics_that_are_not_its_own(
-        self, open_bus: port.Bus
-    ) -> None:
+    async def test_a_message_is_rejected_on_other_topics(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
         stray = envelope.Draft(
             topic=topics.PODS, key="k", message=NODES[0].message, time=builders.NOON
@@ -157,8 +159,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         with pytest.raises(ValueError, match=r"cluster\.pods"):
             await writer.append(stray)
 
-    async def test_everyone_appends_dead_letters(self, open_bus: port.Bus) -> None:
-        """And nobody silences another there, whatever their epochs: none replaces another."""
+    async def test_every_service_may_append_dead_letters(self, open_bus: port.Bus) -> None:
+        """Dead letters of one service never replace those of another, whatever their epochs."""
         one = await open_bus.open_writer("monitor", "m1")
         await open_bus.open_writer("scheduler", "s1")
         other = await open_bus.open_writer("scheduler", "s2")
@@ -175,7 +177,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert read == []
         assert positions == {topics.PODS.name: 0, topics.NODES.name: 0}
 
-    async def test_a_fold_is_caught_up_behind_what_stood_when_it_began(
+    async def test_a_materialization_is_caught_up_at_the_end_offset_of_its_start(
         self, open_bus: port.Bus
     ) -> None:
         """Every record acknowledged before is in the batches up to ``caught_up``, on every topic,
@@ -206,8 +208,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             await asyncio.gather(appending, return_exceptions=True)
         assert records.keys(read)[: len(NODES)] == [draft.key for draft in NODES]
 
-    async def test_a_fold_goes_on_behind_the_barrier(self, bus_factory: BusFactory) -> None:
-        """With what comes from this connection and from others."""
+    async def test_a_materialization_continues_after_the_barrier(
+        self, bus_factory: BusFactory
+    ) -> None:
+        """With records of this connection and of others."""
         async with (
             bus_factory() as here,
             bus_factory() as there,
@@ -221,7 +225,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             await controller.append(records.phase_change("default/j9"))
             assert records.keys(await log_reading.next_records(batches, 1)) == ["default/j9"]
 
-    async def test_a_fold_starts_where_it_is_told(self, open_bus: port.Bus) -> None:
+    async def test_a_materialization_starts_at_a_given_position(self, open_bus: port.Bus) -> None:
         """Topics that ``start`` does not name are read from their beginning."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES, builders.snapshot_of(builders.make_pod("p1")))
@@ -229,8 +233,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         read, _ = await records.read(open_bus, topics.NODES, topics.PODS, start=start)
         assert sorted(records.keys(read)) == ["default/p1", NODES[4].key, NODES[5].key]
 
-    async def test_a_fold_continues_from_the_positions_of_another(self, open_bus: port.Bus) -> None:
-        """Nothing twice, nothing lost; and nothing new is caught up at once."""
+    async def test_a_materialization_continues_from_the_position_of_another(
+        self, open_bus: port.Bus
+    ) -> None:
+        """No record is repeated or lost, and the materialization is caught up immediately."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         _, positions = await records.read(open_bus, topics.NODES)
@@ -260,7 +266,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
 
     # --- durability ------------------------------------------------------------------------
 
-    async def test_what_was_acknowledged_is_there_after_reopening(
+    async def test_acknowledged_records_exist_after_reopening(
         self, bus_factory: BusFactory
     ) -> None:
         async with bus_factory() as before:
@@ -274,10 +280,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             read, _ = await records.read(after, topics.NODES)
         assert records.keys(read) == [draft.key for draft in (*NODES, *LATER)]
 
-    async def test_who_appends_to_a_log_that_was_left_is_told(
-        self, bus_factory: BusFactory
-    ) -> None:
-        """A request may outlive the log when a service ends; it is no failure of ours."""
+    async def test_an_append_to_a_closed_log_fails(self, bus_factory: BusFactory) -> None:
+        """A request may outlive the log when a service ends; this is not an internal error."""
         async with bus_factory() as bus:
             writer = await bus.open_writer("monitor", "m1")
         with pytest.raises(errors.UnavailableError):
@@ -292,8 +296,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
 
     # --- working ---------------------------------------------------------------------------
 
-    async def test_work_gives_every_record_in_order(self, open_bus: port.Bus) -> None:
-        """What stands there and what comes, and several may be in hand."""
+    async def test_a_consumer_gets_every_record_in_order(self, open_bus: port.Bus) -> None:
+        """Existing and new records; several may be unfinished at the same time."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -305,7 +309,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 draft.key for draft in LATER
             ]
 
-    async def test_work_includes_what_opens_a_writer(self, open_bus: port.Bus) -> None:
+    async def test_a_consumer_gets_records_that_open_a_writer(self, open_bus: port.Bus) -> None:
         """Every record of the topic is the group's to answer."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.outcome_of("d1"))
@@ -313,10 +317,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             opened, decision = await log_reading.take(consumer, 2)
         assert (opened.key, decision.key) == (log.OPENED_KEY, "d1")
 
-    async def test_work_begins_again_at_the_lowest_unfinished(
+    async def test_a_consumer_restarts_at_the_lowest_unfinished_record(
         self, bus_factory: BusFactory
     ) -> None:
-        """What was finished behind a gap comes again: at least once."""
+        """Records that were finished behind a gap are delivered again: at least once."""
         async with bus_factory() as before:
             writer = await before.open_writer("monitor", "m1")
             await writer.append(*NODES)
@@ -331,8 +335,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 draft.key for draft in NODES[2:]
             ]
 
-    async def test_finished_work_does_not_come_again(self, open_bus: port.Bus) -> None:
-        """In whatever order it was finished, and told once or twice."""
+    async def test_finished_records_are_not_consumed_again(self, open_bus: port.Bus) -> None:
+        """In whatever order the records were finished, and if one is finished twice."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as consumer:
@@ -346,9 +350,13 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 draft.key for draft in LATER
             ]
 
-    async def test_a_replaced_consumer_moves_the_group_no_more(self, open_bus: port.Bus) -> None:
-        """A process that was paused wakes up behind its successor: it neither repeats what the
-        successor finished nor skips what it has not. It learns of its end."""
+    async def test_a_replaced_consumer_cannot_move_the_offset_of_the_group(
+        self, open_bus: port.Bus
+    ) -> None:
+        """A paused process resumes after its successor started: it neither repeats what the
+        successor finished nor skips what the successor has not finished, and it is notified of its
+        end.
+        """
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         async with open_bus.consume(topics.NODES, "g") as paused:
@@ -364,7 +372,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
             taken = await log_reading.take(consumer, 4)
         assert records.keys(taken) == [draft.key for draft in NODES[2:]]
 
-    async def test_a_consumer_of_another_group_replaces_none(self, open_bus: port.Bus) -> None:
+    async def test_a_consumer_of_another_group_replaces_no_consumer(
+        self, open_bus: port.Bus
+    ) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
         async with open_bus.consume(topics.NODES, "g") as one:
             async with open_bus.consume(topics.NODES, "other"):
@@ -389,8 +399,8 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
                 consumer.done(record)
             assert record.key == key
 
-    async def test_a_record_that_is_not_heard_holds_no_work_up(self, open_bus: port.Bus) -> None:
-        """A fenced record is nobody's to finish."""
+    async def test_a_fenced_record_does_not_block_a_consumer(self, open_bus: port.Bus) -> None:
+        """No consumer has to finish a fenced record."""
         paused = await open_bus.open_writer("controller", "c1")
         successor = await open_bus.open_writer("controller", "c2")
         await successor.append(records.phase_change("default/a"))
@@ -421,13 +431,13 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
     async def test_an_open_log_is_reachable(self, open_bus: port.Bus) -> None:
         assert await open_bus.is_reachable()
 
-    async def test_every_topic_can_be_folded(self, open_bus: port.Bus) -> None:
-        """They are created when a connection opens, whoever writes them."""
+    async def test_every_topic_can_be_materialized(self, open_bus: port.Bus) -> None:
+        """Opening a connection creates all topics, also those of other writers."""
         read, positions = await records.read(open_bus, *topics.ALL)
         assert read == []
         assert positions == {topic.name: 0 for topic in topics.ALL}
 
-    async def test_a_decisions_id_is_known_when_it_is_acknowledged(
+    async def test_the_id_of_a_decision_is_known_when_it_is_acknowledged(
         self, open_bus: port.Bus
     ) -> None:
         """The id that ``append`` returns is the id that readers see."""
@@ -444,7 +454,9 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
 
 
 def _node_of(size: int) -> envelope.Draft:
-    """A draft whose value is a little over ``size`` bytes and does not compress away."""
+    """A draft whose value is slightly larger than ``size`` bytes and cannot be
+    compressed below it.
+    """
     return builders.snapshot_of(
         builders.make_node("large", labels={"x": "0123456789abcdef" * (size // 16)})
     )

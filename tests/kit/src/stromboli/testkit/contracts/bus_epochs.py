@@ -1,4 +1,4 @@
-"""Whom readers of a ``Bus`` hear when writers are replaced: a part of its contract.
+"""Which records readers of a ``Bus`` accept after a writer was replaced: a part of its contract.
 
 See ``bus``, which has the fixtures.
 """
@@ -40,7 +40,7 @@ class EpochContract:
             epochs.append((await second.open_writer("monitor", "m3")).epoch)
         assert epochs == sorted(set(epochs))
 
-    async def test_a_replaced_writer_is_not_heard(self, open_bus: port.Bus) -> None:
+    async def test_records_of_a_replaced_writer_are_fenced(self, open_bus: port.Bus) -> None:
         """A paused writer that wakes up can append; readers drop it behind its successor."""
         paused = await open_bus.open_writer("controller", "c1")
         await paused.append(records.phase_change("default/before"))
@@ -55,7 +55,9 @@ class EpochContract:
             assert records.keys(await log_reading.take(consumer, 3)) == heard
 
     async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
-        """The successor's ``opened`` stands there, so it need not have said anything more."""
+        """The successor's ``opened`` record is on the topic, so it need not append
+        anything else.
+        """
         paused = await open_bus.open_writer("controller", "c1")
         await paused.append(records.outcome_of("before"))
         successor = await open_bus.open_writer("controller", "c2")
@@ -66,8 +68,10 @@ class EpochContract:
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["before", "end"]
 
-    async def test_the_topics_writer_can_see_what_was_not_heard(self, open_bus: port.Bus) -> None:
-        """Apart from the records that count: it has to say again what the zombie's hide."""
+    async def test_the_writer_of_a_topic_can_read_fenced_records(self, open_bus: port.Bus) -> None:
+        """Separate from the accepted records: the writer publishes again what fenced
+        records hide.
+        """
         paused = await open_bus.open_writer("monitor", "m1")
         successor = await open_bus.open_writer("monitor", "m2")
         await successor.append(NODES[0])
@@ -96,10 +100,12 @@ class EpochContract:
                 NODES[3].key,
             ]
 
-    async def test_a_replaced_writer_is_not_heard_by_a_fold_that_goes_on_elsewhere(
+    async def test_a_replaced_writer_is_fenced_for_a_continued_materialization(
         self, open_bus: port.Bus
     ) -> None:
-        """Its reader was away when it woke up: the place of the fold before says who was heard."""
+        """Its reader was down when the fenced writer appended: the position of the previous
+        materialization contains the accepted epochs.
+        """
         paused = await open_bus.open_writer("controller", "c1")
         await paused.append(records.phase_change("default/before"))
         successor = await open_bus.open_writer("controller", "c2")
@@ -114,7 +120,7 @@ class EpochContract:
         read, _ = await records.read(open_bus, *wanted, start=place)
         assert records.keys(read) == ["default/end"]
 
-    async def test_a_replaced_writer_is_not_heard_by_work_that_goes_on(
+    async def test_a_replaced_writer_is_fenced_for_a_continued_consumer(
         self, bus_factory: BusFactory
     ) -> None:
         """Whether something was left unfinished or nothing: what it decides late is not done."""
@@ -136,8 +142,8 @@ class EpochContract:
                 heard = records.keys(await log_reading.take(consumer, 2))
                 assert heard == ["default/a", "default/b"]
 
-    async def test_a_log_that_begins_anew_has_its_epochs_anew(self, open_bus: port.Bus) -> None:
-        """A place behind the end is of another log: who was heard there says nothing here."""
+    async def test_a_recreated_log_has_new_epochs(self, open_bus: port.Bus) -> None:
+        """A position beyond the end belongs to another log: its epochs do not apply."""
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(NODES[0])
         name = topics.NODES.name

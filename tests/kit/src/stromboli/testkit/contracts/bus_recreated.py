@@ -33,17 +33,17 @@ class RecreationContract(abc.ABC):
         topic, drops the one before, and reports what was recreated."""
         own = topics.of(service)
         before = await open_bus.open_writer(service, "w")
-        await before.append(*(said(topic, "first") for topic in own))
+        await before.append(*(draft(topic, "first") for topic in own))
         async with contextlib.aclosing(open_bus.materialize(own)) as batches:
             await log_reading.until_caught_up(batches)
             for number, topic in enumerate(own):
                 await self.recreate(open_bus, topic)
                 writer = await open_bus.open_writer(service, f"w{number}")
                 assert writer.epoch > before.epoch
-                await writer.append(*(said(each, f"next{number}") for each in own))
+                await writer.append(*(draft(each, f"next{number}") for each in own))
                 with contextlib.suppress(errors.LogLostError):
-                    await before.append(*(said(each, f"zombie{number}") for each in own))
-                await writer.append(*(said(each, f"end{number}") for each in own))
+                    await before.append(*(draft(each, f"zombie{number}") for each in own))
+                await writer.append(*(draft(each, f"end{number}") for each in own))
                 read, recreated = await until_all(batches, own, f"end{number}")
                 assert recreated == {topic.name}
                 for each in own:
@@ -53,10 +53,10 @@ class RecreationContract(abc.ABC):
                     assert f"zombie{number}" not in found
                 before = writer
 
-    async def test_who_begins_to_read_accepts_and_drops_as_who_read_on(
+    async def test_a_new_reader_accepts_the_same_records_as_a_continuous_one(
         self, open_bus: port.Bus
     ) -> None:
-        """Also on the main topic, whose offsets begin again below the epoch."""
+        """Also on the main topic, whose offsets restart below the epoch."""
         await open_bus.open_writer("controller", "c1")
         before = await open_bus.open_writer("controller", "c2")
         await before.append(records.phase_change("default/before"))
@@ -72,7 +72,7 @@ class RecreationContract(abc.ABC):
             taken = await log_reading.take(consumer, 3)
         assert records.keys(taken) == ["new", "end"]
 
-    async def test_a_writer_goes_on_in_another_topic_that_was_recreated(
+    async def test_a_writer_continues_when_another_topic_is_recreated(
         self, open_bus: port.Bus
     ) -> None:
         """Its records there are announced again, so that new readers accept them."""
@@ -94,7 +94,7 @@ class RecreationContract(abc.ABC):
         read, _ = await records.read(open_bus, EVENTS)
         assert set(records.keys(read)) == {"default/3", "default/end"}
 
-    async def test_a_writer_whose_main_topic_was_recreated_is_told(
+    async def test_a_writer_fails_when_its_main_topic_is_recreated(
         self, open_bus: port.Bus
     ) -> None:
         """Nothing announces it any more: it has to open again."""
@@ -106,10 +106,10 @@ class RecreationContract(abc.ABC):
         again = await open_bus.open_writer("controller", "c1")
         assert again.epoch > writer.epoch
 
-    async def test_a_place_in_a_topic_that_was_recreated_means_its_start(
+    async def test_a_position_in_a_recreated_topic_means_its_start(
         self, open_bus: port.Bus
     ) -> None:
-        """Also if as many records are there by now."""
+        """Even if the new topic has as many records by then."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.phase_change("default/old"))
         async with contextlib.aclosing(open_bus.materialize([EVENTS])) as batches:
@@ -121,9 +121,7 @@ class RecreationContract(abc.ABC):
         read, _ = await records.read(open_bus, EVENTS, start=place)
         assert records.keys(read) == keys
 
-    async def test_work_begins_again_in_a_topic_that_was_recreated(
-        self, open_bus: port.Bus
-    ) -> None:
+    async def test_a_consumer_restarts_in_a_recreated_topic(self, open_bus: port.Bus) -> None:
         """While it runs, and later; what was in hand of the topic before is finished for no one."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/old{n}") for n in range(4)))
@@ -144,8 +142,8 @@ class RecreationContract(abc.ABC):
             assert records.keys(await log_reading.take(consumer, 1)) == [keys[-1]]
 
 
-def said(topic: topics.Topic, key: str) -> envelope.Draft:
-    """A draft that may stand on any topic."""
+def draft(topic: topics.Topic, key: str) -> envelope.Draft:
+    """A draft that is valid on any topic."""
     return envelope.Draft(
         topic=topic, key=key, message=None, time=builders.NOON, object_uid="u", object_version="1"
     )
@@ -154,8 +152,9 @@ def said(topic: topics.Topic, key: str) -> envelope.Draft:
 async def until_all(
     batches: AsyncIterator[port.Batch], wanted: tuple[topics.Topic, ...], key: str
 ) -> tuple[list[envelope.Record], set[str]]:
-    """Reads on until ``key`` has come on each of these topics; also what was recreated. What a
-    topic brought before it was recreated does not count."""
+    """Read until ``key`` has arrived on each of these topics, including recreated ones. Records
+    from before a topic was recreated do not count.
+    """
     read: list[envelope.Record] = []
     recreated: set[str] = set()
     async with asyncio.timeout(records.DEADLINE_S):

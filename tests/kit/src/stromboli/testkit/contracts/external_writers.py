@@ -1,5 +1,6 @@
-"""What every ``Bus`` does with records of others. An adapter's tests subclass ``OutsideContract``
-beside ``bus.BusContract``, whose log it takes."""
+"""How a ``Bus`` handles records of external writers. An adapter's tests subclass
+``ExternalWritersContract`` together with ``bus.BusContract``, whose log it uses.
+"""
 
 import abc
 import asyncio
@@ -18,7 +19,7 @@ from stromboli.testkit import builders, log_reading, records
 NODES = [builders.snapshot_of(builders.make_node(f"n{number}")) for number in range(5)]
 
 
-class OutsideContract(abc.ABC):
+class ExternalWritersContract(abc.ABC):
     """The promises about ``admission.submissions``."""
 
     @abc.abstractmethod
@@ -32,8 +33,10 @@ class OutsideContract(abc.ABC):
     ) -> None:
         """Append these bytes to a topic of the cluster ``a``, as an external client does."""
 
-    async def test_what_others_hand_in_reads_as_it_stands(self, open_bus: port.Bus) -> None:
-        """Whatever its headers claim: ids that look like ours replace and hide nobody."""
+    async def test_external_records_are_read_unchanged(self, open_bus: port.Bus) -> None:
+        """Whatever its headers contain: ids that look like internal ones replace and fence no
+        record.
+        """
         claims = ("admission/9/1", "admission/3/1", "", "anything")
         for number, claim in enumerate(claims):
             headers = {"ce_id": claim, "ce_type": log.OPENED, "authorization": "Bearer t"}
@@ -70,9 +73,7 @@ class OutsideContract(abc.ABC):
         assert records.keys(accepted) == [NODES[0].key, NODES[4].key]
         assert records.keys(fenced) == [draft.key for draft in NODES[1:4]]
 
-    async def test_a_writer_of_another_cluster_replaces_none_of_ours(
-        self, open_bus: port.Bus
-    ) -> None:
+    async def test_a_writer_of_another_cluster_fences_no_writer(self, open_bus: port.Bus) -> None:
         """Its ``opened`` raises no epoch, for readers, consumers and the writers that follow."""
         writer = await open_bus.open_writer("controller", "c1")
         opened = fencing.opening("controller", "foreign", 10**6, datetime.now(UTC))
@@ -90,7 +91,7 @@ class OutsideContract(abc.ABC):
         assert last is not None
         assert last.key == "next"
 
-    async def test_no_service_of_ours_hands_in(self, open_bus: port.Bus) -> None:
+    async def test_no_service_appends_submissions(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("admission", "i")
         message = ObjectsSubmitted(objects=(msgspec.Raw(b"{}"),))
         draft = envelope.Draft(

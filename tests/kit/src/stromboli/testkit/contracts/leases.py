@@ -1,9 +1,9 @@
-"""What every place of a lease does. An adapter's tests subclass ``LeaseContract`` and give two
-places of one lease that nobody holds::
+"""The behaviour of every lease store. An adapter's tests subclass ``LeaseContract`` and provide two
+stores of one lease without a holder::
 
-    class TestMyPlace(leases.LeaseContract):
+    class TestMyLeaseStore(leases.LeaseContract):
         @pytest.fixture
-        async def places(self) -> AsyncIterator[tuple[keeping.Place, keeping.Place]]: ...
+        async def stores(self) -> AsyncIterator[LeaseStores]: ...
 """
 
 import asyncio
@@ -16,34 +16,34 @@ from stromboli.shared.leader_election import elector, lease_rules
 from stromboli.testkit import records
 
 TERMS = lease_rules.LeaseTiming(duration_s=5, renew_deadline_s=3.0, retry_period_s=1.0)
-Places = tuple[elector.LeaseStore, elector.LeaseStore]
+LeaseStores = tuple[elector.LeaseStore, elector.LeaseStore]
 
 
 class LeaseContract:
     """Promises of ``stromboli.shared.leader_election.elector.Place``, one test each."""
 
     @pytest.fixture
-    async def places(self) -> Places:
-        """Two places of one lease; see the module."""
+    async def stores(self) -> LeaseStores:
+        """Two stores of one lease."""
         raise NotImplementedError
 
-    async def test_who_takes_it_is_seen_by_the_others(self, places: Places) -> None:
-        first, second = places
+    async def test_every_store_reads_the_holder(self, stores: LeaseStores) -> None:
+        first, second = stores
         assert (await first.read()).holder == ""
         taken = await first.take("a", TERMS)
         assert (taken.holder, taken.duration_s) == ("a", 5.0)
         assert await _until(second, lambda seen: seen.holder == "a") == taken
 
-    async def test_every_renewal_leaves_a_mark(self, places: Places) -> None:
-        first, second = places
+    async def test_every_renewal_changes_the_record(self, stores: LeaseStores) -> None:
+        first, second = stores
         await first.read()
         taken = await first.take("a", TERMS)
         renewed = await first.renew("a", TERMS)
         assert renewed.mark != taken.mark
         assert await _until(second, lambda seen: seen == renewed) == renewed
 
-    async def test_what_is_left_is_free_at_once(self, places: Places) -> None:
-        first, second = places
+    async def test_a_released_lease_is_free_immediately(self, stores: LeaseStores) -> None:
+        first, second = stores
         await first.read()
         await first.take("a", TERMS)
         await _until(second, lambda seen: seen.holder == "a")
@@ -52,8 +52,8 @@ class LeaseContract:
         await second.take("b", TERMS)
         await _until(first, lambda seen: seen.holder == "b")
 
-    async def test_who_was_replaced_cannot_renew(self, places: Places) -> None:
-        first, second = places
+    async def test_a_replaced_holder_cannot_renew(self, stores: LeaseStores) -> None:
+        first, second = stores
         await first.read()
         await first.take("a", TERMS)
         await _until(second, lambda seen: seen.holder == "a")

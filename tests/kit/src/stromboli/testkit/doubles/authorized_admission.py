@@ -1,5 +1,6 @@
-"""A door with accounts over an embedded cluster: the tenants of the accounts' contract, a client
-for each, and an API server that may be away."""
+"""Admission with accounts on an embedded cluster: the tenants of the accounts contract, a client
+for each, and an API server that can be made unavailable.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ USERS = ("ann", "ben", "eve", "op")
 
 
 class FlakyAccounts:
-    """Accounts that can be away, count how often they are asked, and tell when that was in vain."""
+    """Accounts that can be made unavailable, count requests, and signal failed ones."""
 
     def __init__(self, known: accounts.Accounts) -> None:
         self._known = known
@@ -62,7 +63,7 @@ class FlakyAccounts:
 
 
 class AuthorizedAdmission:
-    """A door with accounts over an embedded cluster, and a client for each tenant."""
+    """Admission with accounts on an embedded cluster, and a client for each tenant."""
 
     def __init__(
         self, admission: AdmissionService, cluster: EmbeddedCluster, app: Litestar
@@ -82,7 +83,7 @@ class AuthorizedAdmission:
         return httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers)
 
     def as_(self, user: str) -> httpx.AsyncClient:
-        """A client of REST as somebody."""
+        """A REST client of a user."""
         return self.client(token_of(user))
 
 

@@ -1,7 +1,7 @@
-"""A kubelet's PodResources API on a real socket, which says what a test wants.
+"""A kubelet's PodResources API on a real socket, with configurable responses.
 
-Answers are put together byte by byte from the field numbers in Kubernetes'
-``pkg/apis/podresources/v1/api.proto``: a client with other numbers does not understand them.
+Responses are encoded byte by byte from the field numbers in Kubernetes'
+``pkg/apis/podresources/v1/api.proto``, so that a client with other numbers fails.
 """
 
 import contextlib
@@ -29,7 +29,9 @@ class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeKubelet:
-    """What it says; change it at any time. ``calls`` counts by method. ``fails``: with this."""
+    """The responses; they may be changed at any time. ``calls`` counts by method. ``fails``: the
+    error to return.
+    """
 
     def __init__(self) -> None:
         self.given: Sequence[ContainerAllocation] = ()
@@ -47,9 +49,10 @@ class FakeKubelet:
 
 @contextlib.contextmanager
 def serve(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
-    """The API below a kubelet's folder while inside; the socket goes with it.
+    """Serve the API below a kubelet's folder during the context and remove the socket at its end.
 
-    There stands a link: tests' own folders have longer names than a socket's address may have.
+    The socket's path is a link, because temporary folders exceed the maximum length of a socket
+    address.
     """
     shown = folder / "pod-resources/kubelet.sock"
     shown.parent.mkdir(parents=True, exist_ok=True)

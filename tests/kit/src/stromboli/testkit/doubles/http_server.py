@@ -1,4 +1,4 @@
-"""A small real HTTP server for what services ask of others: Prometheus, extenders."""
+"""A small real HTTP server for requests to external systems: Prometheus, extenders."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request as it came: ``path`` without the query."""
+    """A received request: ``path`` without the query."""
 
     method: str
     path: str
@@ -39,8 +39,9 @@ def json(value: object, status: int = 200) -> Reply:
 
 
 class Server:
-    """Serves while inside, on a free port of this machine unless told one; ``answer`` may be
-    exchanged meanwhile."""
+    """Serves during the context, by default on a free port; ``answer`` may be replaced
+    at any time.
+    """
 
     def __init__(self, answer: Answer, host: str = "127.0.0.1", port: int = 0) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""A log whose readers can be cut off, as by a broker that goes away, and come back."""
+"""A log whose readers can be disconnected, as by an unavailable broker, and reconnected."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 class InterruptibleBus:
-    """Passes everything through to a log that somebody else has entered. Inside ``cut`` folds fail
-    as soon as they wait for records, and so does each that begins anew; while ``works_cut`` is set
-    those who work do likewise, and while ``writes_cut`` is so nothing is taken."""
+    """Forwards everything to a log that is already open. Inside ``cut``, materializations fail as
+    soon as they wait for records, and new ones fail immediately; while ``works_cut`` is set,
+    consumers fail likewise, and while ``writes_cut`` is set, no record is appended.
+    """
 
     def __init__(self, bus: port.Bus) -> None:
         self._bus = bus
@@ -27,7 +28,9 @@ class InterruptibleBus:
 
     @contextlib.asynccontextmanager
     async def cut(self, folds: int) -> AsyncGenerator[None, None]:
-        """While inside, nothing is read; entered once so many folds have failed."""
+        """Disconnect all readers during the context, which starts when this number of
+        materializations have failed.
+        """
         self._failures = 0
         self._cut.set()
         async with self._failed:

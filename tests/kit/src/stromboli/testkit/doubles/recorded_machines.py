@@ -1,7 +1,7 @@
-"""Recordings of machines: a folder as ``/sys`` shows it and a file of what the GPU driver answers,
-written from a short description.
+"""Recordings of machines: a folder with the structure of ``/sys`` and a file with the GPU driver's
+responses, generated from a short description.
 
-The layouts are those of real servers as their makers document them; numbers of devices are ours.
+The layouts are those of real servers as documented by their vendors; device numbers are invented.
 """
 
 import json
@@ -139,7 +139,7 @@ def _link(path: Path, to: Path) -> None:
 
 
 def driver_answers(machine: Machine) -> dict[str, Any]:
-    """What NVML says of the machine's cards."""
+    """NVML's responses for the machine's GPUs."""
     if not machine.gpus:
         return {"absent": "no NVIDIA driver is loaded"}
     return {
@@ -177,7 +177,7 @@ def symmetric_links(pairs: Mapping[tuple[int, int], int]) -> dict[tuple[int, int
 
 
 def plain_server(cells: int) -> Machine:
-    """A server of so many NUMA nodes and no cards: two sockets from two on."""
+    """A server with this number of NUMA nodes and no GPUs: two sockets if it has two or more."""
     sockets = min(cells, 2)
     return Machine(sockets=sockets, cells_per_socket=cells // sockets, huge_pages_2mi=512)
 
@@ -261,5 +261,5 @@ def asymmetric_links() -> Machine:
 
 
 def with_offline_cpus() -> Machine:
-    """One thread of a core and a whole core stand still."""
+    """One thread of a core and one whole core are offline."""
     return Machine(sockets=2, cores=4, offline=frozenset({9, 3, 11}))

@@ -1,4 +1,6 @@
-"""A log as one reads it that takes over at once: the one before still writes, part comes late."""
+"""A log during a takeover: the previous writer still appends, and a part of its records arrives
+late.
+"""
 
 import asyncio
 import contextlib
@@ -12,8 +14,9 @@ from stromboli.shared.bus import port
 
 
 class TakeoverBus:
-    """``last_words``: what the one before does until ``service`` opens the log behind it. ``key``:
-    what stands under it is read only once ``is_late`` no longer holds, and more stands there."""
+    """``last_words``: what the previous leader does until ``service`` opens the log. Records with
+    ``key`` are read only when ``is_late`` is false and there are further records.
+    """
 
     def __init__(
         self,

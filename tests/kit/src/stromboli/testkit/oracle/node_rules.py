@@ -1,7 +1,7 @@
-"""The slow session's rules about single pods and nodes: where a pod may lie and how well.
+"""The reference session's rules for single pods and nodes: feasibility and scores.
 
-Predicates and scores as spec/plugins 7 to 9 state them, one node at a time. Scores are whole
-millionths of a point; of equal nodes the first by name is the best.
+Predicates and scores as specified for Volcano's plugins, one node at a time. Scores are whole
+millionths of a point; among equal nodes the first by name is the best.
 """
 
 import math
@@ -32,15 +32,15 @@ class NodeRules:
         self.resources = sorted({resource for has in self.has.values() for resource in has})
         self.sitting: dict[str, dict[str, core.Pod]] = {name: {} for name in self.nodes}
         self.taken: dict[str, Amounts] = {name: {} for name in self.nodes}
-        """Node -> what its pods ask for."""
+        """Node -> requests of its pods."""
         self.assumed: dict[str, Amounts] = {name: {} for name in self.nodes}
-        """The same as scoring sees it, where containers that ask for nothing use a little."""
+        """The same for scores, where containers without requests count with a default amount."""
         self.totals: Amounts = {}
         for has in self.has.values():
             self.totals = units.add(self.totals, has)
 
     def put(self, pod: core.Pod, node: str) -> None:
-        """The pod lies on the node; pods on nodes that nobody knows are nowhere."""
+        """Place the pod on the node; pods on unknown nodes are ignored."""
         if node in self.nodes:
             self.sitting[node][pod.metadata.key] = pod
             self._add_usage(pod, node, 1)
@@ -63,7 +63,7 @@ class NodeRules:
         return self.totals.get(resource, 0)
 
     def used(self, resource: str) -> int:
-        """What all pods on nodes ask for."""
+        """Requests of all pods on nodes."""
         return sum(taken.get(resource, 0) for taken in self.taken.values())
 
     def best(self, pod: core.Pod, *, needs_room: bool) -> str | None:
@@ -107,7 +107,7 @@ class NodeRules:
         return not held & _ports(pod)
 
     def keeps_apart(self, pod: core.Pod, name: str) -> bool:
-        """Nobody whom the pod shuns lies in the same place, nor anybody who shuns the pod."""
+        """Neither the pod nor a pod in the same domain has an anti-affinity to the other."""
         for other_name, sitting in self.sitting.items():
             for other in sitting.values():
                 for one, another in ((pod, other), (other, pod)):
@@ -203,7 +203,9 @@ class NodeRules:
         return int((1 - abs((parts[0] - parts[1]) / 2)) * 100)
 
     def packed(self, asked: Amounts, name: str) -> int:
-        """How full the node is then in what the pod asks for; 0 where anything overflows."""
+        """How full the node is afterwards in the resources that the pod requests; 0 if one of them
+        overflows.
+        """
         parts = []
         for resource in ("cpu", "memory"):
             has = self.has[name].get(resource, 0)
@@ -215,12 +217,14 @@ class NodeRules:
             parts.append(used / has if has > 0 else 0.0)
         if not parts:
             return 0
-        # Doubles as the field has them, rounded once: half a millionth comes up in earnest.
+        # Doubles as in the original, rounded once: ties at half a millionth do occur.
         total = parts[0] + parts[1] if len(parts) == 2 else parts[0]
         return round(total / len(parts) * 100 * POINT)
 
     def compared(self, pod: core.Pod, candidates: Sequence[str]) -> dict[str, int]:
-        """What compares candidates with each other: wishes, mild taints, soft spread."""
+        """Scores that compare candidates with each other: preferences, PreferNoSchedule taints,
+        soft spread.
+        """
         preferences = _scaled({name: self.wished(pod, name) for name in candidates})
         tired = _scaled({name: self.intolerable(pod, name) for name in candidates})
         spread = self.soft_spread(pod, candidates)
@@ -243,7 +247,7 @@ class NodeRules:
         )
 
     def intolerable(self, pod: core.Pod, name: str) -> int:
-        """Taints that state a wish which the pod does not tolerate."""
+        """PreferNoSchedule taints that the pod does not tolerate."""
         keys = {
             toleration.key
             for toleration in pod.spec.tolerations
@@ -255,7 +259,7 @@ class NodeRules:
         )
 
     def soft_spread(self, pod: core.Pod, candidates: Sequence[str]) -> dict[str, int]:
-        """0 to 100, most where fewest pods lie."""
+        """0 to 100, highest where the fewest pods are."""
         soft = [each for each in _spread(pod) if each.when_unsatisfiable != "DoNotSchedule"]
         placed = [
             name

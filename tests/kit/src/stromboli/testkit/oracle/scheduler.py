@@ -31,7 +31,7 @@ class ClusterObjects(msgspec.Struct, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What becomes of one gang: through the door, and pod name -> node."""
+    """The outcome for one gang: whether it is enqueued, and pod name -> node."""
 
     enqueue: bool
     binds: dict[str, str]
@@ -82,7 +82,7 @@ class _Session:
             if key in entered or binds.get(key)
         }
 
-    # The door
+    # Enqueue
 
     def enter(self, groups: Iterable[scheduling.PodGroup]) -> set[str]:
         promised: Amounts = {}

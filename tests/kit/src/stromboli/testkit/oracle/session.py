@@ -39,7 +39,7 @@ class Task(msgspec.Struct, eq=False):
 
 
 class Gang(msgspec.Struct, eq=False):
-    """A PodGroup with its tasks. ``is_inside``: it has passed its queue's door."""
+    """A PodGroup with its tasks. ``is_inside``: it has entered its queue."""
 
     group: scheduling.PodGroup
     priority: int
@@ -84,7 +84,7 @@ class Gang(msgspec.Struct, eq=False):
 
 
 class Result(msgspec.Struct):
-    """Pod key -> node, in the order of decisions, and the PodGroups that have passed the door."""
+    """Pod key -> node, in the order of decisions, and the PodGroups that were enqueued."""
 
     binds: dict[str, str] = {}
     inside: set[str] = set()
@@ -187,7 +187,7 @@ class _Session:
         return min(own, total)
 
     def share_out(self) -> dict[str, dict[str, Fraction]]:
-        """What queues with gangs deserve: filled like connected vessels, by weight."""
+        """Deserved shares of queues with gangs: water filling by weight."""
         queues = sorted({gang.group.spec.queue for gang in self.gangs})
         deserved: dict[str, dict[str, Fraction]] = {name: {} for name in queues}
         wanted = {name: self.sum_of_queue(name, is_request=True) for name in queues}
@@ -346,7 +346,7 @@ class _Session:
         return False
 
     def goes_on(self, gang: Gang) -> bool:
-        """After a task failed: whether the gang can still be had without its role."""
+        """After a task failed: whether the gang can still be placed without its role."""
         if gang.minimum == len(gang.tasks):
             return False
         least = gang.group.spec.min_task_member or {}

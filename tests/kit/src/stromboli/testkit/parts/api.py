@@ -108,7 +108,7 @@ class Api:
         return await self.request("DELETE", path, params=params)
 
     async def exists(self, path: str) -> bool:
-        """True if there is such an object."""
+        """Whether the object exists."""
         try:
             await self.get(path)
         except ApiError as error:
@@ -120,7 +120,9 @@ class Api:
     async def until(
         self, path: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float = 30.0
     ) -> dict[str, Any]:
-        """Read the object until `holds` says so and return it; TimeoutError after `timeout_s`."""
+        """Read the object until `holds` returns true and return it; TimeoutError after
+        `timeout_s`.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 found = await self.get(path)
@@ -129,7 +131,7 @@ class Api:
                 await asyncio.sleep(POLL_S)
 
     async def until_gone(self, path: str, timeout_s: float = 30.0) -> None:
-        """Return once there is no such object; TimeoutError after `timeout_s`."""
+        """Return when the object does not exist; TimeoutError after `timeout_s`."""
         async with asyncio.timeout(timeout_s):
             while True:
                 if not await self.exists(path):

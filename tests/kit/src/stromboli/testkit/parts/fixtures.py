@@ -1,8 +1,8 @@
 """The fixture `real_parts`: all real parts, started once for a test session.
 
 A test module names this plugin: `pytest_plugins = ["stromboli.testkit.parts.fixtures"]`. Without
-the tools a person's test is skipped with the command to run; with CI=true or STROM_REAL=1 it
-fails, so nobody mistakes a skip for a pass.
+the tools, the test is skipped with the command that installs them; with CI=true or STROM_REAL=1 it
+fails, so that a skipped test is not mistaken for a passed one.
 """
 
 from __future__ import annotations

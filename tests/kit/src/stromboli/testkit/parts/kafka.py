@@ -1,8 +1,8 @@
 """Apache Kafka, one KRaft node that is broker and controller, for clients on loopback.
 
-Settings differ from a default broker where a test would notice: no topic comes into being by a
-typo, consumers join without a rebalance delay, sessions may be short so that a takeover is fast,
-and the internal topics have one partition and one replica, since there is one node and each
+Settings differ from a default broker where it matters to tests: topics are not created
+automatically, consumers join without a rebalance delay, sessions may be short so that a takeover is
+fast, and the internal topics have one partition and one replica, since there is one node and each
 partition costs start-up time.
 """
 

@@ -292,7 +292,7 @@ def undo(record: Path) -> None:
     values = json.loads(record.read_text())
     with contextlib.suppress(subprocess.CalledProcessError):
         run_ip("link", "delete", values["network"])
-    # Beside the controllers' of v1 runc also uses the hierarchy of v2, where there is one.
+    # In addition to the controllers of v1, runc uses the v2 hierarchy if there is one.
     for hierarchy in (CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())):
         remove_cgroup(hierarchy / values["network"])
     for name, value in values["settings"].items():

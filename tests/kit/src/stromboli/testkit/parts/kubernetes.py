@@ -44,7 +44,9 @@ OWNER_AND_TAINT_CONTROLLERS = (
     "statefulset-controller",
     "taint-eviction-controller",
 )
-"""Those that make pods of what is applied, and end pods of lost nodes: not everybody's wish."""
+"""Controllers that create pods of applied objects and evict pods of lost nodes: not needed by all
+tests.
+"""
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -56,7 +58,7 @@ CLIENT_ERRORS = (aiohttp.ClientError, TimeoutError, ApiError, OSError)
 
 @dataclass(frozen=True)
 class User:
-    """Somebody the API server knows; groups decide what RBAC allows, besides bindings by name."""
+    """A user of the API server; groups decide what RBAC allows, besides bindings by name."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -130,8 +132,8 @@ class ApiServer(Part):
     ) -> None:
         """Describe a server over `etcd`; an admin and the parts' own users are added to `users`.
 
-        `audited`: who asked for what, and whether it was allowed, stands in `audit_log`.
-        `kubelet_client`: PEM files of the certificate and key with which it calls kubelets.
+        `audited`: the `audit_log` records each request with its user and result. `kubelet_client`:
+        PEM files of the client certificate and key for kubelets.
         """
         super().__init__(state, detached=detached)
         self._audited = audited
@@ -256,7 +258,7 @@ class ApiServer(Part):
 
 
 class ControllerManager(Part):
-    """kube-controller-manager with the controllers whose absence users would notice."""
+    """kube-controller-manager with the controllers that users rely on."""
 
     name: ClassVar[str] = "kube-controller-manager"
     port_count: ClassVar[int] = 0
@@ -285,7 +287,7 @@ class ControllerManager(Part):
             f"--service-account-private-key-file={self._server.service_account_key}",
             f"--root-ca-file={self._server.ca_file}",
             "--leader-elect=false",
-            "--node-monitor-grace-period=24h",  # nobody sends heartbeats of nodes that are played
+            "--node-monitor-grace-period=24h",  # simulated nodes send no heartbeats
             "--authentication-skip-lookup=true",
             "--secure-port=0",
             "--kube-api-qps=1000",  # the default of 20 takes a minute to collect a big job's pods
@@ -293,10 +295,11 @@ class ControllerManager(Part):
         ]
 
     async def is_ready(self) -> bool:
-        """True once the default namespace takes pods and the garbage collector knows its kinds.
+        """Whether the default namespace accepts pods and the garbage collector has discovered its
+        kinds.
 
-        These are the kinds that existed at its start; one defined later is seen within 30 s:
-        define yours before. It has no port to ask, so this reads its log.
+        These are the kinds that existed at its start; a later one is discovered within 30 s, so
+        create CRDs before. It has no port for this, so the log is read.
         """
         if "Proceeding to collect garbage" not in self.process.logged():
             return False

@@ -1,6 +1,6 @@
-"""KWOK: plays the kubelets of fake nodes, so that bound pods run, end and go.
+"""KWOK: simulates the kubelets of fake nodes, so that bound pods run, end and are deleted.
 
-What it plays stands in stages.yaml beside this file; a test may give its own.
+The simulation is configured in stages.yaml beside this file; a test may provide its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stromboli.testkit.parts.tools import Tools
 
 STAGES = Path(__file__).with_name("stages.yaml")
 FAKE = {"kwok.x-k8s.io/node": "fake"}
-PARALLEL_STAGES = 16  # pods whose status it writes at once; the default of 4 is slower than binding
+PARALLEL_STAGES = 16  # concurrent status writes; the default of 4 is slower than binding
 PARALLEL_CREATIONS = 16
 
 
@@ -84,7 +84,7 @@ def node(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] = FAKE,
 ) -> dict[str, Any]:
-    """A ready Node object, played by KWOK unless its annotations say otherwise."""
+    """A ready Node object, simulated by KWOK unless its annotations disable it."""
     room = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     return {
         "apiVersion": "v1",

@@ -16,8 +16,8 @@ PORT_IN_USE = ("address already in use", "addressalreadyinuse", "bindexception")
 class Part(abc.ABC):
     """One server process with its state in a directory.
 
-    Its ports are chosen at the first start and kept for good, so clients find it again after a
-    restart. A subclass says how many ports it needs, its command line and when it is ready.
+    Its ports are chosen at the first start and never change, so clients reconnect after a restart.
+    A subclass defines the number of ports, the command line and the readiness check.
     """
 
     name: ClassVar[str]

@@ -1,8 +1,8 @@
-"""Free ports on loopback for servers that will be stopped and started again.
+"""Free ports on loopback for servers that are stopped and started again.
 
-Ports come from below the kernel's ephemeral range. A port the kernel may hand to outgoing
-connections is no place to restart on: a client that keeps dialling a stopped server's ephemeral
-port can be given that very port as its own, connects to itself, and the server cannot bind.
+Ports are below the kernel's ephemeral range. A server cannot rely on an ephemeral port after a
+restart: a client that keeps connecting to the stopped server's port can be assigned that port as
+its own, connects to itself, and the server cannot bind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 LOOPBACK = "127.0.0.1"
 LOWEST = 15000  # above the ports that well-known servers use
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-DEFAULT_EPHEMERAL_START = 32768  # Linux's default, for kernels that do not tell
+DEFAULT_EPHEMERAL_START = 32768  # Linux's default, for kernels that do not report it
 ATTEMPTS = 1000
 
 

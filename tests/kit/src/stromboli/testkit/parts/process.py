@@ -19,9 +19,9 @@ from pathlib import Path
 
 POLL_S = 0.02
 TAIL_LINES = 15
-# Runs before the program and becomes it: asks the kernel (Linux: PR_SET_PDEATHSIG, option 1) for
-# SIGKILL at the parent's end, and gives up if the parent has ended already. It is a program and
-# not a preexec_fn, which may deadlock in a process with threads.
+# Runs before the program and then becomes it by exec: requests SIGKILL at the parent's end from the
+# kernel (Linux: PR_SET_PDEATHSIG, option 1) and exits if the parent has ended already. It is a
+# program and not a preexec_fn, which may deadlock in a process with threads.
 _DIE_WITH_PARENT = """
 import os, sys
 parent, argv = int(sys.argv[1]), sys.argv[2:]
@@ -57,7 +57,7 @@ class Identity:
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of a running process; None if there is none (Linux only: reads /proc)."""
+    """The identity of a running process, or None if there is none (Linux only: reads /proc)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -84,7 +84,7 @@ async def end(identity: Identity, grace_s: float = 10.0) -> bool:
 
 async def _until(holds: Callable[[], bool], timeout_s: float | None = None) -> None:
     async with asyncio.timeout(timeout_s):
-        while True:  # polling: the event may come from outside every event loop
+        while True:  # polling: the event may be set outside of any event loop
             if holds():
                 return
             await asyncio.sleep(POLL_S)
@@ -154,12 +154,14 @@ class Process:
             return log.read().decode(errors="replace")
 
     def failed(self, fact: str) -> PartFailedError:
-        """The error that says `fact` about this process, with the end of its log."""
+        """An error that reports `fact` about this process, with the end of its log."""
         tail = "\n".join(self.logged().splitlines()[-TAIL_LINES:])
         return PartFailedError(self.name, fact, self.log, tail)
 
     async def wait_ready(self, is_ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-        """Return when `is_ready` says so; raise PartFailedError if it ends or takes too long."""
+        """Return when `is_ready` is true; raise PartFailedError if the process ends or takes too
+        long.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -187,7 +189,7 @@ class Process:
         await _until(self._has_ended)
 
     async def kill(self) -> None:
-        """SIGKILL to its group, as a crash would be; returns when it is gone."""
+        """Send SIGKILL to its process group, as a crash would; return when it has ended."""
         self._signal(signal.SIGKILL)
         await _until(self._has_ended)
 

@@ -1,4 +1,4 @@
-"""Where the programs of the real parts lie on this machine, as `make real-tools` left them."""
+"""Paths of the programs of the real parts on this machine, as installed by `make real-tools`."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class KubeletTools:
 
 
 def installer() -> Path:
-    """The installer of the working tree this package is installed from.
+    """The installer of the working tree from which this package is installed.
 
-    Raises RealPartsMissingError outside a working tree, where nothing says which versions.
+    Raises RealPartsMissingError outside a working tree, where the versions are unknown.
     """
     for directory in Path(__file__).resolve().parents:
         if (directory / INSTALLER).is_file():

@@ -8,5 +8,5 @@ FACTOR = int(os.environ.get("STROM_DEPTH", "1"))
 
 
 def examples(count: int) -> settings:
-    """Settings for a property that takes a second or two with so many examples."""
+    """Settings for a property that takes one or two seconds with this number of examples."""
     return settings(max_examples=count * FACTOR, deadline=None)

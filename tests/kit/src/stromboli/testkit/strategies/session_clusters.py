@@ -1,7 +1,7 @@
 """Hypothesis strategies: small clusters for whole sessions, queues and gangs of equal pods.
 
-Pods come from templates, as they do in life, so that there are runs of equal ones; nodes are few
-and tight, so that what one gang takes another misses.
+Pods are generated from templates, so that there are runs of equal pods; nodes are few and small, so
+that gangs compete for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,8 +98,9 @@ def _spread(role: str, how: str) -> tuple[core.TopologySpreadConstraint, ...]:
 
 @st.composite
 def templates(draw: st.DrawFn, role: str, *, plain: bool = False) -> Template:
-    """A role's pods; one in three has a wish beyond its request, none if ``plain``: then nothing
-    of it hangs on other pods, nor on how nodes compare."""
+    """Pods of a role; one in three has a constraint beyond its requests, none if ``plain``: then no
+    constraint depends on other pods or compares nodes.
+    """
     special: dict[str, Any] = {}
     if draw(st.integers(0, 2)) == 0:
         preferences: list[dict[str, Any]] = [
@@ -199,7 +200,8 @@ def queues(draw: st.DrawFn, name: str) -> scheduling.Queue:
 def clusters(draw: st.DrawFn, *, plain: bool = False) -> list[meta.Object]:
     """Objects of a cluster: up to six nodes, three queues and six gangs.
 
-    ``plain``: without ports, affinity between pods, spread, wishes and mild taints.
+    ``plain``: without ports, affinity between pods, spread, preferences and PreferNoSchedule
+    taints.
     """
     node_names = [f"n{at}" for at in range(draw(st.integers(1, 6)))]
     queue_names = [f"q{at}" for at in range(draw(st.integers(1, 3)))]

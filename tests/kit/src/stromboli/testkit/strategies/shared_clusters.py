@@ -52,7 +52,7 @@ class SharedCluster(msgspec.Struct, frozen=True):
 
     @property
     def objects(self) -> list[meta.Object]:
-        """All of them."""
+        """All objects."""
         return [
             *self.priority_classes,
             *self.nodes,
@@ -142,7 +142,7 @@ def _queue(draw: st.DrawFn, name: str, parent: str = "") -> scheduling.Queue:
     deserved = draw(_limits(most=6))
     guarantee = draw(_limits(most=2))
     if capability is not None and guarantee is not None:
-        # What is guaranteed beyond the ceiling could be kept by nobody.
+        # A guarantee above the capability could not be met.
         capability = {
             name: max(amount, guarantee.get(name, 0)) for name, amount in capability.items()
         }
@@ -181,7 +181,7 @@ def _trees(draw: st.DrawFn) -> tuple[scheduling.Queue, ...]:
 def _jobs(
     draw: st.DrawFn, name: str, queues: Sequence[str], room: Mapping[str, dict[str, int]]
 ) -> tuple[scheduling.PodGroup, list[core.Pod]]:
-    """A job whose first pods run where there is room, in some cases. Takes of ``room``."""
+    """A job whose first pods run, in some examples, where there is room. Reduces ``room``."""
     size = draw(st.sampled_from(SIZES))
     count = draw(st.integers(1, 5))
     wants_running = draw(st.sampled_from((0, 0, count, count, 1)))
@@ -240,8 +240,9 @@ def after_decisions(
     phases: Mapping[str, str],
     at: int,
 ) -> SharedCluster:
-    """The cluster once decisions are carried out: bound pods run, evicted ones wait anew under
-    their old names, PodGroups have the phases written. ``at``: which round this is."""
+    """The cluster after the decisions are executed: bound pods run, evicted pods are pending again
+    under their names, PodGroups have the decided phases. ``at``: the number of the round.
+    """
     gone = set(evictions)
     pods = []
     for pod in given.pods:

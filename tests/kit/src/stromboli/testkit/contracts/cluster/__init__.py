@@ -1,4 +1,4 @@
-"""What every ``Cluster`` does. An adapter's tests subclass ``ClusterContract``::
+"""The behaviour of every ``Cluster``. An adapter's tests subclass ``ClusterContract``::
 
     class TestMyCluster(cluster.ClusterContract):
         @pytest.fixture
@@ -8,24 +8,24 @@
 
         async def expired_version(self, open_cluster: port.Cluster) -> str: ...
 
-and ``AdmissionContract`` where it can put webhooks before the cluster.
+and ``AdmissionContract`` if it supports webhooks.
 
-Rules for adapters: the cluster has our definitions, the namespaces ``default`` and
-``kube-system``, something that collects garbage, and something that keeps quotas; it needs no
-node, kubelet or scheduler, and it may be shared: tests use names and namespaces of their own. What
-is waited for has ``records.DEADLINE_S``; the garbage collector ``COLLECTED_S``.
+Requirements for adapters: the cluster has Stromboli's CRDs, the namespaces ``default`` and
+``kube-system``, a garbage collector and quota enforcement. It needs no node, kubelet or scheduler,
+and it may be shared: tests use their own names and namespaces. Tests wait at most
+``records.DEADLINE_S``, for the garbage collector ``COLLECTED_S``.
 """
 
 from stromboli.testkit.contracts.cluster.changing import Changing
-from stromboli.testkit.contracts.cluster.deleting import Going
+from stromboli.testkit.contracts.cluster.deleting import Deleting
 from stromboli.testkit.contracts.cluster.pods import Pods
 from stromboli.testkit.contracts.cluster.quotas import Quotas
 from stromboli.testkit.contracts.cluster.reading import Reading
-from stromboli.testkit.contracts.cluster.scopes import COLLECTED_S, ClusterRoom
+from stromboli.testkit.contracts.cluster.scopes import COLLECTED_S, ClusterScope
 from stromboli.testkit.contracts.cluster.watching import Watching
 
-__all__ = ["COLLECTED_S", "ClusterContract", "ClusterRoom"]
+__all__ = ["COLLECTED_S", "ClusterContract", "ClusterScope"]
 
 
-class ClusterContract(Reading, Watching, Changing, Going, Pods, Quotas):
+class ClusterContract(Reading, Watching, Changing, Deleting, Pods, Quotas):
     """Promises of ``stromboli.shared.cluster.port``, one test each."""

@@ -13,12 +13,12 @@ from stromboli.testkit.contracts.cluster.scopes import (
     CONFIG_MAPS,
     JOBS,
     POD_GROUPS,
-    ClusterRoom,
+    ClusterScope,
     set_data,
 )
 
 
-class Changing(ClusterRoom):
+class Changing(ClusterScope):
     """What changes and what does not."""
 
     async def test_a_json_patch_adds_replaces_and_removes(
@@ -84,7 +84,7 @@ class Changing(ClusterRoom):
         assert patched["data"] == {"b": "2", "c": "3"}
         assert patched["metadata"]["labels"] == {"x": "1", "y": "2"}
 
-    async def test_of_writers_that_saw_one_version_one_wins(
+    async def test_one_of_several_writers_of_the_same_version_succeeds(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """A resourceVersion in a patch must be the current one."""
@@ -127,14 +127,14 @@ class Changing(ClusterRoom):
     async def test_a_patch_that_changes_nothing_is_no_change(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """The version stays, and watchers hear nothing."""
+        """The version stays the same, and watches send no event."""
         body = objects.config_map("c", a="1")
         created = objects.read(await open_cluster.create(CONFIG_MAPS, namespace, body))
         patch = objects.merge(data={"a": "1"})
         patched = await open_cluster.patch(CONFIG_MAPS, namespace, "c", patch, patch_type="merge")
         assert objects.read(patched) == created
 
-    async def test_the_generation_counts_changes_of_the_wish(
+    async def test_the_generation_counts_changes_of_the_spec(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """Not of labels, nor of the status."""
@@ -186,7 +186,7 @@ class Changing(ClusterRoom):
     async def test_a_status_patch_tests_the_whole_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Uid, version and the status itself may stand in a test."""
+        """A test may contain uid, version and status."""
         created = objects.read(await open_cluster.create(JOBS, namespace, objects.job("j")))
         begin = objects.operations(
             ("test", "/metadata/uid", created["metadata"]["uid"]),

@@ -11,12 +11,12 @@ from stromboli.testkit.contracts.cluster.scopes import (
     JOBS,
     POD_GROUPS,
     PODS,
-    ClusterRoom,
+    ClusterScope,
     bound_pod,
 )
 
 
-class Going(ClusterRoom):
+class Deleting(ClusterScope):
     """How objects go."""
 
     async def test_only_the_object_of_the_uid_is_deleted(
@@ -38,7 +38,7 @@ class Going(ClusterRoom):
     async def test_finalizers_hold_an_object(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """It is marked as going, and gone with its last finalizer."""
+        """The object is marked for deletion and deleted with its last finalizer."""
         version = (await open_cluster.list(CONFIG_MAPS)).resource_version
         body = objects.config_map("c", {"finalizers": ["test.example/hold"]})
         await open_cluster.create(CONFIG_MAPS, namespace, body)
@@ -60,7 +60,7 @@ class Going(ClusterRoom):
         assert seen[0].type == "ADDED"
         assert {change.type for change in seen[1:-1]} == {"MODIFIED"}
 
-    async def test_no_finalizer_is_added_to_what_is_going(
+    async def test_no_finalizer_is_added_to_an_object_being_deleted(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         body = objects.config_map("c", {"finalizers": ["test.example/hold"]})
@@ -72,7 +72,7 @@ class Going(ClusterRoom):
         release = objects.merge(metadata={"finalizers": None})
         await open_cluster.patch(CONFIG_MAPS, namespace, "c", release, patch_type="merge")
 
-    async def test_an_unbound_pod_goes_at_once(
+    async def test_an_unbound_pod_is_deleted_immediately(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """No kubelet has to stop it."""
@@ -81,11 +81,12 @@ class Going(ClusterRoom):
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(PODS, namespace, "p")
 
-    async def test_a_bound_pod_stays_until_its_kubelet_lets_go(
+    async def test_a_bound_pod_stays_until_its_kubelet_removes_it(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """It is marked with its grace period, asking again changes nothing, and a deletion
-        without grace ends it."""
+        """It is marked with its grace period, a second deletion changes nothing, and a deletion
+        without grace period removes it.
+        """
         pod = await bound_pod(open_cluster, namespace, "p")
         uid = pod["metadata"]["uid"]
         await open_cluster.delete(PODS, namespace, "p", uid=uid)
@@ -98,10 +99,10 @@ class Going(ClusterRoom):
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(PODS, namespace, "p")
 
-    async def test_a_pod_says_how_long_it_needs(
+    async def test_a_pod_has_its_own_grace_period(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """The deletion's own grace goes before the pod's."""
+        """The grace period of the deletion overrides that of the pod."""
         for name, grace, expected in (("own", None, 7), ("asked", 3, 3)):
             await bound_pod(open_cluster, namespace, name, terminationGracePeriodSeconds=7)
             await open_cluster.delete(PODS, namespace, name, grace_seconds=grace)
@@ -109,7 +110,7 @@ class Going(ClusterRoom):
             assert going["metadata"]["deletionGracePeriodSeconds"] == expected
             await open_cluster.delete(PODS, namespace, name, grace_seconds=0)
 
-    async def test_a_finished_pod_goes_at_once(
+    async def test_a_finished_pod_is_deleted_immediately(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         await bound_pod(open_cluster, namespace, "p")
@@ -121,10 +122,10 @@ class Going(ClusterRoom):
         with pytest.raises(errors.NotFoundError):
             await open_cluster.get(PODS, namespace, "p")
 
-    async def test_what_an_object_owns_goes_with_it(
+    async def test_owned_objects_are_deleted_with_their_owner(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """And what that owns, in turn."""
+        """And so are objects that these own."""
         job = objects.read(await open_cluster.create(JOBS, namespace, objects.job("j")))
         owned = {"ownerReferences": [objects.owner(JOBS, job, controller=True)]}
         group = objects.read(
@@ -141,10 +142,12 @@ class Going(ClusterRoom):
             await objects.eventually_gone(open_cluster, kind, namespace, name, COLLECTED_S)
         await open_cluster.get(CONFIG_MAPS, namespace, "free")
 
-    async def test_what_belongs_to_nobody_that_is_there_is_collected(
+    async def test_an_object_without_existing_owners_is_collected(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """An owner is its uid: one that is gone, or another object of its name, is none."""
+        """An owner is identified by its uid: a deleted one, or another object of its name, does not
+        count.
+        """
         first = objects.read(
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("owner"))
         )
@@ -155,10 +158,10 @@ class Going(ClusterRoom):
         await objects.eventually_gone(open_cluster, CONFIG_MAPS, namespace, "late", COLLECTED_S)
         await open_cluster.get(CONFIG_MAPS, namespace, "owner")
 
-    async def test_one_owner_left_is_enough_to_stay(
+    async def test_an_object_with_one_remaining_owner_is_kept(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Only the reference to the one that is gone is taken out."""
+        """Only the reference to the deleted owner is removed."""
         owners = [
             objects.read(
                 await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map(name))

@@ -8,13 +8,13 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
-from stromboli.testkit.contracts.cluster.scopes import NODE, PODS, ClusterRoom, bound_pod
+from stromboli.testkit.contracts.cluster.scopes import NODE, PODS, ClusterScope, bound_pod
 
 
-class Pods(ClusterRoom):
+class Pods(ClusterScope):
     """What schedulers rely on."""
 
-    async def test_a_new_pod_waits_for_its_scheduler(
+    async def test_a_new_pod_is_pending_until_its_scheduler_binds_it(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """Pending whatever it claims, with the defaults that schedulers look at."""
@@ -45,7 +45,9 @@ class Pods(ClusterRoom):
         finally:
             await open_cluster.delete(kinds.PRIORITY_CLASSES, "", name)
 
-    async def test_a_pods_wish_stays(self, open_cluster: port.Cluster, namespace: str) -> None:
+    async def test_the_spec_of_a_pod_cannot_change(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
         """Labels and annotations may change, what schedulers counted on may not."""
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         label = objects.merge(metadata={"labels": {"a": "1"}})
@@ -55,10 +57,10 @@ class Pods(ClusterRoom):
                 PODS, namespace, "p", objects.merge(spec={"nodeName": NODE}), patch_type="merge"
             )
 
-    async def test_binding_gives_a_pod_its_node(
+    async def test_binding_sets_the_node_of_a_pod(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With the annotations, in one change, which a watcher sees at once."""
+        """With the annotations, in one change, which a watch sends immediately."""
         body = objects.pod("p", {"annotations": {"old": "1"}})
         pod = objects.read(await open_cluster.create(PODS, namespace, body))
         await open_cluster.bind(
@@ -75,7 +77,7 @@ class Pods(ClusterRoom):
         assert change.version == bound["metadata"]["resourceVersion"]
 
     async def test_a_pod_is_bound_once(self, open_cluster: port.Cluster, namespace: str) -> None:
-        """Not even to the same node again: what stands on the pod tells whose bind it was."""
+        """Not even to the same node again: the pod's annotations identify the bind."""
         pod = await bound_pod(open_cluster, namespace, "p")
         with pytest.raises(errors.ConflictError):
             await open_cluster.bind(

@@ -9,18 +9,18 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects, records
-from stromboli.testkit.contracts.cluster.scopes import PODS, ClusterRoom
+from stromboli.testkit.contracts.cluster.scopes import PODS, ClusterScope
 
 _QUOTAS = kinds.RESOURCE_QUOTAS
 
 
-class Quotas(ClusterRoom):
+class Quotas(ClusterScope):
     """What users of a namespace with a ``ResourceQuota`` see of its pods."""
 
     async def test_a_pod_beyond_a_quota_is_refused(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """With what was asked for, what is used, and how much there may be."""
+        """With the requested, used and allowed amounts."""
         await _quota(open_cluster, namespace, hard={"pods": "2", "requests.cpu": "3"})
         await _create(open_cluster, namespace, _asking("p1", cpu="1500m"))
         with pytest.raises(
@@ -33,7 +33,7 @@ class Quotas(ClusterRoom):
         with pytest.raises(errors.InvalidError, match=r"requested: pods=1,requests.cpu=1,"):
             await _create(open_cluster, namespace, _asking("p4", cpu="1"))
 
-    async def test_pods_made_together_never_pass_a_quota(
+    async def test_pods_created_concurrently_never_exceed_a_quota(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         await _quota(open_cluster, namespace, hard={"pods": "3"})
@@ -44,11 +44,12 @@ class Quotas(ClusterRoom):
         assert sum(not isinstance(each, BaseException) for each in made) == 3
         await _used(open_cluster, namespace, pods="3")
 
-    async def test_a_quota_says_what_is_used_of_it(
+    async def test_a_quota_reports_its_usage(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Pods that were there first count; one that ended is only an object; one that is gone
-        leaves its place."""
+        """Existing pods count; an ended pod counts only as an object; a deleted pod is
+        subtracted.
+        """
         await open_cluster.create(PODS, namespace, objects.pod("before"))
         hard = {"pods": "2", "count/pods": "9"}
         await _quota(open_cluster, namespace, hard=hard, pods="1")
@@ -62,10 +63,10 @@ class Quotas(ClusterRoom):
         await open_cluster.delete(PODS, namespace, "before")
         await _used(open_cluster, namespace, **{"pods": "0", "count/pods": "1"})
 
-    async def test_what_a_quota_limits_must_be_said(
+    async def test_resources_limited_by_a_quota_must_be_requested(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """By each container; who says a limit only requests as much."""
+        """In each container; a limit without a request counts as the request."""
         await _quota(open_cluster, namespace, hard={"requests.cpu": "4", "limits.memory": "1Gi"})
         with pytest.raises(
             errors.InvalidError,
@@ -124,7 +125,7 @@ class Quotas(ClusterRoom):
         ],
         ids=["no quantity", "negative", "no scope", "no values"],
     )
-    async def test_a_quota_that_could_not_be_kept_is_refused(
+    async def test_a_quota_that_cannot_be_enforced_is_rejected(
         self, open_cluster: port.Cluster, namespace: str, spec: dict[str, Any]
     ) -> None:
         with pytest.raises(errors.InvalidError):
@@ -146,7 +147,9 @@ def _limited(name: str, **limits: str) -> bytes:
 
 
 async def _quota(cluster: port.Cluster, namespace: str, /, pods: str = "0", **spec: Any) -> None:
-    """Create the quota ``q``, and wait until it holds, with so many ``pods`` counted."""
+    """Create the quota ``q`` and wait until it is enforced, with this number of
+    ``pods`` counted.
+    """
     await cluster.create(_QUOTAS, namespace, objects.make(_QUOTAS, "q", spec=spec))
     await _used(cluster, namespace, **({"pods": pods} if "pods" in spec["hard"] else {}))
 
@@ -162,7 +165,7 @@ async def _used(cluster: port.Cluster, namespace: str, /, **expected: str) -> No
 
 
 async def _create(cluster: port.Cluster, namespace: str, pod: bytes) -> None:
-    """A server may need a moment more to hear of a quota whose status stands already."""
+    """A server may need a moment to enforce a quota whose status is already written."""
     async with asyncio.timeout(records.DEADLINE_S):
         while True:
             try:

@@ -12,13 +12,13 @@ from stromboli.testkit.contracts.cluster.scopes import (
     POD_GROUPS,
     PODS,
     QUEUES,
-    ClusterRoom,
+    ClusterScope,
     names,
 )
 
 
-class Reading(ClusterRoom):
-    """What comes in and what is read."""
+class Reading(ClusterScope):
+    """Creating, reading and listing objects."""
 
     async def test_create_returns_the_object_as_stored(
         self, open_cluster: port.Cluster, namespace: str
@@ -54,7 +54,7 @@ class Reading(ClusterRoom):
         assert "deletionTimestamp" not in metadata
         assert metadata["generation"] == 1
 
-    async def test_what_is_not_there_is_not_found(
+    async def test_an_absent_object_is_not_found(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         with pytest.raises(errors.NotFoundError):
@@ -68,7 +68,9 @@ class Reading(ClusterRoom):
         with pytest.raises(errors.NotFoundError):
             await open_cluster.delete(CONFIG_MAPS, namespace, "c")
 
-    async def test_a_name_is_taken_once(self, open_cluster: port.Cluster, namespace: str) -> None:
+    async def test_a_name_is_used_only_once(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
         with pytest.raises(errors.AlreadyExistsError):
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c"))
@@ -117,10 +119,10 @@ class Reading(ClusterRoom):
             "against the schema",
         ],
     )
-    async def test_what_is_wrong_is_refused(
+    async def test_an_invalid_object_is_rejected(
         self, open_cluster: port.Cluster, namespace: str, kind: port.AnyKind, body: bytes
     ) -> None:
-        """And nothing of it is there."""
+        """And nothing is stored."""
         with pytest.raises(errors.InvalidError):
             await open_cluster.create(kind, namespace, body)
         assert await names(open_cluster, kind, namespace) == []
@@ -154,7 +156,7 @@ class Reading(ClusterRoom):
         )
         assert objects.read(patched)["spec"]["weight"] == 1
 
-    async def test_every_kind_comes_back_as_we_read_it(
+    async def test_every_kind_is_read_as_it_was_written(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """Of get, list and watch, ``kind.decode`` makes equal Structs."""
@@ -181,7 +183,7 @@ class Reading(ClusterRoom):
         assert await names(open_cluster, CONFIG_MAPS, namespace) == ["mine"]
         assert {"mine", other} <= set(await names(open_cluster, CONFIG_MAPS))
 
-    async def test_a_list_by_labels_has_only_what_has_them_all(
+    async def test_a_list_by_labels_has_only_objects_with_all_labels(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         for name, labels in (
@@ -202,17 +204,17 @@ class Reading(ClusterRoom):
         assert listing.items == ()
         assert int(listing.resource_version) > 0
 
-    async def test_over_all_pages_what_stays_is_seen_once(
+    async def test_all_pages_list_each_unchanged_object_once(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """Whatever comes and goes meanwhile, before and behind the place that was reached."""
+        """Whatever is created or deleted during the list, before and after the current position."""
         for name in ("b", "c", "d", "e"):
             await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map(name))
         first = await open_cluster.page(CONFIG_MAPS, namespace, limit=2)
         assert first.next
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("a"))
         await open_cluster.delete(CONFIG_MAPS, namespace, "b")
-        # A real server's list goes on to the ConfigMap that every namespace has.
+        # A real server's list continues to the ConfigMap that each namespace has.
         second = await open_cluster.page(CONFIG_MAPS, namespace, limit=3, after=first.next)
         seen = [kinds.metadata_of(raw).name for raw in (*first.items, *second.items)]
         assert [name for name in seen if name in ("c", "d", "e")] == ["c", "d", "e"]
@@ -222,7 +224,7 @@ class Reading(ClusterRoom):
     async def test_a_page_is_of_a_namespace_and_labels_too(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        """The last one may be empty: a server need not look further than a page asks."""
+        """The last page may be empty: a server need not look beyond the end of a page."""
         for name, labels in (("one", {"a": "1"}), ("two", {"a": "2"}), ("three", {"a": "1"})):
             body = objects.config_map(name, {"labels": labels})
             await open_cluster.create(CONFIG_MAPS, namespace, body)
@@ -236,7 +238,7 @@ class Reading(ClusterRoom):
         assert names in ([["one"], ["three"]], [["one"], ["three"], []])
 
     @pytest.mark.parametrize("token", ["nonsense", "====", "bm9uc2Vuc2U="])
-    async def test_a_token_that_is_none_is_refused(
+    async def test_an_invalid_continue_token_is_rejected(
         self, open_cluster: port.Cluster, namespace: str, token: str
     ) -> None:
         with pytest.raises(errors.InvalidError):

@@ -9,7 +9,7 @@ from stromboli.shared.cluster import port
 from stromboli.testkit import objects
 
 COLLECTED_S = 90.0
-"""A real collector learns of kinds every 30 s, and retries with pauses."""
+"""A real garbage collector discovers kinds every 30 s and retries with backoff."""
 
 NODE = objects.unique("node")
 """A node without a kubelet, real or simulated, so that none interferes."""
@@ -21,7 +21,7 @@ POD_GROUPS = kinds.POD_GROUPS
 QUEUES = kinds.QUEUES
 
 
-class ClusterRoom:
+class ClusterScope:
     """A namespace of the test's own in the cluster under test."""
 
     @pytest.fixture

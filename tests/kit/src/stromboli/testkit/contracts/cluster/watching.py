@@ -13,19 +13,21 @@ from stromboli.testkit.contracts.cluster.scopes import (
     CONFIG_MAPS,
     PODS,
     QUEUES,
-    ClusterRoom,
+    ClusterScope,
     set_data,
 )
 
 
-class Watching(ClusterRoom, abc.ABC):
-    """What a watcher is told."""
+class Watching(ClusterScope, abc.ABC):
+    """The events that a watch sends."""
 
     @abc.abstractmethod
     async def expired_version(self, open_cluster: port.Cluster) -> str:
         """A version so old that a watch of config maps cannot resume from it."""
 
-    async def test_a_watch_tells_a_life(self, open_cluster: port.Cluster, namespace: str) -> None:
+    async def test_a_watch_sends_the_life_of_an_object(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
         """Added, modified, deleted, each with a higher version; the last with the last state."""
         version = (await open_cluster.list(CONFIG_MAPS)).resource_version
         await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("c", a="1"))
@@ -39,7 +41,7 @@ class Watching(ClusterRoom, abc.ABC):
         versions = [int(version), *(int(change.version) for change in seen)]
         assert versions == sorted(set(versions))
 
-    async def test_a_watch_resumes_behind_any_version_it_told(
+    async def test_a_watch_resumes_after_any_version_it_sent(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         version = (await open_cluster.list(CONFIG_MAPS)).resource_version
@@ -87,7 +89,7 @@ class Watching(ClusterRoom, abc.ABC):
         assert told | known == {f"c{number}" for number in range(30)}
         assert not told & known
 
-    async def test_a_running_watch_hears_of_later_changes(
+    async def test_a_running_watch_sends_later_changes(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
         """Of every namespace, and of nothing but its kind."""
@@ -112,7 +114,7 @@ class Watching(ClusterRoom, abc.ABC):
         (seen,) = await objects.changes(open_cluster, QUEUES, version, name, bool)
         assert (seen.type, seen.document["metadata"]["name"]) == ("ADDED", name)
 
-    async def test_a_version_that_is_not_kept_is_expired(self, open_cluster: port.Cluster) -> None:
+    async def test_an_old_version_is_expired(self, open_cluster: port.Cluster) -> None:
         """The watcher has to list again."""
         version = await self.expired_version(open_cluster)
         with pytest.raises(errors.ExpiredError):
