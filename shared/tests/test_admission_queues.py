@@ -183,7 +183,7 @@ def test_a_queue_that_is_closing_can_be_edited() -> None:
     assert refused(after, before=document(weight=1)) == {"status.state"}
 
 
-def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged() -> None:
+def test_an_invalid_queue_may_change_fields_that_are_not_validated() -> None:
     """Else nobody could close it, and it could not be told what is wrong with it."""
     wrong = document(parent="nowhere", capability={"cpu": "-1"}, guarantee={"resource": {"cpu": 1}})
     marked = document(weight=2, **wrong["spec"])

@@ -85,7 +85,7 @@ async def running(installed: control_plane.ControlPlane) -> AsyncIterator[contro
 
 
 @in_one_loop
-async def test_a_release_of_the_commit_before_becomes_this_one(upgraded: str) -> None:
+async def test_a_release_of_the_previous_commit_can_be_upgraded(upgraded: str) -> None:
     assert "status: deployed" in upgraded
     assert "revision: 2" in upgraded
 
@@ -219,7 +219,7 @@ async def test_a_service_has_the_rights_it_needs_and_no_other(
 
 
 @in_one_loop
-async def test_the_scheduler_never_asks_the_api_server(
+async def test_the_scheduler_sends_no_request_to_the_api_server(
     audited: list[rbac_rights.AuditedRequest],
 ) -> None:
     assert control_plane.account("scheduler") not in {each.user for each in audited}
@@ -263,7 +263,7 @@ async def test_pods_of_the_system_pass_pod_security_restricted(
 
 
 @in_one_loop
-async def test_every_object_is_taken_by_a_server_side_dry_run(
+async def test_a_server_side_dry_run_accepts_every_object(
     installed: control_plane.ControlPlane,
 ) -> None:
     """Also what is off by default and needs nobody else's definitions."""
@@ -285,7 +285,7 @@ async def test_every_object_is_taken_by_a_server_side_dry_run(
 
 
 @in_one_loop
-async def test_an_upgrade_leaves_the_certificate_and_what_is_trusted(
+async def test_an_upgrade_keeps_the_certificate_and_the_ca(
     running: control_plane.Services,
 ) -> None:
     """Helm compares with what it wrote itself: what the service put in is not its own."""
@@ -318,7 +318,7 @@ table of admission's page, which the chart is compared with."""
 
 
 @in_one_loop
-async def test_rest_as_the_guide_opens_it_does_for_tenants_what_they_may(
+async def test_rest_enabled_as_in_the_guide_serves_tenants_within_their_rights(
     running: control_plane.Services, audited: list[rbac_rights.AuditedRequest]
 ) -> None:
     """Under the chart's certificate, settings and rights; after all that runs without them."""

@@ -126,7 +126,7 @@ def test_objects_of_other_projects_are_off_by_default(whole: list[helm.Object]) 
     assert not {group for group in groups if group.endswith((".coreos.com", "cert-manager.io"))}
 
 
-def test_monitoring_and_cert_manager_are_there_when_asked_for(real_tools: tools.Tools) -> None:
+def test_monitoring_and_cert_manager_are_rendered_when_enabled(real_tools: tools.Tools) -> None:
     options = ("--set", "serviceMonitor.enabled=true", "--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *options)
     monitor = helm.the_only(objects, "ServiceMonitor")
@@ -208,7 +208,7 @@ def test_rest_is_closed_unless_it_is_opened(whole: list[helm.Object]) -> None:
     assert not {each.resource for each in given} & {"tokenreviews", "subjectaccessreviews", "jobs"}
 
 
-def test_an_open_rest_asks_for_accounts_at_one_port_of_pod_service_and_network(
+def test_an_enabled_rest_requires_accounts_on_one_port_of_pod_service_and_policy(
     real_tools: tools.Tools,
 ) -> None:
     options = (*OPEN, "--set-json", 'rest.from=[{"podSelector": {}}]')

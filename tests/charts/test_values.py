@@ -41,7 +41,7 @@ def test_every_default_is_a_valid_value(chart: str) -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_settings_that_a_chart_makes_itself_are_no_values() -> None:
+def test_settings_that_a_chart_computes_are_no_values() -> None:
     for service in helm.SERVICES:
         schema = json.loads((helm.CHARTS[service] / "values.schema.json").read_text())
         assert not schemas.OWN & set(schema["properties"]["settings"]["properties"])
@@ -66,7 +66,7 @@ def test_the_trial_broker_is_the_one_that_tests_run_with() -> None:
     )
 
 
-def test_rest_is_off_by_default_and_everything_it_takes_may_be_submitted() -> None:
+def test_rest_is_off_by_default_and_all_its_kinds_may_be_submitted() -> None:
     """What the door takes in for somebody it may read, create and change."""
     assert values("admission")["rest"]["enabled"] is False
     documented = rbac_rights.documented()

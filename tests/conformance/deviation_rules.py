@@ -70,7 +70,7 @@ def fits(case: Case, held: Load) -> bool:
 
 
 def gang_starts(case: Case, outcome: Outcome, gang: str) -> bool:
-    """The gang has its minimum after the outcome is carried out."""
+    """Whether the gang has its minimum after the outcome is executed."""
     placed = {*outcome.bound, *outcome.nominated}
     pods = [
         pod.key
@@ -108,7 +108,7 @@ def gangs_of(found: Found, field: str) -> list[str]:
 
 
 def needless_victims(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """Volcano evicts pods whose places its own outcome does not need."""
+    """Volcano evicts pods whose resources its own outcome does not need."""
     kept: list[str] = []
     wanted = gangs_of(found, EVICTIONS)
     for pod in [*sorted(theirs.evicted - ours.evicted), *sorted(theirs.evicted & ours.evicted)]:
@@ -139,8 +139,9 @@ def partial_nominations(case: Case, ours: Outcome, theirs: Outcome, found: Found
 
 
 def room_without_evictions(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """We nominate more of a gang that stands, and there is room for it in Volcano's own outcome:
-    what it evicts, binds and nominates for other gangs that stand."""
+    """Stromboli nominates more pods of a gang that can start, and Volcano's own outcome has room
+    for them: resources that it evicts, binds and nominates for other gangs that can start.
+    """
     explained = set()
     for gang in gangs_of(found, NOMINATIONS):
         own, other = nominated(case, ours, gang), nominated(case, theirs, gang)
@@ -192,8 +193,9 @@ def victims_served_first(case: Case, ours: Outcome, theirs: Outcome, found: Foun
 
 
 def protection_by_a_tier(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """Volcano's preempt takes what the plugin gang protects, since another plugin of the tier was
-    asked after gang and priority had agreed on nobody."""
+    """Volcano's preempt evicts pods that the plugin gang protects, because another plugin of the
+    tier is called after gang and priority agreed on no victim.
+    """
     gang_plugin = case.plugin("gang")
     is_protecting = gang_plugin is not None and gang_plugin.get("enablePreemptable", True)
     broken = {
@@ -227,8 +229,9 @@ def bound_pods_run(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> 
 
 
 def separate_dry_runs(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
-    """Volcano's topology-aware preempt nominates a task that its queue could not hold if nobody but
-    the victims on its node went: dry runs of several nodes count as one."""
+    """Volcano's topology-aware preempt nominates a task that exceeds its queue's limit if only the
+    victims on its node are evicted: dry runs of several nodes count as one.
+    """
     explained = set()
     for gang in gangs_of(found, NOMINATIONS):
         places, queue = nominated(case, theirs, gang), case.gangs[gang].queue
@@ -280,7 +283,8 @@ def roles_that_lack_first(case: Case, ours: Outcome, theirs: Outcome, found: Fou
 
 def unequal_tasks_together(case: Case, ours: Outcome, theirs: Outcome, found: Found) -> Found:
     """Allocate starts a gang of unequal tasks for which Volcano finds no room in task order, and
-    starts each gang that Volcano starts as well."""
+    also starts each gang that Volcano starts.
+    """
     started = {case.pods[key].gang for key in ours.bound}
     explained = set()
     for gang in gangs_of(found, BINDS):

@@ -1,8 +1,8 @@
-"""Random small clusters, what Volcano decided about each, and where an outcome differs.
+"""Random small clusters, Volcano's decisions about each, and the differences of an outcome.
 
-A *difference* is a fact of one gang: how many pods of which role were bound, evicted or nominated,
-or the phase of its PodGroup. Which of equal pods and nodes is chosen is chance in Volcano, so names
-and nodes are not compared, and the phases Unknown and Inqueue count as one.
+A *difference* is a fact of one gang: the number of pods of a role that were bound, evicted or
+nominated, or the phase of its PodGroup. Volcano chooses randomly among equal pods and nodes, so
+names and nodes are not compared, and the phases Unknown and Inqueue count as one.
 """
 
 import gzip

@@ -18,8 +18,9 @@ from tests.conformance.random_clusters import Case, Difference, Outcome
 FOLDER = recorded.SHARED / "conformance" / "random"
 CASES = 699
 AGREEING = 683
-"""Cases whose binds, evictions and phases are those of one run: 97.7 %. Rules name the others
-(``Rule.decided``), and what agreement in them would cost."""
+"""Cases whose binds, evictions and phases equal those of one run: 97.7 %. Rules list the others
+(``Rule.decided``) and the cost of agreement.
+"""
 
 
 class Compared(NamedTuple):
@@ -97,7 +98,7 @@ def test_every_difference_is_explained_by_a_rule(compared: list[Compared]) -> No
     assert left == {}
 
 
-def test_each_rule_explains_as_many_cases_as_it_says(compared: list[Compared]) -> None:
+def test_each_rule_explains_its_declared_number_of_cases(compared: list[Compared]) -> None:
     """A rule that explains more than before may hide a defect; one without cases is removed."""
     counts = Counter(name for each in compared for name, found in each.explained.items() if found)
     assert counts == {rule.name: rule.cases for rule in deviation_rules.RULES}
@@ -115,7 +116,7 @@ def test_the_documentation_lists_each_rule_with_its_cases() -> None:
 
 
 @pytest.mark.parametrize("rule", deviation_rules.RULES, ids=lambda rule: rule.name)
-def test_no_rule_holds_where_outcomes_agree(
+def test_no_rule_applies_where_outcomes_agree(
     compared: list[Compared], rule: deviation_rules.Rule
 ) -> None:
     """In cases without differences no rule explains any fact: rules depend on numbers, not on case

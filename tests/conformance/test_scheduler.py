@@ -1,7 +1,7 @@
-"""The scheduler decides as the field's does: recorded sessions with known outcomes.
+"""The scheduler agrees with recorded sessions of Volcano with known outcomes.
 
-The cases lie outside the repository, in the folder that STROM_SHARED names (default: ``shared``
-beside the repository). Without them there is nothing to compare with, and the test says so.
+The cases are outside the repository, in the folder STROM_SHARED (default: ``shared`` beside the
+repository). Without them the tests are skipped with this reason.
 """
 
 import os
@@ -62,7 +62,7 @@ def cases() -> dict[Path, str]:
 
 
 def compared(case: Case, outcome: simulate.Outcome) -> Iterator[tuple[str, object, object]]:
-    """Field, ours, theirs."""
+    """Volcano's and Stromboli's outcome for one field."""
     theirs = case.decisions
     if case.check.bind_count_only:
         yield "binds", len(outcome.binds), len(theirs["binds"])
@@ -109,7 +109,7 @@ def test_a_session_decides_as_recorded(path: Path) -> None:
 
 
 def test_every_deviation_is_of_a_case_and_they_are_few() -> None:
-    """A deviation whose case is gone, or a fourth one, is an error of ours."""
+    """A deviation of an unknown case, or a fourth one, is an error in Stromboli."""
     if not CASES.is_dir():
         pytest.skip(f"no recorded cases in {CASES}; STROM_SHARED names their folder")
     names = [path.stem for path in cases()]

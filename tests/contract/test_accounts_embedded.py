@@ -1,4 +1,4 @@
-"""The file of accounts says what a cluster's accounts say."""
+"""The file of accounts gives the same results as a cluster's accounts."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class TestFileAccounts(contract.AccountsContract):
     ],
     ids=["kind", "version", "aggregation", "urls", "field", "shape"],
 )
-def test_what_nobody_understands_is_refused(tmp_path: Path, document: Any, said: str) -> None:
+def test_an_unknown_document_is_rejected(tmp_path: Path, document: Any, said: str) -> None:
     """With the file and the line."""
     path = write(tmp_path / "accounts.yaml", account("fine", {}), document)
     with pytest.raises(ValueError, match=said) as error:
@@ -67,7 +67,7 @@ def test_what_nobody_understands_is_refused(tmp_path: Path, document: Any, said:
     assert "line " in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.yaml"):
         accounts.read(tmp_path / "none.yaml", "us")
 

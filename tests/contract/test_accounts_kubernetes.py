@@ -1,4 +1,4 @@
-"""A real API server says who comes and what they may."""
+"""A real API server authenticates users and authorizes requests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,15 +45,17 @@ class TestKubernetesAccounts(contract.AccountsContract):
             yield contract.Setting(scene, KubernetesAccounts(cluster), tokens)
 
 
-async def test_a_token_for_the_api_server_itself_is_not_ours(real_parts: real.RealParts) -> None:
+async def test_a_token_for_the_api_server_is_not_valid_for_rest(real_parts: real.RealParts) -> None:
     """Who has only that must not have to show it to us."""
     async with connect(real_parts.kubeconfig) as cluster:
         found = await KubernetesAccounts(cluster).who(real_parts.token, [contract.AUDIENCE])
     assert isinstance(found, accounts.UnknownToken)
 
 
-async def test_where_we_may_not_ask_nobody_is_let_in(real_parts: real.RealParts) -> None:
-    """Our own lack of a right is our trouble: never a verdict on who asks."""
+async def test_a_missing_right_to_review_tokens_rejects_all_users(
+    real_parts: real.RealParts,
+) -> None:
+    """A missing right of Stromboli's own is an internal error, never a decision about the user."""
     kubeconfig = real_parts.api_server.kubeconfig(fixtures.UNPRIVILEGED_USER)
     user, asked = accounts.User(name="ann"), accounts.right("list", kinds.JOBS)
     async with connect(kubeconfig) as cluster:

@@ -1,4 +1,4 @@
-"""A real API server asks webhooks as the embedded cluster does."""
+"""A real API server calls webhooks like the embedded cluster."""
 
 import asyncio
 import base64
@@ -51,10 +51,11 @@ async def definitions(real_parts: real.RealParts) -> None:
 
 
 class Webhooks:
-    """An HTTPS server with hooks, and the configurations that lead there.
+    """An HTTPS server with hooks, and the webhook configurations for it.
 
-    A server heeds a configuration a moment after it is written. So each has a marker: a hook on
-    config maps with a label; once that was asked, all of its configuration is heeded.
+    A server applies a configuration a moment after it is written. So each configuration has a
+    marker: a hook on config maps with a label. When that hook was called, the whole configuration
+    is applied.
     """
 
     def __init__(self, cluster: port.Cluster) -> None:

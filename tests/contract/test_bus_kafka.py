@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer.py"
 COMPACT_SOON = {
     "cleanup.policy": "compact",
-    "segment.ms": "50",  # the filler comes later than this and so begins a new segment
+    "segment.ms": "50",  # the filler arrives later than this and so starts a new segment
     "min.cleanable.dirty.ratio": "0.001",
     "max.compaction.lag.ms": "1",
     "max.message.bytes": str(topics.RECORD_BYTES),
@@ -113,7 +113,7 @@ class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
         before = await self._count(name)
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
             while await self._count(name) >= before:
-                # What stands in the last segment is never compacted: this begins another one.
+                # The last segment is never compacted: this starts another one.
                 await producer.send_and_wait(name, b"{}", key=b"filler")
                 before += 1
 
@@ -133,7 +133,7 @@ class TestKafkaBus(bus.BusContract, external_writers.ExternalWritersContract):
 
 
 async def test_the_example_follows_job_events(real_parts: real.RealParts) -> None:
-    """A consumer that knows nothing of ours but the topic's name."""
+    """A consumer that uses nothing of Stromboli but the topic's name."""
     given = kafka.KafkaSettings(
         bootstrap=(real_parts.kafka_bootstrap,), cluster_name=uuid.uuid4().hex[:8]
     )

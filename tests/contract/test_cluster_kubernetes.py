@@ -49,7 +49,7 @@ async def open_cluster(
 
 
 class TestKubernetesCluster(cluster.ClusterContract):
-    """Tests share one server, whose garbage collector is the real one."""
+    """Tests share one server with a real garbage collector."""
 
     @pytest.fixture
     def open_cluster(self, open_cluster: port.Cluster) -> port.Cluster:
@@ -64,16 +64,16 @@ class TestKubernetesCluster(cluster.ClusterContract):
             await api.until_namespace_takes_pods(namespace)
 
     async def expired_version(self, open_cluster: port.Cluster) -> str:
-        """What a server's watch cache holds begins with its start."""
+        """A server's watch cache starts with the server."""
         await self.parts.api_server.stop()
         await self.parts.api_server.start()
         return "1"
 
 
-async def test_the_server_finds_no_fault_with_our_definitions(
+async def test_the_server_accepts_the_crds_without_warnings(
     definitions: tuple[crds.Definition, ...],
 ) -> None:
-    """All schemas are structural and all names ours."""
+    """All schemas are structural and all names accepted."""
     assert len(definitions) == 9
     for definition in definitions:
         states = {found.type: found.status for found in definition.status.conditions}
@@ -84,8 +84,8 @@ async def test_definitions_can_be_applied_again(open_cluster: port.Cluster) -> N
     assert len(await crds.apply_crds(open_cluster)) == 9
 
 
-async def test_a_definition_that_is_there_is_never_overwritten(open_cluster: port.Cluster) -> None:
-    """What it lacks is said; what is missing is created. The monitor says the same."""
+async def test_an_existing_crd_is_never_overwritten(open_cluster: port.Cluster) -> None:
+    """Missing fields are reported, and missing CRDs are created. The monitor reports the same."""
     name = "hypernodes.topology.volcano.sh"
     before = objects.read(await open_cluster.get(kinds.DEFINITIONS, "", name))
     version = before["spec"]["versions"][0]
@@ -109,8 +109,8 @@ async def test_a_definition_that_is_there_is_never_overwritten(open_cluster: por
     assert {it.lacks for it in found.values()} == {(), ("spec.tierName",)}
 
 
-async def test_a_long_list_is_one_picture(open_cluster: port.Cluster) -> None:
-    """Of several pages, while objects come and go."""
+async def test_a_long_list_is_consistent(open_cluster: port.Cluster) -> None:
+    """Also if it has several pages while objects are created and deleted."""
     namespace = objects.unique("many")
     await open_cluster.create(kinds.NAMESPACES, "", objects.make(kinds.NAMESPACES, namespace))
     names = [f"c{number:04}" for number in range(1100)]

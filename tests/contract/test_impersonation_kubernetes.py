@@ -39,7 +39,7 @@ async def test_the_server_sees_the_impersonated_user_and_all_groups(
     assert own["username"] != user["username"]
 
 
-async def test_the_impersonated_users_rights_count_and_not_ours(
+async def test_the_rights_of_the_impersonated_user_count_and_not_those_of_the_service(
     real_parts: real.RealParts,
 ) -> None:
     name = objects.unique("impersonated")

@@ -106,7 +106,9 @@ async def broker(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_each_service_can_do_its_work(broker: Guarded, service: topics.Service) -> None:
+async def test_each_service_has_the_acls_that_it_needs(
+    broker: Guarded, service: topics.Service
+) -> None:
     """It opens, which appends; reads all that it folds; commits its place."""
     async with KafkaBus(broker.as_(f"stromboli-{service}")) as bus:
         await bus.open_writer(service, "one")
@@ -135,7 +137,9 @@ async def refused(broker: Guarded, user: str, topic: topics.Topic) -> bool:
 
 
 @pytest.mark.parametrize("user", [*(f"stromboli-{it}" for it in SERVICES), CLIENT, STRANGER])
-async def test_nobody_forges_what_another_writes(broker: Guarded, user: str) -> None:
+async def test_no_principal_can_append_to_a_topic_of_another_writer(
+    broker: Guarded, user: str
+) -> None:
     for topic in (topics.DECISIONS, topics.SYNC, topics.OUTCOMES, topics.SUBMISSIONS):
         writers = {f"stromboli-{topic.writer}"}
         writers = {CLIENT} if topic.writer == topics.OUTSIDE else writers
@@ -152,7 +156,7 @@ async def test_nobody_forges_what_another_writes(broker: Guarded, user: str) -> 
         (STRANGER, topics.PODS),
     ],
 )
-async def test_nobody_reads_what_is_not_for_them(
+async def test_no_principal_can_read_topics_of_others(
     broker: Guarded, user: str, topic: topics.Topic
 ) -> None:
     """Submissions bear tokens; snapshots have what all tenants run."""

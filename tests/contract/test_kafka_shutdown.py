@@ -1,4 +1,4 @@
-"""How connections to a broker end over TLS, where nobody answers the goodbye."""
+"""How TLS connections to a broker end that does not answer the close notification."""
 
 import asyncio
 import contextlib
@@ -27,8 +27,9 @@ SOON_S = 15.0
 
 
 class Mute:
-    """A broker that says what it can do, once to each who asks, and from then on reads nothing:
-    neither requests nor TLS's goodbye."""
+    """A broker that reports its API versions once to each client and then reads nothing: neither
+    requests nor the close notification of TLS.
+    """
 
     def __init__(self, folder: Path) -> None:
         pair = key_pairs.make([HOST], datetime.now(UTC), timedelta(days=1))
@@ -75,7 +76,9 @@ def mute(tmp_path: Path) -> Iterator[Mute]:
         yield broker
 
 
-async def test_a_client_ends_though_the_broker_does_not_answer_its_goodbye(mute: Mute) -> None:
+async def test_a_client_closes_when_the_broker_does_not_answer_the_close_notification(
+    mute: Mute,
+) -> None:
     """asyncio would wait for that for half a minute, and each reader that is closed with it."""
     given = kafka.KafkaSettings(
         bootstrap=(f"{HOST}:{mute.port}",), security="SSL", tls_ca_file=str(mute.authority)

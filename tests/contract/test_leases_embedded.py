@@ -20,7 +20,7 @@ class TestEmbeddedClusterPlace(leases.LeaseContract):
             where = (cluster, "default", "stromboli-a-monitor", runtime.utc_now)
             yield cluster_lease.ClusterLeaseStore(*where), cluster_lease.ClusterLeaseStore(*where)
 
-    async def test_of_two_who_take_it_at_once_one_is_refused(
+    async def test_one_of_two_concurrent_holders_is_rejected(
         self, stores: leases.LeaseStores
     ) -> None:
         first, second = stores

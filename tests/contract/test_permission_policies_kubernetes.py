@@ -1,4 +1,4 @@
-"""Permissions of queues and priority classes without webhooks, asked by a real API server."""
+"""Permissions of queues and priority classes without webhooks, on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
 MARK = {"test.example/judged": "by-permissions"}
-"""Objects with this label are judged: other tests share the server."""
+"""Objects with this label are validated: other tests share the server."""
 KINDS = (kinds.JOBS, kinds.CRON_JOBS, kinds.POD_GROUPS)
 USED: tuple[tuple[kinds.Kind[Any], dict[str, Any]], ...] = (
     (kinds.QUEUES, {"spec": {}}),
@@ -40,13 +40,13 @@ namespace."""
 
 
 class Server:
-    """A server with the policies in force, and who we are there."""
+    """A server with the policies in force, and the user of the test."""
 
     def __init__(self, cluster: port.Cluster, user: str) -> None:
         self.cluster, self.user = cluster, user
 
     async def refusal(self, kind: kinds.Kind[Any], **document: Any) -> str:
-        """What the server says against creating an object; empty if it takes it."""
+        """The server's message against creating an object; empty if the object is accepted."""
         try:
             await self.cluster.create(kind, "default", made(kind, **document))
         except (errors.InvalidError, errors.ForbiddenError) as error:
@@ -141,7 +141,7 @@ async def test_no_name_is_forged(server: Server, kind: kinds.Kind[Any]) -> None:
         await server.remove(kind)
 
 
-async def test_a_pod_group_does_not_move_to_a_queue_of_others(server: Server) -> None:
+async def test_a_pod_group_cannot_move_to_a_queue_without_permission(server: Server) -> None:
     kind = kinds.POD_GROUPS
     await server.cluster.create(kind, "default", made(kind))
     try:

@@ -1,4 +1,4 @@
-"""The policies in CEL, asked by a real API server: the same cases as every other way in."""
+"""The CEL policies on a real API server: the same cases as for the other entry points."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
 MARK = {"test.example/judged": "by-policies"}
-"""Objects with this label are judged: other tests share the server."""
+"""Objects with this label are validated: other tests share the server."""
 POLICIES: dict[str, kinds.Kind[meta.Object]] = {
     kind: kinds.Kind(
         "admissionregistration.k8s.io", "v1", kind, plural, meta.Object, namespaced=False
@@ -75,11 +75,12 @@ async def _until_refused(cluster: port.Cluster, case: Case) -> None:
 
 
 async def refusal(cluster: port.Cluster, case: Case) -> str:
-    """What the server says against the case, empty if it takes it. Nothing is left of it."""
+    """The server's message against the case, empty if it is accepted. The objects are removed."""
     kind, name = case.kind, case.document["metadata"]["name"]
     namespace = "default" if kind.namespaced else ""
     with contextlib.suppress(errors.NotFoundError):
-        # Unmarked, it is left from another test on this server: nothing judges that it goes.
+        # An unmarked object is left from another test on this server: no policy checks its
+        # deletion.
         await cluster.delete(kind, namespace, name)
     try:
         if case.operation == "CREATE":
@@ -106,15 +107,17 @@ async def refusal(cluster: port.Cluster, case: Case) -> str:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_an_api_server_judges_the_case_by_itself(judged: port.Cluster, case: Case) -> None:
-    """All that CEL can say, in one answer with the path."""
+async def test_an_api_server_decides_the_case_without_webhooks(
+    judged: port.Cluster, case: Case
+) -> None:
+    """All violations that CEL can detect, in one response with their paths."""
     said = await refusal(judged, case)
     assert bool(said) == bool(case.refused), said
     assert case.refused.partition("[")[0] in said
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
+async def test_one_response_contains_all_violations(judged: port.Cluster) -> None:
     wrong = manifests.job(minAvailable=9, plugins={"magic": []}, policies=[rules.ABORT])
     said = await refusal(judged, Case(name="wrong", kind=kinds.JOBS, document=wrong))
     for path in ("spec.minAvailable", "spec.plugins.magic", "spec.policies"):
@@ -122,10 +125,10 @@ async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged(
+async def test_an_invalid_queue_may_change_fields_that_are_not_validated(
     judged: port.Cluster,
 ) -> None:
-    """Unmarked, it came past the policies."""
+    """Without the mark it was created past the policies."""
     wrong = manifests.queue("wrong-already", capability={"cpu": "-1"})
     await judged.create(kinds.QUEUES, "", msgspec.json.encode(wrong))
 

@@ -1,4 +1,4 @@
-"""A service's fold outlasts the log's troubles, and comes to the very picture it would have had."""
+"""A materialization survives failures of the log and has the same content as without them."""
 
 import asyncio
 import contextlib
@@ -36,10 +36,10 @@ async def written(writer: port.Writer, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("round_", range(3))
-async def test_cut_off_anywhere_it_gives_each_record_in_its_topics_order(
+async def test_after_an_interruption_each_record_arrives_in_the_order_of_its_topic(
     log: port.Bus, round_: int
 ) -> None:
-    """Where it goes on nothing is missing, and nothing comes again but what came lately."""
+    """After a resumption no record is missing, and only records that arrived late are repeated."""
     chance = Random(f"{SEED}/{round_}")
     writer = await log.open_writer("monitor", "test")
     bus = interruptible_bus.InterruptibleBus(FaultyBus(log, f"{SEED}/{round_}", QUICK))
@@ -93,14 +93,14 @@ class Refusing(EmbeddedBus):
         raise self._reason
 
 
-async def test_what_will_never_be_different_is_an_error(tmp_path: Path) -> None:
+async def test_a_permanent_failure_is_an_error(tmp_path: Path) -> None:
     bus = Refusing(tmp_path / "log.db", errors.ForbiddenError("read the log", "no rights"))
     health = runtime.Health("test")
     with pytest.raises(errors.ForbiddenError):
         await anext(materialization.materialize(bus, WANTED, health.set, "picture"))
 
 
-async def test_the_log_is_asked_again_no_sooner_than_it_says(tmp_path: Path) -> None:
+async def test_a_retry_waits_for_the_delay_of_the_log(tmp_path: Path) -> None:
     reason = errors.TransientError("read the log", "too many", retry_after_s=3600.0)
     bus = Refusing(tmp_path / "log.db", reason)
     told: list[str] = []

@@ -1,5 +1,6 @@
-"""A door that is shut: a real API server that finds nobody where our webhooks should be takes
-everything that is none of our business, all pods, and what running work goes on with."""
+"""With unreachable webhooks, a real API server accepts all objects that Stromboli does not handle,
+all pods, and the requests that running jobs need.
+"""
 
 import asyncio
 import copy
@@ -26,7 +27,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
 MARK = {"test.example/door": "shut"}
-"""Webhooks and policies are asked about these alone: other tests share the server."""
+"""Webhooks and policies apply only to these objects: other tests share the server."""
 NOBODY = "https://127.0.0.1:1"
 NAME = "shut"
 CONFIGURATION_KINDS: dict[str, kinds.Kind[meta.Object]] = {
@@ -68,7 +69,7 @@ def marked(document: dict[str, Any], name: str = "") -> bytes:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shut(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
-    """A server whose webhooks nobody answers, with a job of before."""
+    """A server with unreachable webhooks, and a job that was created before."""
     async with KubernetesCluster(KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))) as made:
         await crds.apply_crds(made)
         await made.create(kinds.JOBS, "default", marked(documents.job(), "of-before"))
@@ -131,14 +132,14 @@ async def taken(cluster: port.Cluster, kind: kinds.Kind[Any], document: dict[str
         pytest.param(kinds.POD_GROUPS, documents.pod_group(queue="default"), False, id="gang"),
     ],
 )
-async def test_nobody_waits_for_us_but_who_hands_something_to_us(
+async def test_unreachable_webhooks_block_only_objects_of_stromboli(
     shut: port.Cluster, kind: kinds.Kind[Any], document: dict[str, Any], is_taken: bool
 ) -> None:
     assert await taken(shut, kind, document) == is_taken
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_job_of_before_goes_on_with_its_gang_its_pods_and_its_status(
+async def test_an_existing_job_continues_with_its_gang_its_pods_and_its_status(
     shut: port.Cluster,
 ) -> None:
     job = kinds.JOBS.decode(await shut.get(kinds.JOBS, "default", "of-before"))

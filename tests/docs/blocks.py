@@ -42,7 +42,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A command, and what it is said to print; ``...`` stands for anything."""
+    """A command and its expected output; ``...`` matches anything."""
 
     command: str
     output: str
@@ -78,7 +78,7 @@ def steps(block: Block) -> Iterator[Step]:
 
 
 def commands(block: Block) -> Iterator[str]:
-    """Every ``strom ...`` that a block of a shell shows, whether it runs or is only shown."""
+    """Every ``strom ...`` command in a shell block, executed or only shown."""
     for line in block.text.splitlines():
         found = line.removeprefix("$ ").strip()
         if found.startswith("strom "):

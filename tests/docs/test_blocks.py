@@ -25,10 +25,10 @@ from tests.e2e import conftest
 
 LANGUAGES = {"", "sh", "console", "yaml", "json", "python", "toml", "mermaid"}
 OTHER_PROJECTS_GROUPS = "own-nodes"
-"""The scheduler plugin that docs/plugins.md shows how to write."""
+"""The scheduler plugin of docs/plugins.md."""
 OUR_GROUPS = {(kind.api_version, kind.kind) for kind in kinds.SUBMITTED}
 DIRECTIVES = {"{toctree}", "{include}", "{literalinclude}"}
-"""What builds the site reads these, and says what is wrong."""
+"""Read by the site builder, which reports errors in them."""
 
 
 def named(found: list[Block]) -> list[Any]:

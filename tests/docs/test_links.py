@@ -1,4 +1,4 @@
-"""Links from any page of the repository lead somewhere, also where the repository is shown."""
+"""Links of all pages have existing targets, in the repository and on the site."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.docs.blocks import PAGES, ROOT
 
 
 def targets(page: Path) -> Iterator[str]:
-    """Where links and pictures of a page lead, but for other sites."""
+    """Targets of a page's links and images, except those on other sites."""
     for token in MarkdownIt("commonmark").enable("table").parse(page.read_text()):
         for part in token.children or ():
             found = part.attrs.get("href") or part.attrs.get("src")
@@ -28,9 +28,7 @@ def test_links_lead_to_something(page: Path) -> None:
 
 
 def test_every_path_in_the_architecture_page_exists() -> None:
-    """By the end of its path, as people say it: ``shared/leases``,
-    ``core/replay/session_replay.py``.
-    """
+    """Compared by the end of the path: ``shared/leases``, ``core/replay/session_replay.py``."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
     named = re.findall(r"`([a-z][a-z_]*(?:/[a-z_.]*)+)`", page)
     assert len(named) > 20

@@ -88,7 +88,7 @@ class Shell:
         )
 
     def start(self, step: Step) -> str:
-        """In the background, until it has printed what it is said to."""
+        """Start in the background and return when the expected output was printed."""
         written = self._folder / "background.log"
         with written.open("wb") as output:
             self._background.append(
@@ -115,7 +115,9 @@ class Shell:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_every_command_of_a_tutorial_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+def test_every_command_of_a_tutorial_prints_the_documented_output(
+    name: str, tmp_path: Path
+) -> None:
     shell = Shell(tmp_path)
     try:
         shell.page(name)
@@ -154,5 +156,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", GUIDES)
-def test_every_command_of_a_guide_prints_what_it_shows(name: str, url: str, tmp_path: Path) -> None:
+def test_every_command_of_a_guide_prints_the_documented_output(
+    name: str, url: str, tmp_path: Path
+) -> None:
     Shell(tmp_path, url).page(name)

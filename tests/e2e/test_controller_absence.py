@@ -367,7 +367,7 @@ def test_a_pod_of_a_lost_node_is_retried_and_the_other_keeps_running(
     assert "version" not in status, "no run of the whole job ended"
 
 
-def test_out_of_memory_has_a_retry_budget_and_backoff_of_its_own(observed: ObservedBefore) -> None:
+def test_out_of_memory_has_a_separate_retry_budget_and_backoff(observed: ObservedBefore) -> None:
     """The second time it is dealt with as any failure; the budget of others was not touched."""
     user = observed.user
     status = user.comes_to("c-memory", "Terminated")
@@ -414,7 +414,7 @@ def test_a_restarted_job_keeps_its_volume_claim(observed: ObservedBefore) -> Non
 
 
 @pytest.mark.parametrize("name", OWNERS)
-def test_pods_created_while_the_controller_was_away_get_one_pod_group(
+def test_pods_created_while_the_controller_was_down_get_one_pod_group(
     observed: ObservedBefore, name: str
 ) -> None:
     """And no pod is made or ended for it; it goes with them, which nobody saw either."""

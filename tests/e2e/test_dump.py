@@ -61,7 +61,7 @@ async def dumped(cell: cells.ConfiguredSystem, folder: Path) -> tuple[Path, list
     return file, json.loads(shown.stdout)["items"]
 
 
-async def test_a_simulation_of_a_dump_decides_as_the_system_does(tmp_path: Path) -> None:
+async def test_a_simulation_of_a_dump_decides_like_the_system(tmp_path: Path) -> None:
     """Gangs in two queues beside one that runs, and one that there is no room for: every pod goes
     to the node that was told, and no other."""
     async with cells.running(tmp_path, FULL, TIERS) as cell:

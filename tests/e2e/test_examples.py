@@ -107,7 +107,7 @@ def test_an_example_is_scheduled_and_finishes(user: User, name: str) -> None:
         user.until(functools.partial(user.state, thing), end.__eq__)
 
 
-def test_the_cron_makes_a_job_that_completes(user: User) -> None:
+def test_the_cron_creates_a_job_that_completes(user: User) -> None:
     """Its own time is at night; what it would make then is handed in now."""
     (cron,) = manifests.read("cron")
     job = {

@@ -156,7 +156,7 @@ def test_an_example_finds_its_peers_by_name_and_finishes(user: User, name: str) 
     assert said[name] in user.log(pod[name])
 
 
-def test_a_container_restarts_in_its_pod_as_its_policy_says(user: User) -> None:
+def test_a_container_restarts_in_its_pod_according_to_its_policy(user: User) -> None:
     mounts = [{"name": "scratch", "mountPath": "/strom-scratch"}]
     script = (
         "cd $STROM_POD_ROOT/strom-scratch; [ -e once ] && exec echo second; "
@@ -190,7 +190,7 @@ def test_a_stopped_job_leaves_no_process_behind(user: User) -> None:
     user.until(lambda: alive(pod), lambda found: found == [])
 
 
-def test_a_signal_lets_a_command_end_in_its_own_way(user: User) -> None:
+def test_a_command_can_handle_the_termination_signal(user: User) -> None:
     script = "trap 'echo bye; exit 0' TERM; echo on; while sleep 0.1; do :; done"
     user.apply(job("polite", script))
     user.until(lambda: user.phase("polite"), lambda phase: phase == "Running")

@@ -101,7 +101,7 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     assert all("recordedBinds" in line for line in differing)
 
 
-async def test_replay_creates_no_log_where_there_is_none(tmp_path: Path) -> None:
+async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     (tmp_path / "was.yaml").write_text(f"actions: allocate{TIERS}")
     shown, lines = await replayed(tmp_path)
     assert (shown.exit_code, lines) == (1, [])

@@ -56,8 +56,9 @@ def containers(pod: Document) -> list[Document]:
 
 
 def variables(name: str, pod: str) -> dict[str, str]:
-    """The environment of a pod's one container, with what ConfigMaps and the pod's own fields
-    say."""
+    """The environment of a pod's only container, with values from ConfigMaps and the
+    pod's fields.
+    """
     body = pods_of(name)[pod]
     objects = objects_of(name)
     (container,) = containers(body)

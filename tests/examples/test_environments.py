@@ -1,6 +1,6 @@
-"""What the examples' programs are told: variables, host files, names, keys and ports.
+"""The environment of the examples' programs: variables, host files, names, keys and ports.
 
-The programs rely on exactly these, so that an example stays true when a plugin changes.
+The programs rely on exactly these, so the tests fail if a plugin changes them.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.examples.test_programs import containers
 
 
 @pytest.mark.parametrize("path", manifests.FILES, ids=lambda path: path.stem)
-def test_an_example_says_what_it_is_and_asks_for_what_it_needs(path: Path) -> None:
+def test_an_example_is_described_and_requests_its_resources(path: Path) -> None:
     """A container without requests would be scheduled on a full node."""
     assert path.read_text().startswith("# ")
     for document in manifests.read(path.stem):
@@ -30,7 +30,7 @@ def test_mpi_has_a_host_file_of_its_workers_and_keys_to_reach_them() -> None:
         assert ports("mpi", pod) == {"mpijob-port": 2222}
 
 
-def test_horovods_master_knows_its_workers_and_has_the_key_to_them() -> None:
+def test_horovods_master_gets_its_workers_and_their_ssh_key() -> None:
     workers = "horovod-worker-0.horovod,horovod-worker-1.horovod"
     assert variables("horovod", "horovod-master-0")["MPI_HOST"] == workers
     assert "MPI_HOST" not in variables("horovod", "horovod-worker-0")
@@ -58,9 +58,7 @@ def test_pytorchs_processes_know_their_rank_and_their_master(pod: str, rank: str
 
 
 @pytest.mark.parametrize(("role", "index"), [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)])
-def test_tensorflows_processes_know_the_cluster_and_their_place_in_it(
-    role: str, index: int
-) -> None:
+def test_tensorflows_processes_get_the_cluster_and_their_index(role: str, index: int) -> None:
     pod = f"tensorflow-{role}-{index}"
     assert json.loads(variables("tensorflow", pod)["TF_CONFIG"]) == {
         "cluster": {
@@ -111,8 +109,8 @@ def test_sparks_pods_name_our_scheduler_and_one_group_of_all_of_them() -> None:
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_arenas_job_is_one_of_ours_and_restarts_its_pods() -> None:
-    """Its chart says no restart policy, and neither do we."""
+def test_arenas_job_is_valid_and_restarts_its_pods() -> None:
+    """Its chart sets no restart policy, and no default is added."""
     job = manifests.job("arena")
     assert (job.spec.scheduler_name, job.spec.queue, job.spec.min_available) == (
         "volcano",
@@ -123,7 +121,7 @@ def test_arenas_job_is_one_of_ours_and_restarts_its_pods() -> None:
     assert ports("arena", "demo-web-0") == {"job-port-0": 80}
 
 
-def test_an_arrays_pods_know_their_index_and_only_so_many_are_made_at_once() -> None:
+def test_the_pods_of_an_array_get_their_index_and_run_in_a_window() -> None:
     assert len(pods_of("array")) == 20
     assert variables("array", "sweep-point-7")["STROM_ARRAY_INDEX"] == "7"
     assert variables("array", "sweep-point-7")["STROM_ARRAY_SIZE"] == "100"
@@ -143,6 +141,6 @@ def test_a_gangs_members_are_listed_by_task() -> None:
     assert files("gang", "gang-ps-0") == {"/etc/volcano"}
 
 
-def test_the_ring_knows_its_own_place() -> None:
+def test_the_processes_of_the_ring_get_their_rank() -> None:
     assert variables("ring", "ring-worker-3")["VC_TASK_INDEX"] == "3"
     assert len(variables("ring", "ring-worker-3")["VC_WORKER_HOSTS"].split(",")) == 4

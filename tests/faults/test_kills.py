@@ -1,12 +1,12 @@
-"""``kill -9`` of each service in the middle of its work loses nothing and does nothing twice.
+"""``kill -9`` of each service during its work loses nothing and repeats nothing.
 
-Every run hands in twenty jobs of a seed. When ten are unfinished and a decision is unanswered, the
-service is killed and started again while four more come in. A kill whose decision turns out to
-have been answered a moment before does not count, and another job is handed in for the next try.
+Each run submits twenty jobs from a seed. When ten are unfinished and a decision has no outcome, the
+service is killed and restarted while four more jobs are submitted. A kill whose decision got its
+outcome just before does not count, and another job is submitted for the next attempt.
 
-The checker reads what the API server's own watches told from the beginning. It is asked after
-every run, and about all runs together after 30 seconds of quiet at the end: not each for itself,
-since twenty times 30 seconds would show nothing more.
+The checker reads the history from the API server's own watches. It runs after each run, and for all
+runs together after 30 seconds of quiet at the end: waiting 30 seconds after each of the twenty runs
+would detect nothing more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ QUIET_S, QUIET_WITHIN_S = 30.0, 90.0
 async def test_a_killed_service_continues_where_it_stopped(
     live_system: ObservedSystem, service: str, seed: int
 ) -> None:
-    """Every job comes to its end once, no gang is split, no node overfull, no pod made twice."""
+    """Every job ends exactly once, no gang is split, no node overcommitted, no pod
+    created twice.
+    """
     rng = random.Random(f"{service}-{seed}")
     namespace = await live_system.enter(f"kill-{service}-{seed}")
     live_system.namespaces.add(namespace)

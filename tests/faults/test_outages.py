@@ -1,4 +1,6 @@
-"""While the broker or the API server is away, services wait, say so, and go on afterwards."""
+"""While the broker or the API server is unavailable, services wait, report it, and continue
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ POLL_S = 0.1
 
 
 async def _until(services: Sequence[Service], *, ready: bool, within_s: float) -> None:
-    """Return once each has said so of itself on its own port, which can only be asked."""
+    """Return when each service reports this on its own port, which can only be polled."""
     for service in services:
         try:
             async with asyncio.timeout(within_s):
@@ -66,7 +68,7 @@ async def _go_through(
 async def test_services_wait_for_an_unreachable_broker(
     live_system: ObservedSystem, crash: bool
 ) -> None:
-    """All four say that they are not ready, live on, and every job ends as if nothing had been."""
+    """All four report not ready and keep running, and every job ends as without the outage."""
     name = "broker-killed" if crash else "broker-stopped"
     await _go_through(live_system, name, live_system.system.parts.kafka, SERVICES, crash=crash)
 
@@ -75,7 +77,7 @@ async def test_services_wait_for_an_unreachable_broker(
 async def test_services_wait_for_an_unreachable_api_server(
     live_system: ObservedSystem, crash: bool
 ) -> None:
-    """Those that use it say so; the scheduler knows only the log, and may go on deciding."""
+    """Its clients report it; the scheduler uses only the log and may continue to decide."""
     name = "server-killed" if crash else "server-stopped"
     using = [service for service in SERVICES if service != "scheduler"]
     await _go_through(live_system, name, live_system.system.parts.api_server, using, crash=crash)

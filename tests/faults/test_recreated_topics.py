@@ -1,5 +1,6 @@
-"""Each topic is deleted and created again once on a broker, under two replicas of every service
-whose clocks are 20 minutes apart: each gang ends at its first attempt, each pod is bound once."""
+"""Each topic is deleted and recreated once on a broker, with two replicas of each service whose
+clocks differ by 20 minutes: each gang ends at its first attempt, each pod is bound once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ENDED_WITHIN_S = 120.0
 
 
 def skewed(service: str, ahead_s: int) -> list[str]:
-    """The command of a service whose wall clock is this far ahead."""
+    """The command of a service whose wall clock is ahead by this time."""
     module = f"stromboli.{service}"
     return [sys.executable, "-m", "stromboli.testkit.skewed_clock", str(ahead_s), module]
 
@@ -59,7 +60,7 @@ async def two_of_each(state: Path) -> AsyncIterator[RealSystem]:
 
 
 async def recreate(bootstrap: str, topic: topics.Topic) -> None:
-    """Delete a topic; returns once it is there again, created by this or by a service."""
+    """Delete a topic; return when it exists again, created by this function or by a service."""
     given = kafka.KafkaSettings(bootstrap=(bootstrap,))
     name = topic.full_name(given.cluster_name)
     client = admin.AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -117,7 +118,7 @@ async def test_each_topic_is_recreated_once_and_each_pod_is_bound_once(
 
 
 async def _ended(history: api_history.ApiHistory, count: int, topic: topics.Topic) -> None:
-    """Return once so many jobs have ended as they should."""
+    """Return when this number of jobs have ended as expected."""
 
     def are_ended() -> bool:
         jobs = history.objects("Job", NAMESPACE)

@@ -1,5 +1,6 @@
-"""``kill -9`` of all that act at once, with a standby of each beside them, and nobody restarts
-them: the standbys take over within seconds, and every job comes to its end once."""
+"""``kill -9`` of all leaders, each with a standby, and no restart: the standbys take over within
+seconds, and every job ends exactly once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ ROLE_WITHIN_S = 30.0
 
 
 async def test_standbys_take_over_when_every_leader_is_killed(live_system: ObservedSystem) -> None:
-    """Afterwards the killed ones come back as standbys, and act again once the others leave."""
+    """Afterwards the killed replicas return as standbys, and lead again when the others stop."""
     namespace = await live_system.enter("standbys")
     live_system.namespaces.add(namespace)
     services = live_system.system.services
@@ -55,7 +56,7 @@ async def test_standbys_take_over_when_every_leader_is_killed(live_system: Obser
 async def test_no_replica_acts_while_another_system_holds_the_lease(
     live_system: ObservedSystem,
 ) -> None:
-    """Its lease is the one Volcano's scheduler holds; every job comes to its end afterwards."""
+    """The lease is the one that Volcano's scheduler holds; every job ends afterwards."""
     namespace = await live_system.enter("rivals")
     live_system.namespaces.add(namespace)
     await live_system.enter("volcano-system")
@@ -81,14 +82,14 @@ async def test_no_replica_acts_while_another_system_holds_the_lease(
 
 
 async def _ready(service: Service) -> None:
-    """Return once it is: whoever takes over reads first what the one before it had read."""
+    """Return when it is ready: a new leader first reads what the previous leader had read."""
     async with asyncio.timeout(ROLE_WITHIN_S):
         while not await service.is_ready():  # noqa: ASYNC110 - it can only be asked
             await asyncio.sleep(0.1)
 
 
 async def _until(service: Service, said: str) -> None:
-    """Return once its own port says so."""
+    """Return when its own port reports this."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
         async with asyncio.timeout(ROLE_WITHIN_S):
             while said not in await _readiness(session, service):  # noqa: ASYNC110 - as above

@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
 
 class KafkaRecord(NamedTuple):
-    """As aiokafka hands it on."""
+    """A record as aiokafka returns it."""
 
     offset: int
     key: bytes | None
@@ -106,7 +106,7 @@ def record_of(topic: topics.Topic, data: bytes) -> envelope.Record:
 
 
 def of_topic(topic: topics.Topic) -> Callable[[bytes], str]:
-    """Everything that readers do with a record before they know what it says."""
+    """Everything that readers do with a record before they decode its message."""
 
     def call(data: bytes) -> str:
         record = record_of(topic, data)

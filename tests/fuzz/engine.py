@@ -26,8 +26,9 @@ class FindingError(AssertionError):
 
 
 class Result(msgspec.Struct):
-    """What a run of one target came to. ``outcomes``: how often inputs were accepted or refused,
-    and how."""
+    """The result of a run of one target. ``outcomes``: how often inputs were accepted or rejected,
+    and how.
+    """
 
     target: str
     inputs: int = 0
@@ -64,7 +65,7 @@ def run(
         before = len(result.outcomes)
         _one(result, data, call, clock)
         if len(result.outcomes) > before and len(data) < 20_000 and len(pool) < 500:
-            pool.append(data)  # a new outcome: go on from there
+            pool.append(data)  # a new outcome: continue from there
     return result
 
 
@@ -99,7 +100,7 @@ def _one(
 
 
 def _shown(data: bytes) -> str:
-    """Enough of an input to repeat it; all of it stands in a file where it is long."""
+    """Enough of an input to repeat it; a long input is stored in a file."""
     if len(data) <= 2_000:
         return repr(data)
     folder = os.environ.get("STROM_FUZZ_FINDINGS", "/tmp")

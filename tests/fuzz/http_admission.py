@@ -1,8 +1,8 @@
-"""Admission served over HTTP, and requests made from mutated descriptions of requests.
+"""Admission served over HTTP, and requests from mutated descriptions of requests.
 
-The servers run on an event loop in a thread of this process, so the CPU time of a request and of
-its answer can be measured on a machine that does other things meanwhile. A second thread probes
-``/livez`` all the time: a request that blocks the event loop delays the probe.
+The servers run on an event loop in a thread of this process, so the CPU time of a request and its
+response can be measured on a busy machine. A second thread probes ``/livez`` all the time: a
+request that blocks the event loop delays the probe.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class ServedAdmission:
 
 
 class Sender:
-    """Sends what an input describes: a JSON object of method, path, query, headers and body.
+    """Sends the request that an input describes: a JSON object of method, path, query, headers and
+    body.
 
-    Any other input goes to the server byte for byte.
+    Any other input is sent to the server byte for byte.
     """
 
     def __init__(self, address: str) -> None:

@@ -1,8 +1,8 @@
-"""Objects at the limits of their types, made from the types themselves.
+"""Objects at the limits of their types, generated from the types.
 
-A valid document of each kind is changed in a few places, or filled everywhere: each field gets an
-odd value of its type, or now and then of another. Names come from a small set, so that objects mean
-each other.
+A valid document of each kind is changed in a few places, or filled completely: each field gets an
+unusual value of its type, or sometimes of another type. Names come from a small set, so that
+objects refer to each other.
 """
 
 import typing

@@ -1,8 +1,8 @@
-"""A scheduling process that is shown objects at the limits of their types, for any time.
+"""A scheduling process that receives objects at the limits of their types, for any time.
 
-They go the way of all objects: the monitor's projection, the log, the engine. Its decisions come
-back, and now and then a node, a pod or everything goes. Nothing may raise, no plugin may fail, no
-object may have to be isolated by accident, and when all is gone nothing stays in memory.
+Objects pass through the monitor's projection, the log and the engine. The decisions are applied,
+and sometimes a node, a pod or everything is deleted. No step may raise, no plugin may fail, no
+object may be isolated by accident, and when all objects are deleted no memory remains in use.
 """
 
 import gc
@@ -37,7 +37,7 @@ MAX_GROWTH = 32 * 2**20
 LONGEST_S = 5.0
 """CPU seconds that a session over a few objects may take."""
 EXTERNAL_ANSWERS = {"extender"}
-"""Plugins that ask other processes."""
+"""Plugins that call other processes."""
 DEFAULT_OPTIONS: dict[str, Any] = dict(config_reader.DEFAULT)
 ALL_PLUGINS: dict[str, Any] = {
     "actions": ", ".join(["enqueue", *sorted(actions.NAMES - {"enqueue"})]),
@@ -139,7 +139,9 @@ class ProcessUnderTest:
 
 
 def run(seed: str, document: dict[str, Any], *, rounds: int = 0, seconds: float = 0) -> Result:
-    """Live for so many rounds, or seconds. Raises FindingError, or whatever ended the process."""
+    """Run this number of rounds, or seconds. Raises FindingError, or the exception that ended the
+    process.
+    """
     random = Random(seed)
     until = time.monotonic() + seconds
     result = Result(f"scheduling, {seed}")

@@ -1,4 +1,4 @@
-"""A scheduling process survives any object, and keeps nothing of what is gone."""
+"""A scheduling process survives any object and keeps no memory of deleted objects."""
 
 from typing import Any
 

@@ -91,7 +91,7 @@ def test_nothing_listens_beyond_this_machine() -> None:
     assert all(str(port).startswith("127.0.0.1:") for port in published)
 
 
-def test_rest_without_accounts_is_said_where_its_port_is_published() -> None:
+def test_rest_without_accounts_is_documented_at_its_published_port() -> None:
     """Nobody comes to it by mistake: two settings and a port on loopback go together."""
     admission = SERVICES["admission"]
     assert admission["environment"]["STROM_ADMISSION_REST_OPEN_TO_ALL"] == "true"
@@ -118,7 +118,7 @@ def test_versions_are_those_that_the_tests_run() -> None:
 
 
 @pytest.mark.parametrize("service", compose_services.OURS)
-def test_our_services_run_as_their_images_are_made(service: str) -> None:
+def test_services_run_with_the_commands_of_their_images(service: str) -> None:
     each = SERVICES[service]
     assert (each["read_only"], each["tmpfs"], each["cap_drop"]) == (True, ["/tmp"], ["ALL"])
     assert each["build"]["dockerfile"] == f"services/{service}/Dockerfile"
@@ -202,7 +202,7 @@ def test_a_panel_queries_existing_metrics(title: str, promql: str) -> None:
 
 
 @pytest.mark.parametrize("board", dashboards.ALL, ids=lambda board: board.name)
-def test_a_dashboard_is_what_grafana_reads(board: dashboards.Dashboard) -> None:
+def test_a_dashboard_has_the_schema_of_grafana(board: dashboards.Dashboard) -> None:
     """Each panel has a number and a place of its own, and asks the data source that is there."""
     document = msgspec.json.decode(board.text())
     panels = document["panels"]

@@ -142,7 +142,7 @@ async def test_the_control_plane_calls_the_webhooks(
 
 
 @in_one_loop
-async def test_every_setting_of_kafka_is_one_that_it_knows(
+async def test_every_setting_of_kafka_exists(
     system: compose_services.ComposeServices,
 ) -> None:
     """It passes over others without a word."""
@@ -186,7 +186,7 @@ async def test_every_service_is_scraped(system: compose_services.ComposeServices
 
 
 @in_one_loop
-async def test_traces_come_to_the_collector(
+async def test_the_collector_receives_traces(
     system: compose_services.ComposeServices, collector: http_server.Server
 ) -> None:
     """Of everybody who has a step in a job's way."""
@@ -211,7 +211,7 @@ def senders(collector: http_server.Server) -> Iterator[str]:
 
 @in_one_loop
 @pytest.mark.parametrize("name", compose_services.OURS)
-async def test_an_image_asks_for_its_own_health(
+async def test_an_image_checks_its_own_health(
     name: str, system: compose_services.ComposeServices, images: dict[str, image_build.Image]
 ) -> None:
     """Its check passes while the service runs, and fails where nobody listens."""
@@ -235,7 +235,9 @@ async def test_a_service_that_stopped_is_not_healthy(
     assert await system.check_health("monitor") != 0
 
 
-def test_an_image_holds_nothing_of_the_repository(images: dict[str, image_build.Image]) -> None:
+def test_an_image_contains_no_other_files_of_the_repository(
+    images: dict[str, image_build.Image],
+) -> None:
     """What it runs is installed in it: the folder of this checkout is named nowhere."""
     for each in images.values():
         installed = each.root / "opt/stromboli"

@@ -78,7 +78,7 @@ def test_there_is_one_lock() -> None:
 
 
 def required_by(distribution: str) -> set[str]:
-    """Every distribution that installing this one brings, through the extras it asks for."""
+    """Every distribution that installing this one requires, through its extras."""
     seen: set[tuple[str, str]] = set()
     waiting = [(distribution, "")]
     while waiting:

@@ -55,7 +55,7 @@ def test_every_project_is_a_member_of_the_workspace() -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_every_member_is_known_to_the_tools(member: str) -> None:
+def test_every_member_is_configured_in_the_tools(member: str) -> None:
     """Otherwise the linter, the type checker or the import contracts would pass it by."""
     tools = WORKSPACE["tool"]
     source = f"{member}/src"
@@ -75,7 +75,7 @@ def test_every_member_has_a_readme_and_ships_its_types(member: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_service_has_a_pure_core_and_a_thin_shell(service: str) -> None:
-    """The import contracts speak of these names, and hold only where they are used."""
+    """The import contracts refer to these names and apply only where they are used."""
     package = ROOT / "services" / service / "src" / "stromboli" / service
     assert (package / "core" / "__init__.py").is_file()
     for part in ("service.py", "settings.py", "__main__.py"):

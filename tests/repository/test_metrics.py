@@ -9,7 +9,7 @@ PAGE = (ROOT / "docs/metrics.md").read_text()
 
 
 def instruments() -> Iterator[tuple[str, str]]:
-    """(kind, name) of every instrument whose name is written out where it is made."""
+    """(kind, name) of every instrument whose name is a literal where it is created."""
     for path in ROOT.glob("services/*/src/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (

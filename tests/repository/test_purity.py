@@ -73,7 +73,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 
 def full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """The dotted name that an expression stands for, empty if it is no imported name."""
+    """The dotted name of an expression, empty if it is not an imported name."""
     if isinstance(node, ast.Name):
         return names.get(node.id, "")
     if isinstance(node, ast.Attribute):
@@ -104,5 +104,5 @@ def test_a_core_reads_no_clock_chance_or_environment(module: Path) -> None:
         ("class Clock:\n    def time(self): return self.now", []),
     ],
 )
-def test_the_search_finds_what_is_impure_and_nothing_else(source: str, found: list[str]) -> None:
+def test_the_search_finds_exactly_the_impure_calls(source: str, found: list[str]) -> None:
     assert sorted(impurities(source)) == sorted(found)

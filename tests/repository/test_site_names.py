@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Each word is put together here so that this file does not hold what it looks for.
+# Each word is concatenated here so that this file does not contain it.
 REGISTRIES = {
     "Python packages": ("pypi", ".org"),
     "Python files": ("files.python", "hosted.org"),
@@ -51,7 +51,7 @@ def texts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_no_file_names(name: str, texts: list[tuple[str, str]]) -> None:
-    """Mirrors and settings of pip, Maven and Go decide where packages come from, not we."""
+    """Settings of pip, Maven and Go decide where packages come from, not the repository."""
     pattern = re.compile(PATTERNS[name])
     found = [
         f"{file}:{number}"
@@ -75,5 +75,5 @@ def test_the_patterns_match_registries_and_machines(name: str, line: str) -> Non
     assert re.search(PATTERNS[name], line)
 
 
-def test_a_path_that_only_ends_alike_is_no_place() -> None:
+def test_a_path_with_only_the_same_end_is_accepted() -> None:
     assert not re.search(PATTERNS["a folder of one machine"], ".strom/wo" + "rk/broker")

@@ -1,7 +1,8 @@
-"""Names use the words of Kubernetes, Kafka and Volcano, not private metaphors.
+"""Names use the terms of Kubernetes, Kafka and Volcano, not private metaphors.
 
-A reader greps for standard terms. These words were once used for what has a standard name; each
-entry of the table gives that name. A word with a legitimate technical meaning is not in the table.
+A reader searches for standard terms. These words were used for concepts that have a standard name;
+each entry of the table contains that name. Words with a legitimate technical meaning are not in the
+table.
 """
 
 import ast

@@ -1,8 +1,8 @@
-"""What an API server made of nodes, pods and jobs, as its own watches tell it.
+"""The history of nodes, pods and jobs on an API server, recorded by watches.
 
-Raw requests, none of the system's code, and gone on with through the server's restarts. A server
-that restarts forgets old versions; then its list is compared with what was known, so a change
-that was changed again within that second may be missing.
+Raw requests without the system's code, continued through restarts of the server. A restarted server
+forgets old versions; then its list is compared with the last known state, so one of two changes
+within that second may be missing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PATHS = {
     "Job": "/apis/batch.volcano.sh/v1alpha1/jobs",
 }
 PAUSE_S = 0.1
-"""Between tries while the server is away."""
+"""Between attempts while the server is not reachable."""
 LONGEST_LINE = 1 << 20
 GONE = 410
 
 
 class _ExpiredError(Exception):
-    """The server does not know the version any more from which the watch should go on."""
+    """The server no longer has the version from which the watch should continue."""
 
 
 class ApiHistory:
@@ -53,7 +53,7 @@ class ApiHistory:
         )
 
     def objects(self, kind: str, namespace: str) -> list[Object]:
-        """What is there now, as far as it was told."""
+        """The present objects according to the recorded events."""
         found = self._objects[kind].values()
         return [it for it in found if it["metadata"]["namespace"] == namespace]
 
@@ -68,7 +68,7 @@ class ApiHistory:
         return sorted(mine, key=lambda it: int(it["object"]["metadata"]["resourceVersion"]))
 
     async def until(self, holds: Callable[[], bool], within_s: float) -> None:
-        """Return once ``holds`` says so, looking at it after each event. Raises TimeoutError."""
+        """Return when ``holds`` is true, checked after each event. Raises TimeoutError."""
         async with asyncio.timeout(within_s):
             while not holds():
                 for task in self._tasks:
@@ -88,7 +88,7 @@ class ApiHistory:
 
     @contextlib.asynccontextmanager
     async def recording(self) -> AsyncIterator[ApiHistory]:
-        """Record while inside; everything there is has been taken in when it begins."""
+        """Record during the context; all existing objects are recorded when it starts."""
         async with self._session:
             versions = {kind: await self._list(kind) for kind in PATHS}
             self._tasks = [asyncio.create_task(self._follow(*of)) for of in versions.items()]

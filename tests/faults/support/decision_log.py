@@ -43,8 +43,8 @@ class DecisionLog:
                 task.cancel()
                 await asyncio.wait([task])
         finally:
-            # The session's loop stands still while other tests run in loops of their own. A fetch
-            # that went out of time meanwhile ends the consumer's own stop with its cancellation.
+            # The session's loop does not run while other tests run in their loops. A fetch that
+            # timed out during that time ends the consumer's own stop with its cancellation.
             stopping = asyncio.create_task(consumer.stop())
             await asyncio.wait([stopping])
             if not stopping.cancelled():
@@ -74,8 +74,9 @@ class DecisionLog:
         ]
 
     async def next_unanswered(self, namespace: str, after: int) -> str:
-        """The id of a decision, after ``after`` more have come for the namespace, at a moment at
-        which no answer to it was seen. Raises TimeoutError."""
+        """The id of a decision, after ``after`` further decisions for the namespace, at a moment at
+        which it had no outcome yet. Raises TimeoutError.
+        """
         known = self._count(namespace)
         async with asyncio.timeout(WITHIN_S):
             while True:
@@ -88,8 +89,9 @@ class DecisionLog:
         return sum(of == namespace for of in self._namespaces.values())
 
     async def was_unanswered(self, decision: str, at: float) -> bool:
-        """Whether the decision had no answer at ``at`` (of ``clock``). Waits for the answer, whose
-        record says when it was given. Raises TimeoutError."""
+        """Whether the decision had no outcome at ``at`` (of ``clock``). Waits for the outcome,
+        whose record has its time. Raises TimeoutError.
+        """
         async with asyncio.timeout(WITHIN_S):
             while decision not in self._answered_ms:
                 await self._changed.wait()

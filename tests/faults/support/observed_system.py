@@ -34,11 +34,11 @@ class ObservedSystem:
         return self.history.objects("Job", namespace)
 
     def finished(self, namespace: str) -> int:
-        """How many jobs have come to the end that was meant for them."""
+        """Number of jobs that have ended as expected."""
         return len(workload.ended_as_expected(self.jobs(namespace)))
 
     async def all_end(self, namespace: str, count: int, within_s: float) -> None:
-        """Return once so many jobs have ended as they should; says which have not."""
+        """Return when this number of jobs have ended as expected; an error lists the others."""
         try:
             await self.history.until(lambda: self.finished(namespace) >= count, within_s)
         except TimeoutError:
@@ -50,7 +50,7 @@ class ObservedSystem:
             raise AssertionError(f"{len(done)} of {count} jobs ended; {waiting} did not") from None
 
     def broken(self, *namespaces: str) -> list[str]:
-        """What the checkers say of these namespaces and of all nodes."""
+        """Violations that the checkers report for these namespaces and for all nodes."""
         history = self.history.ordered(frozenset(namespaces))
         return [
             *invariants.violations(history),

@@ -1,8 +1,9 @@
-"""The controller without one of its rules: that a pod's name follows from its job, task and index.
+"""The controller without one of its rules: that a pod's name is derived from its job, task and
+index.
 
-Run as a process of its own in the controller's place. Here every start of the process gives pods
-new names, as ``generateName`` would. Until the process ends nobody sees a difference; the one that
-is started after it does not know the pods by their names and makes every one again.
+It runs as a process in place of the controller. Each start of the process gives pods new names, as
+``generateName`` would. The difference appears after a restart: the new process does not recognise
+the pods by their names and creates each one again.
 """
 
 import secrets
@@ -16,7 +17,7 @@ SUFFIX = f"-{secrets.token_hex(3)}"
 
 
 class Members(tasks.Members):
-    """The pods that a spec asks for, with names that only this process knows."""
+    """The pods that a spec requests, with names that only this process knows."""
 
     def of(self, name: str) -> tasks.Member | None:
         """Pods with a name of this process; all others are none of the job's."""

@@ -1,7 +1,8 @@
-"""Twenty jobs of a seed: gangs of 2 to 4 pods that run for moments; some end badly, some wait.
+"""Twenty jobs from a seed: gangs of 2 to 4 pods that run for moments; some fail, some are pending
+for a while.
 
-They are handed in over REST by a user who does not give up while admission is away, and who takes
-*exists already* for an answer to a repeated submission.
+A user submits them over REST, retries while admission is down, and treats *already exists* as the
+response to a repeated submission.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stromboli.testkit.rest_authorization import authorization
 from tests.faults.support import api_history
 
 NODES, CPUS = 3, 4
-"""Room for twelve pods of one CPU at once: a fifth of what twenty jobs ask for."""
+"""Room for twelve pods of one CPU at the same time: a fifth of what twenty jobs request."""
 ENDS = "ends"
 """Label: the phase in which the job must end."""
 PAUSE_S = 0.05
@@ -45,7 +46,7 @@ def long_job(name: str) -> dict[str, Any]:
 
 
 def short_job(name: str) -> dict[str, Any]:
-    """A gang of two that is done in a moment."""
+    """A gang of two pods that ends after a moment."""
     return _job(name, pods=2, run_s=0.3, ends="Completed")
 
 
@@ -98,7 +99,7 @@ async def _submit(
                 if answer.status not in UNREACHABLE:
                     raise AssertionError(f"refused with {answer.status}: {text}")
         except (aiohttp.ClientError, TimeoutError):
-            pass  # it may have been taken: then the next try says that it exists
+            pass  # it may have been accepted: then the next attempt reports that it exists
         await asyncio.sleep(PAUSE_S)
 
 
@@ -112,7 +113,7 @@ async def delete(url: str, namespace: str, job: str) -> None:
 
 
 def ended_as_expected(jobs: Sequence[api_history.Object]) -> list[api_history.Object]:
-    """Those that came to the end their label foretells."""
+    """Jobs that ended as their label predicts."""
     return [job for job in jobs if phase(job) == job["metadata"]["labels"][ENDS]]
 
 
