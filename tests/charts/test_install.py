@@ -1,7 +1,7 @@
-"""The charts on a real API server and a real broker, installed as the guide says.
+"""The charts on a real API server and a real broker, installed as the guide describes.
 
-No kubelet runs here: objects land, and the services are started from what landed, as the accounts
-that the charts give them.
+No kubelet runs here: the objects are created, and the services are started from them with the
+service accounts of the charts.
 """
 
 import asyncio
@@ -55,7 +55,9 @@ def before(state: Path) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def upgraded(control: control_plane.ControlPlane) -> str:
-    """What one release of all, of the commit before, says after it became this one; gone again."""
+    """The history of one release that was installed from the previous commit and upgraded to this
+    one; it is uninstalled.
+    """
     trial = install_guide.block("trial")
     control.sh(trial, before(control.state))
     upgrade = trial.replace("helm install", "helm upgrade").replace("--create-namespace", "")
@@ -124,9 +126,11 @@ AGENTS = {f"{verb} numatopologies.nodeinfo.volcano.sh" for verb in ("create", "g
 NETWORK = {
     f"{verb} hypernodes.topology.volcano.sh" for verb in ("create", "delete", "get", "patch")
 }
-"""Making HyperNodes, which no file asks for here, and looking them up for hard wishes."""
+"""For creating HyperNodes, which no file in this test requests, and looking them up for hard
+topology constraints.
+"""
 LOOKS = {str(rbac_rights.Right(kind.group, kind.plural, "get")) for kind in kinds.WATCHED}
-"""One line of the monitor's code, whatever the kind; that it looks at all is waited for."""
+"""One line of the monitor's code for all kinds; a test waits until it has run."""
 RARE = {
     "admission": {"list hypernodes.topology.volcano.sh"},
     "monitor": {"create tokenreviews.authentication.k8s.io", *LOOKS},
@@ -145,13 +149,14 @@ RARE = {
         *CLAIMS,
     },
 }
-"""Needed only where a write meets what the picture does not show yet, as after a crash between two
-steps: the object is read again. Users can bring it about for some kinds at will, not for these."""
+"""Needed only if a write meets an object that is not in the cache yet, as after a crash between two
+steps: the object is read again. Users can cause this for some kinds, not for these.
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def audited(running: control_plane.Services) -> list[rbac_rights.AuditedRequest]:
-    """All that the services asked for, from their start on and while users did everything."""
+    """All requests of the services, from their start on and while users did everything."""
     api_server = running.control.api_server
     monitor = running.pods["monitor"]
     async with api_server.client() as api:
@@ -197,7 +202,7 @@ async def _has_looked(api_server: kubernetes.ApiServer) -> bool:
 
 
 async def _has_looked_all(api_server: kubernetes.ApiServer) -> bool:
-    """The monitor, for what somebody else's words hide."""
+    """The monitor, for records that a fenced writer hides."""
     got = {
         each.right.resource
         for each in rbac_rights.audited_requests(api_server.audit_log)
@@ -229,7 +234,9 @@ async def test_the_scheduler_sends_no_request_to_the_api_server(
 async def test_definitions_that_are_there_are_never_written_over(
     installed: control_plane.ControlPlane,
 ) -> None:
-    """They came with the first release, which is gone; no later one has touched them."""
+    """They were installed with the first release, which is uninstalled; no later release has
+    changed them.
+    """
     async with installed.api_server.client() as api:
         for each in (await api.get(DEFINITIONS))["items"]:
             assert each["metadata"]["generation"] == 1
@@ -241,7 +248,7 @@ async def test_definitions_that_are_there_are_never_written_over(
 async def test_pods_of_the_system_pass_pod_security_restricted(
     installed: control_plane.ControlPlane,
 ) -> None:
-    """The API server judges them itself, in a namespace that takes no others."""
+    """The API server checks this itself, in a namespace that admits no other pods."""
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": "strict", "labels": label}
     async with installed.api_server.client() as api:
@@ -266,7 +273,7 @@ async def test_pods_of_the_system_pass_pod_security_restricted(
 async def test_a_server_side_dry_run_accepts_every_object(
     installed: control_plane.ControlPlane,
 ) -> None:
-    """Also what is off by default and needs nobody else's definitions."""
+    """Including objects that are off by default and need no CRDs of other projects."""
     groups = '[{"resourceGroup": "gpu", "object": {"key": "namespace", "value": ["ml"]}}]'
     policies = ["--set", "admission.judgedBy=policies"]
     for options in (
@@ -288,7 +295,9 @@ async def test_a_server_side_dry_run_accepts_every_object(
 async def test_an_upgrade_keeps_the_certificate_and_the_ca(
     running: control_plane.Services,
 ) -> None:
-    """Helm compares with what it wrote itself: what the service put in is not its own."""
+    """Helm compares with what it wrote itself: the certificate of the service is not
+    part of that.
+    """
     await running.lead(here=False)
     before = running.control.sh(WHAT_ADMISSION_WROTE)
     upgrade = install_guide.block("install").replace("helm install", "helm upgrade")

@@ -78,7 +78,7 @@ def test_a_missing_value_is_reported_with_the_next_step(
 def test_nothing_of_the_system_runs_with_more_rights_than_it_needs(
     whole: list[helm.Object],
 ) -> None:
-    """Neither the services nor the broker: the API server judges the same by Pod Security."""
+    """Neither the services nor the broker: the API server checks the same by Pod Security."""
     workloads = [*helm.of_kind(whole, "Deployment"), *helm.of_kind(whole, "StatefulSet")]
     assert len(workloads) == 5
     for each in workloads:
@@ -113,7 +113,7 @@ def test_the_scheduler_has_no_kubernetes_access_at_all(whole: list[helm.Object])
 def test_one_release_of_all_and_one_for_each_make_the_same_names(
     whole: list[helm.Object], real_tools: tools.Tools
 ) -> None:
-    """Who began with the one can go on with the other."""
+    """A user can change from one to the other."""
     together = {(each["kind"], each["metadata"]["name"]) for each in whole}
     for service in helm.SERVICES:
         for each in helm.rendered(service, *helm.BROKERS):

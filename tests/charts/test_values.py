@@ -1,4 +1,4 @@
-"""What can be said of the charts without Helm: they agree with the code and with each other."""
+"""Checks of the charts without Helm: they agree with the code and with each other."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_the_trial_broker_is_the_one_that_tests_run_with() -> None:
 
 
 def test_rest_is_off_by_default_and_all_its_kinds_may_be_submitted() -> None:
-    """What the door takes in for somebody it may read, create and change."""
+    """Admission may read, create and change all kinds that users may submit."""
     assert values("admission")["rest"]["enabled"] is False
     documented = rbac_rights.documented()
     for kind in kinds.SUBMITTED:

@@ -128,5 +128,5 @@ def test_no_rule_applies_where_outcomes_agree(
                 for field in random_clusters.FIELDS
                 for gang in each.case.gangs
             }
-            told = rule.explains(each.case, each.ours, each.theirs, facts)
-            assert told == set(), each.case.name
+            explained = rule.explains(each.case, each.ours, each.theirs, facts)
+            assert explained == set(), each.case.name

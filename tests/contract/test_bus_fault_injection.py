@@ -13,7 +13,7 @@ from stromboli.testkit.contracts import bus, external_writers
 
 
 @pytest.mark.parametrize("seed", range(3))
-class TestDisorderedBus(bus.BusContract, external_writers.ExternalWritersContract):
+class TestFaultInjectedBus(bus.BusContract, external_writers.ExternalWritersContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path, seed: int) -> bus.BusFactory:
         self.logs: dict[str, EmbeddedBus] = {}

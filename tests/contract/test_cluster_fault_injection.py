@@ -20,7 +20,7 @@ EVENTS_KEPT = 100
 
 
 @pytest.mark.parametrize("seed", range(2))
-class TestDisorderedCluster(cluster.ClusterContract):
+class TestFaultInjectedCluster(cluster.ClusterContract):
     @pytest.fixture
     async def open_cluster(self, tmp_path: Path, seed: int) -> AsyncIterator[port.Cluster]:
         embedded = EmbeddedCluster(tmp_path / "cluster", events_kept=EVENTS_KEPT)

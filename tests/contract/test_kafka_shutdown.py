@@ -26,7 +26,7 @@ SOON_S = 15.0
 """Far above what it takes, far below the half minute that asyncio waits for a goodbye."""
 
 
-class Mute:
+class SilentBroker:
     """A broker that reports its API versions once to each client and then reads nothing: neither
     requests nor the close notification of TLS.
     """
@@ -58,7 +58,7 @@ class Mute:
                 line.sendall(struct.pack(">i", len(answer)) + answer)
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator["Mute"]:
+    def serving(self) -> Iterator["SilentBroker"]:
         self._thread.start()
         try:
             yield self
@@ -71,22 +71,26 @@ class Mute:
 
 
 @pytest.fixture
-def mute(tmp_path: Path) -> Iterator[Mute]:
-    with Mute(tmp_path).serving() as broker:
+def silent_broker(tmp_path: Path) -> Iterator[SilentBroker]:
+    with SilentBroker(tmp_path).serving() as broker:
         yield broker
 
 
 async def test_a_client_closes_when_the_broker_does_not_answer_the_close_notification(
-    mute: Mute,
+    silent_broker: SilentBroker,
 ) -> None:
     """asyncio would wait for that for half a minute, and each reader that is closed with it."""
     given = kafka.KafkaSettings(
-        bootstrap=(f"{HOST}:{mute.port}",), security="SSL", tls_ca_file=str(mute.authority)
+        bootstrap=(f"{HOST}:{silent_broker.port}",),
+        security="SSL",
+        tls_ca_file=str(silent_broker.authority),
     )
     arguments = clients.connection(given)
     client = admin.AIOKafkaAdminClient(**arguments)
     names = ("client_id", "security_protocol", "ssl_context")
-    line = await conn.create_conn(HOST, mute.port, **{name: arguments[name] for name in names})
+    line = await conn.create_conn(
+        HOST, silent_broker.port, **{name: arguments[name] for name in names}
+    )
     client._client._conns["node"] = line
     async with asyncio.timeout(SOON_S):
         await clients.close_admin(client, FOR_EVER_S)

@@ -13,7 +13,7 @@ from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts import leases
 
 
-class TestEmbeddedClusterPlace(leases.LeaseContract):
+class TestEmbeddedClusterLeaseStore(leases.LeaseContract):
     @pytest.fixture
     async def stores(self, tmp_path: Path) -> AsyncIterator[leases.LeaseStores]:
         async with EmbeddedCluster(tmp_path / "cluster") as cluster:
@@ -36,7 +36,7 @@ class TestEmbeddedClusterPlace(leases.LeaseContract):
             await first.take("a", leases.TERMS)
 
 
-class TestEmbeddedLogPlace(leases.LeaseContract):
+class TestEmbeddedLogLeaseStore(leases.LeaseContract):
     @pytest.fixture
     async def stores(self, tmp_path: Path) -> AsyncIterator[leases.LeaseStores]:
         async with (

@@ -18,7 +18,7 @@ pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
 
-class TestKubernetesPlace(leases.LeaseContract):
+class TestKubernetesLeaseStore(leases.LeaseContract):
     @pytest.fixture
     async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
         given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
@@ -28,7 +28,7 @@ class TestKubernetesPlace(leases.LeaseContract):
             await cluster.delete(kinds.LEASES, *where[1:3])
 
 
-class TestKafkaPlace(leases.LeaseContract):
+class TestKafkaLeaseStore(leases.LeaseContract):
     @pytest.fixture
     async def stores(self, real_parts: real.RealParts) -> AsyncIterator[leases.LeaseStores]:
         given = kafka.KafkaSettings(

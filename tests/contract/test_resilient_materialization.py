@@ -64,7 +64,7 @@ async def test_after_an_interruption_each_record_arrives_in_the_order_of_its_top
             await written(writer, range(first, behind))
             first = behind
             async with bus.cut(folds=1):
-                while "picture" not in health.problems:  # noqa: ASYNC110 - what it was told
+                while "picture" not in health.problems:  # noqa: ASYNC110 - what it was reported
                     await asyncio.sleep(0.001)
                 assert health.problems == {"picture": "read the log: cut off"}
         _, ends = await records.read(log, *WANTED)
@@ -103,16 +103,16 @@ async def test_a_permanent_failure_is_an_error(tmp_path: Path) -> None:
 async def test_a_retry_waits_for_the_delay_of_the_log(tmp_path: Path) -> None:
     reason = errors.TransientError("read the log", "too many", retry_after_s=3600.0)
     bus = Refusing(tmp_path / "log.db", reason)
-    told: list[str] = []
+    reported: list[str] = []
 
     def tell(fact: str, problem: str | None) -> None:
-        told.append(f"{fact}: {problem}")
+        reported.append(f"{fact}: {problem}")
 
     reading = asyncio.ensure_future(
         anext(materialization.materialize(bus, WANTED, tell, "picture"))
     )
     for _ in range(100):
         await asyncio.sleep(0.001)
-    assert told == ["picture: read the log: too many"]
+    assert reported == ["picture: read the log: too many"]
     reading.cancel()
     await asyncio.wait([reading])

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real]
 
 MARK = {"test.example/door": "shut"}
 """Webhooks and policies apply only to these objects: other tests share the server."""
-NOBODY = "https://127.0.0.1:1"
+UNREACHABLE = "https://127.0.0.1:1"
 NAME = "shut"
 CONFIGURATION_KINDS: dict[str, kinds.Kind[meta.Object]] = {
     kind: kinds.Kind(
@@ -47,7 +47,7 @@ TEMPLATE_OF_OTHERS = {"spec": documents.job(schedulerName="other")["spec"]}
 def installed() -> list[dict[str, Any]]:
     """As it is installed with webhooks: these, and the policy for pods."""
     authority = trustme.CA().cert_pem.bytes()
-    made = [*webhooks.configurations(NOBODY, authority, resource_groups=True)]
+    made = [*webhooks.configurations(UNREACHABLE, authority, resource_groups=True)]
     for configuration in made:
         configuration["metadata"]["name"] = NAME
         for webhook in configuration["webhooks"]:

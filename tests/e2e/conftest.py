@@ -1,8 +1,9 @@
-"""Three worlds for the same scenarios: one process, one process in disorder, the real parts.
+"""Three environments for the same scenarios: one process, one process with fault injection, the
+real parts.
 
-A world is a running system that a test knows by its REST address alone, as a user does; an
-operator can also kill its controller, change the cluster while it is away, and say how the
-scheduler decides.
+An environment is a running system that a test uses only by its REST address, as a user does; an
+operator can also kill its controller, change the cluster while the controller is down, and replace
+the scheduler's configuration.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class System(Protocol):
         ...
 
     def kill_controller(self) -> None:
-        """``kill -9`` of the controller (embedded: of all there is), and a new one."""
+        """``kill -9`` of the controller (embedded: of the whole process), and a restart."""
         ...
 
     def without_controller(self) -> contextlib.AbstractContextManager[operators.Operator]:
@@ -104,7 +105,7 @@ class Embedded:
 
     @contextlib.contextmanager
     def without_controller(self) -> Iterator[operators.Operator]:
-        """The cluster's file is the operator's meanwhile."""
+        """Meanwhile the operator changes the cluster's file."""
         self._kill()
         cluster = EmbeddedCluster(self._state / "embedded" / "cluster.db")
         try:
@@ -144,7 +145,7 @@ class Real:
 
     @contextlib.contextmanager
     def without_controller(self) -> Iterator[operators.Operator]:
-        """All the others go on."""
+        """All other parts continue."""
         controller, nodes = self._system.services["controller"], self._system.nodes
         assert nodes is not None
         self._runner.run(controller.kill())

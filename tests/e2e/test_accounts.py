@@ -1,5 +1,6 @@
-"""Whoever lacks a right is told which, through REST, the command line and Kafka alike; and no token
-is left anywhere: on all topics, in all log lines, in all spans."""
+"""A user without a right gets a message that names it, over REST, the command line and Kafka, and
+no token is stored on any topic, in any log line or in any span.
+"""
 
 import asyncio
 import contextlib
@@ -62,7 +63,7 @@ class AdmissionCell(msgspec.Struct):
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """Everything that is logged meanwhile, by whichever logger, however unimportant."""
+    """All log lines during the context, of all loggers and levels."""
     buffer = io.StringIO()
     before = structlog.get_config()
     handler = logging.StreamHandler(buffer)
@@ -134,8 +135,9 @@ def test_an_unexpected_error_is_logged_without_tokens(lines: io.StringIO) -> Non
 
 
 class Admission(Service):
-    """The service as it ships. Alone it is never ready, since nobody tells it of queues: that it
-    lives is enough."""
+    """The service as it is shipped. Alone it is never ready, since no monitor publishes queues: it
+    is enough that it is alive.
+    """
 
     async def is_ready(self) -> bool:
         return await kubernetes.answers_ok(f"{self.url}/livez")
@@ -157,7 +159,7 @@ class Collector:
         return Litestar([take], openapi_config=None)
 
     async def until(self, *names: bytes) -> bytes:
-        """What came, once spans of these names are among it."""
+        """The spans received so far, when spans of these names are among them."""
         async with asyncio.timeout(SPANS_WITHIN_S):
             while not all(name in self.spans for name in names):
                 self._came.clear()
@@ -166,7 +168,7 @@ class Collector:
 
 
 def documented_rights() -> dict[str, Any]:
-    """The ClusterRole that admission's README asks for."""
+    """The ClusterRole that admission's README documents."""
     rows = re.findall(
         r"^\| ([^|]+) \| (`[^|]+) \| ([a-z, ]+) \| [^|]+ \|$", README.read_text(), re.M
     )
@@ -184,7 +186,7 @@ def documented_rights() -> dict[str, Any]:
 
 
 async def kubeconfig(api: Any, parts: real.RealParts, scene: Scene, folder: Path) -> Path:
-    """Of an account that may do what the README says and nothing else."""
+    """For an account with exactly the rights of the README."""
     role = documented_rights()
     name = role["metadata"]["name"]
     await tenants.create_account(api, scene.blue, name)
@@ -244,7 +246,7 @@ async def real_cell(
 async def test_a_missing_right_is_named_and_no_token_is_kept_on_the_real_parts(
     real_parts: real.RealParts, tmp_path: Path
 ) -> None:
-    """With RBAC in force for tenants and for admission itself, whose README says what it needs."""
+    """With RBAC for tenants and for admission itself, which has the rights of its README."""
     collector = Collector()
     async with real_cell(real_parts, tmp_path, collector) as cell:
         await token_leaks.check_rest(cell)

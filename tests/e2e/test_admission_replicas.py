@@ -1,5 +1,6 @@
-"""Two admission replicas on one log and one cluster: each request is carried out once, over REST,
-through webhooks and over Kafka."""
+"""Two admission replicas on one log and one cluster: each request is executed once, over REST,
+through webhooks and over Kafka.
+"""
 
 import asyncio
 import contextlib
@@ -60,7 +61,7 @@ class Replica:
 
 
 class Replicas:
-    """Two of them, a log, and a cluster whose webhooks call one and the other in turn."""
+    """Two replicas, a log, and a cluster whose webhooks call the replicas alternately."""
 
     def __init__(self, bus: EmbeddedBus, scene: Scene) -> None:
         self.bus = bus
@@ -204,10 +205,10 @@ class OverlappingLease:
     acts = True
 
     async def acquired(self) -> None:
-        """At once."""
+        """Acquired immediately."""
 
     async def serve(self, term: leader_election.Term) -> None:
-        """One term without end."""
+        """Serve one term that does not end."""
         await term(self)
 
     async def leave(self) -> None:
@@ -222,7 +223,7 @@ def both(first: Replica, second: Replica) -> Sequence[Replica]:
 
 
 async def test_one_of_two_replicas_consumes_submissions(replicas: Replicas) -> None:
-    """Each submission is answered once; the standby says so and is ready all the same."""
+    """Each submission is answered once; the standby reports its role and is ready."""
     first, second = replicas.all
     blue = replicas.scene.blue
     for replica in both(first, second):
@@ -246,8 +247,9 @@ async def test_one_of_two_replicas_consumes_submissions(replicas: Replicas) -> N
 async def test_a_standby_takes_over_submissions_with_their_answers(
     replicas: Replicas,
 ) -> None:
-    """A repetition that the next leader gets is answered as the first was, though the job is
-    gone."""
+    """The next leader answers a repeated submission with the first answer, although the job was
+    deleted.
+    """
     first, second = replicas.all
     blue = replicas.scene.blue
     replicas.start(first)
@@ -292,7 +294,9 @@ async def test_two_replicas_that_both_consume_create_each_object_once(replicas: 
 async def test_a_submission_redelivered_to_another_replica_reverts_no_later_change(
     replicas: Replicas,
 ) -> None:
-    """The second replica knows nothing of the first one's answer: the object says whose it is."""
+    """The second replica does not know the first one's answer: the object identifies its
+    submission.
+    """
     first, second = replicas.all
     blue = replicas.scene.blue
     document = job("train", blue)
@@ -318,7 +322,7 @@ async def test_a_submission_redelivered_to_another_replica_reverts_no_later_chan
 async def test_a_request_sent_to_both_replicas_at_once_creates_one_job(
     replicas: Replicas, name: str
 ) -> None:
-    """Neither has heard of the other's answer: both say 201 with the same object."""
+    """Neither replica knows the other's answer: both respond with 201 and the same object."""
     blue = replicas.scene.blue
     for replica in replicas.all:
         replicas.start(replica)
@@ -359,7 +363,9 @@ async def test_a_command_sent_to_both_replicas_at_once_is_created_once(replicas:
 async def test_both_replicas_answer_webhooks(
     replicas: Replicas,
 ) -> None:
-    """A queue that came in through one is known to the other, which has not folded it."""
+    """A queue that was created through one replica is valid for the other, which has not read it
+    yet.
+    """
     blue = replicas.scene.blue
     for number in range(4):
         queue = objects.make(kinds.QUEUES, f"q-{number}", spec={})

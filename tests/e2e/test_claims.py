@@ -1,4 +1,4 @@
-"""Jobs whose pods claim volumes and devices, from the job to pods that run."""
+"""Jobs whose pods claim volumes and devices, from the job to running pods."""
 
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,9 @@ def job(name: str, card: str) -> dict[str, Any]:
 
 
 async def test_pods_run_on_the_nodes_of_their_volumes_and_devices(tmp_path: Path) -> None:
-    """Two jobs get a node each, with its card and a disk made for it; the third waits for a card,
-    and gets that of a job that goes with its claim."""
+    """Two jobs get a node each, with its GPU and a new volume; the third is pending for a GPU and
+    gets that of a job that is deleted with its claim.
+    """
     async with (
         cells.running(tmp_path, "enqueue, allocate", TIERS) as cell,
         httpx.AsyncClient(**server.httpx_options(cell.url, 30)) as http,

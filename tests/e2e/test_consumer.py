@@ -1,4 +1,4 @@
-"""The reader of events among the examples, as somebody who integrates us would start it."""
+"""The example of a consumer of events, started as a user would start it."""
 
 import subprocess
 import sys

@@ -1,9 +1,9 @@
-"""What happens while the controller is killed is dealt with once, and as the job's policies say.
+"""Changes while the controller is down are handled once and according to the job's policies.
 
-Containers end, a node is lost, pods of others appear: all of it while nobody looks. Embedded,
-disordered and on the real parts, where Kubernetes' own controllers make and end pods. The
-controller is killed twice, so that what has begun anew has a middle, too; each test looks at the
-end of one job.
+Containers end, a node is lost, unmanaged pods appear, all while the controller is down. The
+scenarios run in embedded mode, with fault injection and on the real parts, where Kubernetes' own
+controllers create and end pods. The controller is killed twice, so that restarted jobs are
+interrupted, too; each test checks the end of one job.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ OWNERS = {
 
 
 class ObservedBefore(msgspec.Struct):
-    """What there was before a kill, to be held against what there is at the end."""
+    """The state before a kill, to compare with the state at the end."""
 
     user: User
     uids: dict[str, str] = {}
@@ -60,7 +60,7 @@ class ObservedBefore(msgspec.Struct):
     groups: dict[str, list[Document]] = {}
     """Pods' owner -> its pods as they ran, and its PodGroups."""
     ends_at: str = ""
-    """When the preempted pod was told to end."""
+    """The announced end of the preempted pod."""
     lost: str = ""
     """The node that is lost."""
 
@@ -69,7 +69,7 @@ class ObservedBefore(msgspec.Struct):
 
 
 def spread_over(nodes: list[str], made: Document, cpu: str = "100m") -> Document:
-    """All tasks on some nodes, with so many CPUs a pod."""
+    """All tasks on some nodes, with this number of CPUs per pod."""
     for task in made["spec"]["tasks"]:
         task["template"]["spec"] |= pinned(nodes, cpu)
     return made
@@ -103,7 +103,7 @@ def partitioned() -> Document:
 
 
 def with_volume() -> Document:
-    """A claim of a class that is nobody's: a disk is found for it."""
+    """A claim with a class without provisioner: an existing volume is found for it."""
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -132,7 +132,7 @@ def preempted() -> Document:
 
 
 def workload(name: str, nodes: list[str]) -> Document:
-    """Two pods that start together or not at all, of a queue that their label says."""
+    """Two pods that start together or not at all, in the queue of their label."""
     labels = {"app": name, keys.QUEUE_NAME: "c-others"}
     kind = OWNERS[name]
     ends = kind is kinds.KUBERNETES_JOBS
@@ -175,7 +175,9 @@ def observed(system: System) -> Iterator[ObservedBefore]:
         yield observed
         for name in jobs(user):
             user.delete(name)
-        user.until(lambda: jobs(user), lambda left: left == [])  # whoever comes next begins anew
+        user.until(
+            lambda: jobs(user), lambda left: left == []
+        )  # the next leader starts from the log
 
 
 def submit_and_run(observed: ObservedBefore, nodes: list[str]) -> None:
@@ -276,7 +278,7 @@ def disk(claim: str) -> Document:
     return {"metadata": {"name": "c-disk"}, "spec": spec}
 
 
-# What is looked at
+# Assertions
 
 
 def jobs(user: User) -> list[str]:
@@ -314,7 +316,7 @@ def all_run(phases: list[str]) -> bool:
 
 
 def history(user: User, name: str, wanted: list[tuple[str, int, int, str, str]]) -> list[Document]:
-    """Attempts, once they are told as wanted: task, index, attempt, state and reason of each."""
+    """The attempts as task, index, attempt, state and reason, when they are as expected."""
     found: list[Document] = user.until(
         lambda: user.get(name, "/tasks?history")["tasks"],
         lambda tasks: [it["state"] for it in tasks] == [state for *_, state, _ in wanted],
@@ -329,7 +331,7 @@ def created_after(attempt: Document, moment: datetime) -> bool:
     return datetime.fromisoformat(attempt["createdAt"]) >= moment.replace(microsecond=0)
 
 
-# What became of them
+# Results
 
 
 def test_a_preempted_pod_ends_after_its_notice_and_its_task_is_retried(
@@ -417,7 +419,9 @@ def test_a_restarted_job_keeps_its_volume_claim(observed: ObservedBefore) -> Non
 def test_pods_created_while_the_controller_was_down_get_one_pod_group(
     observed: ObservedBefore, name: str
 ) -> None:
-    """And no pod is made or ended for it; it goes with them, which nobody saw either."""
+    """No pod is created or deleted for it; the PodGroup is deleted with the pods, also while the
+    controller is down.
+    """
     owner, pods = observed.owners[name], observed.pods[name]
     assert {pod["metadata"]["name"]: uid(pod) for pod in pods}.items() <= observed.uids.items()
     (group,) = observed.groups[name]

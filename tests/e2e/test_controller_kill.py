@@ -1,8 +1,8 @@
-"""Every point of a job's life goes on where it was when the controller is killed in its middle.
+"""Every phase of a job continues when the controller is killed during it.
 
 With everything in one process, with every message delayed, repeated and reordered, and on a real
-broker and API server. All jobs are brought to their middle first, then the controller is killed
-once for all of them; each test looks at the end of one.
+broker and API server. All jobs are brought into their phase first, then the controller is killed
+once for all of them; each test checks the end of one job.
 """
 
 import contextlib
@@ -32,8 +32,9 @@ def waiting(name: str, text: str) -> Document:
 
 
 def in_steps(name: str) -> Document:
-    """A task that begins when the one before it runs, and ends long after that one has ended: who
-    looks late must not take the job for complete before."""
+    """A task that starts when the previous one runs and ends long after that one has ended: a late
+    controller must not take the job for complete before.
+    """
     made, longer = job(name, 0.5), job(name, 6.0)
     (first,), (second,) = (it["spec"]["tasks"] for it in (made, longer))
     second |= {"name": "after", "dependsOn": {"name": ["work"]}}
@@ -73,7 +74,9 @@ def user(system: System) -> Iterator[User]:
         yield user
         for name in jobs(user):
             user.delete(name)
-        user.until(lambda: jobs(user), lambda left: left == [])  # whoever comes next begins anew
+        user.until(
+            lambda: jobs(user), lambda left: left == []
+        )  # the next leader starts from the log
         user.strom("queue", "operate", "k-house", "--action", "open")
         user.until(lambda: user.queue("k-room").get("state"), lambda now: now == "Open")
 
@@ -121,7 +124,7 @@ def submit_and_run(user: User) -> None:
 
 def test_dependent_tasks_run_in_order(user: User) -> None:
     assert user.comes_to("k-steps", "Completed")["succeeded"] == 2
-    user.until(  # the history comes by the log, so later than the phase
+    user.until(  # the history is read from the log, so it is later than the phase
         lambda: user.get("k-steps", "/tasks?history")["tasks"],
         lambda tasks: (
             [(it["task"], it["state"]) for it in tasks]
@@ -131,7 +134,7 @@ def test_dependent_tasks_run_in_order(user: User) -> None:
 
 
 def test_a_watch_opened_before_the_kill_reports_the_end(user: User) -> None:
-    """It comes back by itself where its connection broke."""
+    """It reconnects by itself."""
     phases = (change.object.status.state.phase for change in user.changes if change.object)
     assert "Completed" in phases
 
@@ -147,7 +150,7 @@ def test_an_array_runs_every_index_once(user: User) -> None:
 
 
 def test_a_job_retried_by_exit_code_policy_keeps_its_budget_and_history(user: User) -> None:
-    """Twice, with a pause each: what was tried before the kill counts and is told."""
+    """Two retries with a delay each: attempts before the kill count and are listed."""
     status = user.comes_to("k-retried", "Failed")
     assert status["retryCount"] == 2
     tasks = user.until(
@@ -158,7 +161,7 @@ def test_a_job_retried_by_exit_code_policy_keeps_its_budget_and_history(user: Us
 
 
 def test_a_restarted_job_keeps_its_retry_budget(user: User) -> None:
-    """Each of its tries is a version of its own, and none comes after the last."""
+    """Each of its attempts is a separate version, and none follows the last one."""
     status = user.comes_to("k-anew", "Failed")
     assert (status["retryCount"], status["version"]) == (2, 2)
 
@@ -208,7 +211,7 @@ def test_a_repeated_request_creates_no_second_job(user: User) -> None:
 
 
 def test_unmanaged_pods_start_as_the_gang_they_name(user: User) -> None:
-    """The last of them came when the controller was another one."""
+    """The last pod was created under another leader of the controller."""
     names = [found["metadata"]["name"] for found in SPARK if found["kind"] == "Pod"]
     user.until(lambda: user.phases(*names), lambda found: found == ["Succeeded"] * 3)
 
@@ -218,7 +221,7 @@ def test_the_mpi_example_completes(user: User) -> None:
 
 
 def test_a_queue_is_closed_and_opened_by_commands(user: User) -> None:
-    """The lower one with the upper one; what ran in it goes on to its end, and nothing comes in."""
+    """The child with the parent; its running jobs continue to their end, and no new ones enter."""
     user.comes_to("k-inside", "Completed")
     for name in ("k-house", "k-room"):
         user.until(lambda name=name: user.queue(name).get("state"), lambda now: now == "Closed")  # type: ignore[misc]  # mypy and defaults

@@ -1,8 +1,8 @@
 """A page of another site, in a real Chromium, can neither read nor change anything on loopback.
 
-The page does what such pages can: forms, simple requests, requests that the browser asks about
-first, beacons, event streams; from its own origin, and as the same origin after DNS rebinding. A
-server without rules shows that each of these attacks gets through where nothing stops it.
+The page tries forms, simple requests, requests with preflight, beacons and event streams; from its
+own origin, and as the same origin after DNS rebinding. A server without the checks shows that each
+of these attacks succeeds without protection.
 """
 
 import asyncio
@@ -72,8 +72,9 @@ const read = async answer => answer.status + " " + await answer.text();
 
 
 class Site:
-    """The foreign site: serves the page, and is told what came of its attacks. What else is asked
-    of its name goes on to ``rebound``, byte for byte, as after DNS rebinding."""
+    """The foreign site: serves the page and receives the results of its attacks. It forwards other
+    requests to its name to ``rebound``, byte for byte, as after DNS rebinding.
+    """
 
     def __init__(self, target: str, rebound: str = "") -> None:
         names = {"TARGET": f'"{target}"', "JOBS": JOBS, "JOB": msgspec.json.encode(JOB).decode()}
@@ -133,7 +134,7 @@ async def serve(answer: Any) -> AsyncIterator[int]:
 
 
 async def browser_reports(site: Site, port: int, folder: Path) -> dict[str, Any]:
-    """What the page reports when a browser shows it."""
+    """The report of the page in a browser."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert browser, "there is no Chromium here: run `make real-tools` as root, or install it"
     process = await asyncio.create_subprocess_exec(

@@ -62,8 +62,9 @@ async def dumped(cell: cells.ConfiguredSystem, folder: Path) -> tuple[Path, list
 
 
 async def test_a_simulation_of_a_dump_decides_like_the_system(tmp_path: Path) -> None:
-    """Gangs in two queues beside one that runs, and one that there is no room for: every pod goes
-    to the node that was told, and no other."""
+    """Gangs in two queues beside a running one, and one without room: each pod is placed on the
+    simulated node, and no other pod is placed.
+    """
     async with cells.running(tmp_path, FULL, TIERS) as cell:
         await cell.cluster.create(kinds.QUEUES, "", QUEUE)
         await cell.cluster.create(kinds.RESOURCE_QUOTAS, "default", QUOTA)

@@ -1,4 +1,4 @@
-"""The words of ``end_to_end.feature``, said over REST."""
+"""The steps of ``end_to_end.feature`` over REST."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from tests.e2e.support import polling
 scenarios("end_to_end.feature")
 
 WITHIN_S = 60.0
-"""For anything to come about: a broken promise shows as a timeout with the last picture."""
+"""Time limit for each step: a violated rule appears as a timeout with the last state."""
 SETTLED_S = 1.0
 """How long something that must not happen is watched."""
 RUN_S = "0.3"
@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 
 
 class User:
-    """Somebody with a REST client, and what they wrote so far."""
+    """A user with a REST client and the manifests so far."""
 
     def __init__(self, url: str) -> None:
         self.http = httpx.Client(**server.httpx_options(url, 30))
@@ -196,8 +196,9 @@ def comes_to(user: User, name: str, phase: str) -> None:
 
 @then(parsers.parse('all {pods:d} pods of "{name}" ran at the same time'))
 def ran_together(user: User, pods: int, name: str) -> None:
-    """Its pods begin their work when all of them run, so that one which came late or alone would
-    have kept the job from its end."""
+    """Its pods start their work when all of them run, so a pod that is late or missing would have
+    prevented the end of the job.
+    """
     found = user.pods(name)
     assert len(found) == pods
     assert {pod["status"]["phase"] for pod in found} == {"Succeeded"}

@@ -1,7 +1,7 @@
-"""The examples as they are: admitted, scheduled and run to their end in one system.
+"""The examples unchanged: admitted, scheduled and run to their end in one system.
 
-Nodes are simulated for all of them; those that need nothing but a shell also run as processes,
-and so do the commands by which Cromwell hands in its calls.
+Nodes are simulated for all of them; those that need only a shell also run as processes, and so do
+the commands with which Cromwell submits its calls.
 """
 
 import functools
@@ -54,7 +54,7 @@ ENDS = {
 
 
 class User:
-    """Somebody with a REST client."""
+    """A user with a REST client."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -72,7 +72,7 @@ class User:
         return polling.until(read, wanted, WITHIN_S)
 
     def state(self, thing: str) -> str:
-        """Where a thing such as ``Job gang`` stands, in one word."""
+        """The state of an object such as ``Job gang``, as one word."""
         kind, name = thing.split()
         if kind == "Pod":
             found = self.get("pods")["items"]
@@ -89,7 +89,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    """A system with room for most examples at once, and all of them handed in."""
+    """A system with room for most examples at the same time, to which all of them are submitted."""
     state = tmp_path_factory.mktemp("examples")
     rules = state / "rules.yaml"
     rules.write_text(RULES)
@@ -108,7 +108,7 @@ def test_an_example_is_scheduled_and_finishes(user: User, name: str) -> None:
 
 
 def test_the_cron_creates_a_job_that_completes(user: User) -> None:
-    """Its own time is at night; what it would make then is handed in now."""
+    """Its scheduled time is at night; the job that it would create is submitted now."""
     (cron,) = manifests.read("cron")
     job = {
         "apiVersion": cron["apiVersion"],
@@ -159,7 +159,7 @@ def test_an_example_that_needs_only_a_shell_really_runs(
 
 @needs_linux
 def test_the_elastic_job_succeeds_with_five_workers(worker: User) -> None:
-    """Any five: the others may be gone with it."""
+    """Any five: the others may have ended with it."""
     worker.apply(*manifests.read("elastic"))
     worker.until(lambda: worker.state("Job elastic"), lambda state: state == "Completed")
     logs = [

@@ -28,7 +28,7 @@ Document = dict[str, Any]
 
 
 class User:
-    """Somebody with a REST client."""
+    """A user with a REST client."""
 
     def __init__(self, url: str) -> None:
         self.http = httpx.Client(**server.httpx_options(url, 30))
@@ -189,7 +189,7 @@ def time_of(job: str) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """Seconds of a time as it stands in a status."""
+    """Seconds of a time in a status."""
     return datetime.fromisoformat(text).timestamp()
 
 

@@ -1,7 +1,7 @@
-"""Jobs in real containers: two real kubelets with containerd under the four services.
+"""Jobs in real containers: two real kubelets with containerd and the four services.
 
-Simulated nodes report what an annotation says; here exit codes, signals, the OOM killer, logs and
-exec are the kernel's, containerd's and the kubelet's own.
+Simulated nodes report what an annotation contains; here exit codes, signals, the OOM killer, logs
+and exec are those of the kernel, containerd and the kubelet.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class KubeletSystem:
         return statuses[0]
 
     def tasks(self, job: str) -> list[Document]:
-        """Every attempt of a job's tasks, also of pods that are gone."""
+        """Every attempt of a job's tasks, also of deleted pods."""
         found: list[Document] = self.user.get(job, "/tasks?history")["tasks"]
         return found
 

@@ -1,7 +1,7 @@
-"""An outcome that is lost holds no room for longer than the republication limit.
+"""A lost outcome holds resources no longer than the republication limit.
 
 Monitor, scheduler and controller on the embedded log and cluster, in this process. The controller's
-writer loses outcomes of placements, and the first binding is refused, so that only a second
+writer loses outcomes of placements, and the first binding is rejected, so that only a second
 execution of the decision lets the pod start.
 """
 

@@ -42,7 +42,7 @@ GPU = "nvidia.com/gpu"
 
 
 class Node:
-    """A system of one node, whose agent reads a recorded machine and a kubelet of ours."""
+    """A system of one node, with an agent that reads a recorded machine and a fake kubelet."""
 
     def __init__(
         self, made: system.System, of: agent.Agent, fake: fake_kubelet.FakeKubelet
@@ -77,7 +77,7 @@ class Node:
         answer.raise_for_status()
 
     async def numa(self, allocatable: str) -> dict[str, Any]:
-        """The node's Numatopology, once so many CPUs are free in it."""
+        """The node's Numatopology, when this number of CPUs are free in it."""
         return await self._until(
             kinds.NUMA_TOPOLOGIES,
             "",

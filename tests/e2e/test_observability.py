@@ -67,7 +67,7 @@ async def finished(http: aiohttp.ClientSession, name: str) -> Any:
 async def test_one_trace_metrics_health_and_a_prompt_shutdown(
     real_tools: tools.Tools, tmp_path: Path
 ) -> None:
-    """One system for all of it, since starting one takes its time."""
+    """One system for all checks, because its start takes time."""
     collector = Collector()
     app = web.Application()
     app.router.add_post("/v1/traces", collector.take)

@@ -1,6 +1,6 @@
-"""Jobs whose commands really run: through all services, to processes of this machine and back.
+"""Jobs with real commands: through all services, to processes of this machine and back.
 
-A test knows the system by REST alone, and its processes by the mark that they carry.
+A test uses the system only over REST and identifies its processes by their mark.
 """
 
 import sys
@@ -33,7 +33,7 @@ class KillableSystem(Protocol):
 
 
 class User:
-    """Somebody with a REST client."""
+    """A user with a REST client."""
 
     def __init__(self, url: str) -> None:
         self.http = httpx.Client(**server.httpx_options(url, 30))
@@ -79,7 +79,7 @@ def user(process_base_url: str) -> Iterator[User]:
 
 
 def job(name: str, script: str, replicas: int = 1, **more: Any) -> Document:
-    """A job of one task, whose pods run a script in a shell."""
+    """A job of one task whose pods run a script in a shell."""
     container = {
         "name": "main",
         "image": "busybox",

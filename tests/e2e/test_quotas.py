@@ -15,9 +15,10 @@ QUOTAS = kinds.RESOURCE_QUOTAS
 
 
 async def test_a_job_waits_until_its_namespaces_quota_has_room(tmp_path: Path) -> None:
-    """What the quota refuses is said with its numbers, no pod of the gang runs without the others,
-    and when the quota is raised the job goes on by itself. What it waits for stands on the job, so
-    that it is known when an API server has forgotten its Events."""
+    """The numbers of the quota's rejection are reported, no pod of the gang runs without the
+    others, and the job continues when the quota is raised. The reason is stored on the job, so that
+    it remains when an API server has deleted its Events.
+    """
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
         quota = objects.make(QUOTAS, "small", spec={"hard": {"requests.cpu": "2"}})
         await cell.cluster.create(QUOTAS, "default", quota)

@@ -51,7 +51,7 @@ def compact(folder: Path) -> int:
 
 
 async def is_kept(folder: Path) -> bool:
-    """Whether the history holds what the snapshot topics do: it comes after them."""
+    """Whether the history contains the same as the snapshot topics: it is written later."""
     with contextlib.closing(
         sqlite3.connect(state_folder.embedded(folder) / state_folder.LOG)
     ) as database:
@@ -69,8 +69,9 @@ async def is_kept(folder: Path) -> bool:
 
 
 async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path) -> None:
-    """Jobs come and go, the log is compacted, and nothing of it is lost; what another
-    configuration would have done shows beside it."""
+    """Jobs are created and deleted, the log is compacted, and no session is lost; the result with
+    another configuration is shown beside it.
+    """
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
         (tmp_path / "was.yaml").write_text((tmp_path / "scheduler.yaml").read_text())
         await cell.submit("a", 3)
@@ -85,7 +86,7 @@ async def test_replayed_sessions_decide_byte_for_byte_as_recorded(tmp_path: Path
     assert compact(tmp_path) > 0
     shown, lines = await replayed(tmp_path)
     assert shown.exit_code == 0, shown.output
-    assert len(lines) >= 6  # each job is let in, and placed
+    assert len(lines) >= 6  # each job is enqueued, and placed
     assert all(line["same"] for line in lines)
     bound = {pod for line in lines for pod in line["binds"]}
     assert len(bound) == 3 + 9 + 6

@@ -1,4 +1,4 @@
-"""Large queues and large jobs, by counting what is asked of the cluster: no seconds, no luck."""
+"""Large queues and large jobs, measured by counting requests to the cluster instead of seconds."""
 
 import asyncio
 import collections
@@ -32,8 +32,9 @@ WITHIN_S, LOOK_EVERY_S = 90.0, 0.02
 SCHEDULED = "Event that a pod was scheduled"
 """Counted apart: these are written behind everything else, at a limited rate."""
 CHANGES, GROWTH_BYTES = 10, 500_000
-"""What a cell of a hundred waiting gangs may come to hold over ten changes elsewhere: one kilobyte
-for each gang at each change would be twice that."""
+"""What a group of a hundred pending gangs may retain over ten changes elsewhere: one kilobyte for
+each gang at each change would be twice that.
+"""
 
 
 class CountingCluster(EmbeddedCluster):
@@ -67,7 +68,7 @@ class CountingCluster(EmbeddedCluster):
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, nodes: int, cpu: str) -> AsyncIterator[CountingCluster]:
-    """Monitor, scheduler and controller over one cluster; nobody runs the pods."""
+    """Monitor, scheduler and controller on one cluster without nodes that run pods."""
     async with (
         EmbeddedBus(folder / "log.db") as bus,
         CountingCluster(folder / "cluster.db") as cluster,
@@ -109,7 +110,7 @@ def gang(name: str, pods: int) -> bytes:
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Return once it holds: a fact of the cluster, asked of itself."""
+    """Return when a condition of the cluster is true."""
     async with asyncio.timeout(WITHIN_S):
         while not await holds():  # noqa: ASYNC110 - what is asked is the cluster
             await asyncio.sleep(LOOK_EVERY_S)
@@ -123,8 +124,9 @@ async def count(cluster: CountingCluster, kind: port.AnyKind) -> int:
 async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
     tmp_path: Path,
 ) -> None:
-    """No pod is made before there is room, no request repeated, nothing remembered of changes that
-    help nobody."""
+    """No pod is created before there is room, no request is repeated, and nothing is retained for
+    changes that help no gang.
+    """
     async with running(tmp_path, nodes=1, cpu="1") as cluster:
         for index in range(GANGS):
             await cluster.create(kinds.JOBS, "default", gang(f"g{index:03d}", PODS_PER_GANG))
@@ -150,7 +152,7 @@ async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
 
 
 async def retained_after_changes(cluster: CountingCluster) -> int:
-    """Bytes of what was made since tracing began and is still held."""
+    """Bytes that were allocated since tracing began and are still in use."""
     await irrelevant_changes(cluster, CHANGES)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
@@ -166,7 +168,7 @@ async def irrelevant_changes(cluster: CountingCluster, times: int) -> None:
 
 
 async def idle(cluster: CountingCluster) -> bool:
-    """Nobody has asked for anything for a while, after everybody had their turn."""
+    """No service has sent a request for a while, after each could run."""
     before = cluster.asked.total()
     for _ in range(20):
         await asyncio.sleep(0.005)

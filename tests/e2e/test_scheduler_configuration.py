@@ -1,4 +1,4 @@
-"""The scheduler's configuration file in a running system: what it says is what decides next."""
+"""The scheduler's configuration file in a running system: a change applies to the next decision."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +20,7 @@ tiers:
 """
 SPREAD = TIERS % (10, 0)
 PACK = TIERS.replace("weight: %d}", "weight: %d, seen: 1}") % (0, 10)
-"""``seen``, which nobody knows, is told of once the file is in force."""
+"""``seen`` is unknown and is reported when the file is in force."""
 
 
 @pytest.fixture
@@ -32,8 +32,9 @@ async def cell(tmp_path: Path) -> AsyncIterator[cells.ConfiguredSystem]:
 async def test_a_change_of_actions_and_arguments_applies_to_the_next_session(
     cell: cells.ConfiguredSystem,
 ) -> None:
-    """Without allocate pods are made and wait. Once it is there they are spread over the nodes, and
-    after a change of weights the next job is packed onto one."""
+    """Without allocate, pods are created and stay pending. With it they are spread over the nodes,
+    and after a change of weights the next job is packed onto one node.
+    """
     await cell.submit("first", 4)
     waiting = await cell.until(lambda: cell.pods("first"), lambda found: len(found) == 4)
     assert not any(pod["spec"].get("nodeName") for pod in waiting)

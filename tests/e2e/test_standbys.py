@@ -1,6 +1,6 @@
-"""Two of each service on one log and one cluster, in this process: one acts, one stands by.
+"""Two replicas of each service on one log and one cluster, in this process: a leader and a standby.
 
-And another system of the same API groups beside them: then neither acts.
+And another system of the same API groups beside them: then neither leads.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from stromboli.testkit import objects, records
 WITHIN_S = 60.0
 SERVICES: tuple[topics.Service, ...] = ("monitor", "scheduler", "controller")
 TERMS = leader_election.LeaseSettings(duration_s=60, renew_deadline_s=40.0, retry_period_s=0.1)
-"""Nobody loses a lease here because the machine is slow; all that end give theirs back."""
+"""No replica loses a lease because the machine is slow; each releases its lease when it ends."""
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 OTHER_SYSTEM = {"namespace": "volcano-system", "name": "volcano"}
 
@@ -102,7 +102,7 @@ class Replicas:
         return self.healths[name].notes.get("role", "")
 
     async def settled(self, active: int) -> None:
-        """Return once every replica is ready, these ones acting and the others standing by."""
+        """Return when every replica is ready, these ones as leaders and the others as standbys."""
         roles = {f"{service}-{active}": "active" for service in SERVICES}
         standby = {f"{service}-{1 - active}": f"{service}-{active}" for service in SERVICES}
         roles |= {name: f"standby of {of}" for name, of in standby.items() if name in self.healths}
@@ -133,7 +133,7 @@ class Replicas:
         return (await self.job(name)).status.state.phase
 
     async def ended(self, name: str) -> batch.Job:
-        """A job, once it has come to its end; a service that has failed fails the test."""
+        """A job that has ended; a service that has failed fails the test."""
         async with asyncio.timeout(WITHIN_S):
             while (job := await self.job(name)).status.state.phase not in ENDED:
                 for task in self._tasks.values():
@@ -143,7 +143,7 @@ class Replicas:
         return job
 
     async def completed(self, *names: str) -> Counter[tuple[str, str]]:
-        """What was told of jobs' phases, once these have come to their end."""
+        """The published phases of jobs, when these have ended."""
         ends = {(f"default/{name}", "Completed") for name in names}
         phases: Counter[tuple[str, str]] = Counter()
         async with (
@@ -182,7 +182,9 @@ async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
 
 
 async def test_a_standby_continues_where_the_leader_ended(replicas: Replicas) -> None:
-    """With a gang under way, and again with the next: each job is told once, no writer twice."""
+    """While a gang is starting, and again with the next one: each job is published once, and no
+    service has two writers.
+    """
     for service in SERVICES:
         replicas.start(service, 0)
     await replicas.settled(active=0)
@@ -208,7 +210,7 @@ async def test_a_standby_continues_where_the_leader_ended(replicas: Replicas) ->
 
 
 async def test_replicas_with_different_clocks_act_and_take_over(replicas: Replicas) -> None:
-    """By 20 minutes, and each by 10 from the API server's: nobody looks dead for that, or alive."""
+    """By 20 minutes, and each by 10 from the API server's: this changes no liveness decision."""
     replicas.ahead = {0: timedelta(minutes=10), 1: timedelta(minutes=-10)}
     for service in SERVICES:
         replicas.start(service, 0)
@@ -234,8 +236,9 @@ OWN = [topic for topic in topics.ALL if topic.is_fenced or topic is topics.DEAD_
 async def test_each_topic_is_recreated_once_and_no_job_is_lost(
     replicas: Replicas, part: int
 ) -> None:
-    """With a gang under way each time, two replicas of each service, and clocks apart: every gang
-    comes to its end at the first try, and its pods are bound once."""
+    """While a gang is starting each time, with two replicas of each service and different clocks:
+    every gang ends at the first attempt, and its pods are bound once.
+    """
     replicas.ahead = {0: timedelta(minutes=10), 1: timedelta(minutes=-10)}
     for service in SERVICES:
         replicas.start(service, 0)

@@ -1,4 +1,4 @@
-"""What can be said of compose.yaml without starting anything."""
+"""Checks of compose.yaml without starting anything."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def known(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
 
 
 def unknown(service: str, environment: Mapping[str, str]) -> set[str]:
-    """Names that the program of a service does not read. Kafka's are asked of a broker."""
+    """Names that the program of a service does not read. A broker checks those of Kafka."""
     match service:
         case "grafana":
             return set(environment) - GRAFANA
@@ -92,7 +92,7 @@ def test_nothing_listens_beyond_this_machine() -> None:
 
 
 def test_rest_without_accounts_is_documented_at_its_published_port() -> None:
-    """Nobody comes to it by mistake: two settings and a port on loopback go together."""
+    """It takes two settings and a port on loopback together, so it cannot happen by mistake."""
     admission = SERVICES["admission"]
     assert admission["environment"]["STROM_ADMISSION_REST_OPEN_TO_ALL"] == "true"
     assert admission["ports"] == ["127.0.0.1:8480:8480"]
@@ -134,7 +134,9 @@ def test_services_run_with_the_commands_of_their_images(service: str) -> None:
 
 
 def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> None:
-    """It takes them where they are sent, by parts that it has, and is asked where it tells."""
+    """The collector receives them at the configured address with configured components, and
+    Prometheus scrapes its metrics.
+    """
     folder = compose_services.FOLDER
     collector = yaml.safe_load((folder / "collector/collector.yaml").read_text())
     parts = {kind: set(collector[kind]) for kind in ("receivers", "processors", "exporters")}
@@ -156,7 +158,7 @@ def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> 
 
 
 def test_every_service_restarts_and_has_a_health_check() -> None:
-    """But for the collector, in whose image there is nothing to ask with, and for what ends."""
+    """Except the collector, whose image has no client for a check, and containers that exit."""
     assert all("restart" in each for each in SERVICES.values())
     asked = {name for name, each in SERVICES.items() if "healthcheck" in each}
     assert set(SERVICES) - asked == {"collector", "setup"}
@@ -170,7 +172,7 @@ def test_every_file_that_is_mounted_is_there() -> None:
 
 
 def metrics_of(promql: str) -> set[str]:
-    """Names that an expression looks at. Raises ValueError for what is no PromQL."""
+    """Metric names of an expression. Raises ValueError for invalid PromQL."""
     names: set[str] = set()
 
     def visit(node: promql_parser.Expr) -> bool:
@@ -203,7 +205,7 @@ def test_a_panel_queries_existing_metrics(title: str, promql: str) -> None:
 
 @pytest.mark.parametrize("board", dashboards.ALL, ids=lambda board: board.name)
 def test_a_dashboard_has_the_schema_of_grafana(board: dashboards.Dashboard) -> None:
-    """Each panel has a number and a place of its own, and asks the data source that is there."""
+    """Each panel has a unique id and position and queries the existing data source."""
     document = msgspec.json.decode(board.text())
     panels = document["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

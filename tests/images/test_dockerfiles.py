@@ -1,4 +1,4 @@
-"""What can be said of the images without building them."""
+"""Checks of the images without building them."""
 
 import itertools
 import os
@@ -41,7 +41,7 @@ def test_an_image_installs_the_locked_versions(service: str) -> None:
 
 
 def test_no_image_installs_another_services_dependencies() -> None:
-    """The scheduler has no Kubernetes client; nobody else compiles loops."""
+    """The scheduler has no Kubernetes client; no other service compiles loops."""
     wanted = {service: set(image_build.requirements(service)) for service in SERVICES}
     assert "kubernetes-asyncio" not in wanted["scheduler"]
     assert {"numpy", "numba"} <= wanted["scheduler"]

@@ -1,8 +1,8 @@
-"""Services as their images install them and compose starts them, beside real Kafka, a real control
+"""Services as their images install them and compose starts them, with real Kafka, a real control
 plane and a real Prometheus, until jobs have finished.
 
 There is no container engine here: each Dockerfile's own steps are run into a folder, and
-``composed`` says how what compose.yaml says is run.
+``composed`` describes how compose.yaml is executed.
 """
 
 import asyncio
@@ -31,8 +31,9 @@ pytestmark = [
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 QUERIES = [promql for _, promql in dashboards.queries()]
 ELSEWHERE = re.compile("traces_span_metrics|volcano_queue_capacity")
-"""Not seen here: the collector's answers, and the ceiling of a queue, a line beside others in its
-panel, which is there only while the queue has jobs."""
+"""Not checked here: the collector's metrics, and the capability of a queue, which is present only
+while the queue has jobs.
+"""
 STROM = Path(sys.executable).parent / "strom"
 EXAMPLES = image_build.ROOT / "examples"
 REFUSED = """
@@ -127,7 +128,7 @@ async def test_events_can_be_read_from_this_machine(
 async def test_the_control_plane_calls_the_webhooks(
     system: compose_services.ComposeServices, real_tools: tools.Tools
 ) -> None:
-    """By the certificate that admission made: kubectl is told what is wrong, too."""
+    """With the certificate that admission generated: kubectl shows the violations, too."""
     applying = await asyncio.create_subprocess_exec(
         real_tools.program("kubectl"),
         "apply",
@@ -189,7 +190,7 @@ async def test_every_service_is_scraped(system: compose_services.ComposeServices
 async def test_the_collector_receives_traces(
     system: compose_services.ComposeServices, collector: http_server.Server
 ) -> None:
-    """Of everybody who has a step in a job's way."""
+    """From all services that handle a job."""
     wanted = {f"stromboli-{name}" for name in ("admission", "scheduler", "controller")}
     seen: set[str] = set()
     async with asyncio.timeout(60):
@@ -200,7 +201,7 @@ async def test_the_collector_receives_traces(
 
 
 def senders(collector: http_server.Server) -> Iterator[str]:
-    """Names of services whose spans came."""
+    """Names of services that have sent spans."""
     for request in list(collector.requests):
         export = trace_service_pb2.ExportTraceServiceRequest.FromString(request.body)
         for spans in export.resource_spans:
@@ -214,7 +215,7 @@ def senders(collector: http_server.Server) -> Iterator[str]:
 async def test_an_image_checks_its_own_health(
     name: str, system: compose_services.ComposeServices, images: dict[str, image_build.Image]
 ) -> None:
-    """Its check passes while the service runs, and fails where nobody listens."""
+    """Its check succeeds while the service runs, and fails when no process listens."""
     check = images[name].healthcheck
     program = images[name].root / "opt/stromboli/bin" / check[0]
     for host, is_healthy in ((system.address(name), True), (system.address("grafana"), False)):

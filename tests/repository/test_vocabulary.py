@@ -60,9 +60,6 @@ PENDING = {
     "services/monitor": 50,
     "services/scheduler": 220,
     "shared": 70,
-    "tests/conformance": 5,
-    "tests/contract": 15,
-    "tests/kit": 30,
 }
 """Folder -> how many of its names may still contain a replaced word; all others are free of them.
 

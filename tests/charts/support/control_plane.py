@@ -1,5 +1,6 @@
-"""A control plane and a broker into which the charts are installed as the guide says, and the
-services of it, each under its own account."""
+"""A control plane and a broker in which the charts are installed as the guide describes, and their
+services, each with its own service account.
+"""
 
 import asyncio
 import os
@@ -23,7 +24,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 def account(service: str) -> str:
-    """The user as whom a service's pods speak."""
+    """The user name of a service's pods."""
     return f"system:serviceaccount:{NAMESPACE}:stromboli-{service}"
 
 
@@ -56,15 +57,15 @@ class ControlPlane:
         await self.api_server.start()
 
     async def stop(self) -> None:
-        """All of it."""
+        """Stop all parts."""
         parts: tuple[Part, ...] = (self.controllers, self.api_server, self.etcd, self.broker)
         for part in parts:
             await part.stop()
 
     def sh(self, commands: str, charts: Path = helm.ROOT) -> str:
-        """Run what the guide shows, with the charts of a working tree; what it prints.
+        """Run a command of the guide with the charts of a working tree and return its output.
 
-        Addresses of the guide's examples are replaced by those here, and nothing else.
+        Only the addresses of the guide's examples are replaced by those of the test.
         """
         folder = self.state / "shell"
         folder.mkdir(exist_ok=True)
@@ -97,7 +98,7 @@ class ControlPlane:
         return done.stdout
 
     async def objects(self) -> list[helm.Object]:
-        """What the services' pods are made of, as it stands in the cluster."""
+        """The configuration of the services' pods as stored in the cluster."""
         found: list[helm.Object] = []
         async with self.api_server.client() as api:
             for path, kind in (
@@ -150,7 +151,7 @@ class Services:
         return "rest" in [each["name"] for each in container["ports"]]
 
     async def follow(self, service: str) -> None:
-        """Put a pod of the Deployment as it stands now in the place of the one before."""
+        """Replace the process by one of the Deployment's present pod template."""
         await self.pods[service].stop()
         self.objects = await self.control.objects()
         state = self.control.state / f"{service}-next"
@@ -158,15 +159,16 @@ class Services:
         await self.pods[service].start()
 
     async def start(self) -> None:
-        """Side by side, then let the API server find the webhooks on this machine."""
+        """Start them concurrently, then direct the API server to the webhooks on this machine."""
         async with asyncio.TaskGroup() as tasks:
             for part in (*self.pods.values(), self.nodes):
                 tasks.create_task(part.start())
         await self.lead(here=True)
 
     async def lead(self, *, here: bool) -> None:
-        """Let the API server call the webhooks on this machine, or by the Service as installed:
-        whom it trusts stays as it is."""
+        """Direct the API server to the webhooks on this machine, or back to the installed Service;
+        the CA stays the same.
+        """
         async with self.control.api_server.client() as api:
             for kind in ("mutating", "validating"):
                 await self._lead(api, f"{WEBHOOKS}/{kind}webhookconfigurations", here=here)
@@ -189,7 +191,7 @@ class Services:
         await api.patch(f"{path}/{found['metadata']['name']}", changes, "json")
 
     async def stop(self) -> None:
-        """All of them."""
+        """Stop all services."""
         await asyncio.gather(*(part.stop() for part in (*self.pods.values(), self.nodes)))
 
 

@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 class HelmError(Exception):
-    """What Helm said instead of doing it."""
+    """Helm's error message."""
 
 
 def run(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
@@ -55,7 +55,7 @@ def of_kind(objects: Sequence[Object], kind: str) -> Iterator[Object]:
 
 
 def the_only(objects: Sequence[Object], kind: str, ending: str = "") -> Object:
-    """The only one of a kind (whose name ends so)."""
+    """The only object of a kind (whose name has this end)."""
     (found,) = (
         each for each in of_kind(objects, kind) if each["metadata"]["name"].endswith(ending)
     )

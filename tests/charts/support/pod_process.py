@@ -1,7 +1,7 @@
 """A Deployment's pod as a process of this machine, with its command, environment and files.
 
-What a cluster has and one machine has not is put in its place: addresses, and folders of mounts.
-The settings themselves are the chart's, under the names that the chart gives them.
+What exists only in a cluster is replaced: addresses and mount paths. The settings are the chart's,
+under the chart's names.
 """
 
 import base64
@@ -111,7 +111,7 @@ class Pod(Part):
         return text
 
     async def is_ready(self) -> bool:
-        """What its readiness probe says."""
+        """The result of its readiness probe."""
         return await self.passes("readinessProbe")
 
     async def passes(self, probe: str) -> bool:
@@ -122,7 +122,7 @@ class Pod(Part):
         )
 
     async def why_not(self) -> str:
-        """What it says of itself."""
+        """The reasons in its ``/readyz``."""
         url = f"http://{ports.LOOPBACK}:{self.port('health')}/readyz"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()

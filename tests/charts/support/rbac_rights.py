@@ -1,4 +1,4 @@
-"""Rights that roles give, and those that were used, as the API server's audit log tells."""
+"""Rights that roles grant, and rights that were used according to the API server's audit log."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ def granted(roles: Iterable[Object]) -> set[Right]:
 
 
 def documented() -> set[Right]:
-    """What admission needs where REST is open, as the table of its own page says it."""
+    """The rights that admission needs when REST is enabled, from the table in its README."""
     found = set()
     for line in _TABLE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -77,7 +77,7 @@ def bound(objects: Sequence[Object], account: str) -> list[Object]:
 
 
 def audited_requests(audit_log: Path) -> Iterator[AuditedRequest]:
-    """What service accounts asked for, from the events of a log in audit.k8s.io/v1."""
+    """The requests of service accounts, from the events of an audit.k8s.io/v1 log."""
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)
         user = event["user"]["username"]
@@ -93,7 +93,7 @@ def audited_requests(audit_log: Path) -> Iterator[AuditedRequest]:
 
 
 def unused(rights: Iterable[Right], done: Iterable[AuditedRequest]) -> list[Right]:
-    """Rights without which everything would have gone as well."""
+    """Rights without which all requests would have succeeded."""
     used = {each.right for each in done if each.is_allowed}
     used |= {msgspec.structs.replace(right, name="") for right in used}
     return sorted(right for right in rights if right not in used)

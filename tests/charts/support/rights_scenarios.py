@@ -86,7 +86,7 @@ class RightsScenarios:
         await self.until(f"job {name} {' or '.join(wanted)}", is_there)
 
     async def gone(self, kind: kinds.Kind[Any], name: str) -> None:
-        """Wait until there is none."""
+        """Wait until no object is left."""
 
         async def is_gone() -> bool:
             return not await self._api.exists(path(kind, name))
@@ -94,14 +94,15 @@ class RightsScenarios:
         await self.until(f"{kind.kind} {name} gone", is_gone)
 
     async def there(self, kind: kinds.Kind[Any], name: str) -> None:
-        """Wait until there is one."""
+        """Wait until an object exists."""
         await self.until(f"{kind.kind} {name} there", lambda: self._api.exists(path(kind, name)))
 
     # What users do
 
     async def jobs(self) -> None:
-        """A gang with all that plugins and volumes put beside it, which then goes by itself; one
-        that fails and is begun again; one that is suspended."""
+        """A gang with all objects of its plugins and volumes, which is deleted after its end; a job
+        that fails and restarts; a job that is suspended.
+        """
         beside: Object = {"plugins": {"env": [], "svc": [], "ssh": []}}
         gang = job_spec(ttlSecondsAfterFinished=0) | beside
         await self.make(kinds.JOBS, "gang", spec=gang)
@@ -123,8 +124,9 @@ class RightsScenarios:
         await self.gone(kinds.JOBS, "gang")
 
     async def changes(self) -> None:
-        """A job that grows, and whose lists of hosts with it; one whose pod's name somebody has
-        taken; one for which there is no node."""
+        """A job that is scaled up together with its host lists; one with a pod name that is already
+        in use; one that fits on no node.
+        """
         lists: Object = {"svc": [], "ssh": []}
         await self.make(kinds.JOBS, "grows", spec=job_spec(runs_s=600, plugins=lists))
         await self.phase("grows", "Running")
@@ -159,8 +161,10 @@ class RightsScenarios:
         await self.until(f"an Event about {about}", is_said)
 
     async def stale_cache(self, monitor_stops: Callable[[], Awaitable[None]]) -> None:
-        """What the controller knows is old: a cron is due whose job is there already, and a job
-        ends in time whose status others have written and whose PodGroup and queue are gone."""
+        """Cases in which the controller's cache is old: a cron is due whose job exists already, and
+        a job ends while another client has changed its status and its PodGroup and queue are
+        deleted.
+        """
         await self.make(kinds.QUEUES, "blind", spec={"weight": 1})
         await self.queue_is("blind", "Open")
         await self.make(
@@ -193,7 +197,7 @@ class RightsScenarios:
         await self.gone(kinds.COMMANDS, name)
 
     async def tools(self) -> None:
-        """A terminal beside a running job, later taken away."""
+        """A terminal beside a running job, which is removed later."""
         tools_annotation = '[{"tool": "terminal"}]'
         spec = job_spec(runs_s=600)
         await self.make(
@@ -206,7 +210,7 @@ class RightsScenarios:
         await self.gone(kinds.SERVICES, "seen-tool-terminal")
 
     async def name_conflicts(self) -> None:
-        """A cron whose jobs' names somebody has taken says so."""
+        """A cron reports that the name of its job is already in use."""
         minute = int(time.time()) // 60
         for later in range(4):
             await self.make(kinds.JOBS, f"held-{minute + later}", spec=job_spec())
@@ -255,7 +259,7 @@ class RightsScenarios:
             kinds.REPLICA_SETS: apps,
             kinds.STATEFUL_SETS: {**apps, "serviceName": "stray"},
             kinds.DAEMON_SETS: apps,
-            # Its own controller runs here, and would let go of a pod that bears none of its labels.
+            # Its own controller runs here and would release a pod without its labels.
             kinds.KUBERNETES_JOBS: {"template": template, "managedBy": "example.com/nobody"},
         }
         for kind, spec in specs.items():
@@ -315,13 +319,13 @@ class RightsScenarios:
         await self.until(f"queue {name} {state}", is_so)
 
     async def rejections(self) -> None:
-        """What the webhooks refuse, in their words."""
+        """The objects that the webhooks reject, with their messages."""
         with pytest.raises(ApiError, match=r"spec\.queue"):
             await self.make(kinds.JOBS, "wrong", spec=job_spec(queue="nowhere"))
 
 
 async def publish_stale_records(connection: dict[str, Any], cell: str) -> None:
-    """Say something about one object of each kind as a monitor that was replaced long ago."""
+    """Publish a record for one object of each kind as a monitor that was replaced long ago."""
     async with aiokafka.AIOKafkaProducer(**connection) as producer:
         for topic in topics.SNAPSHOTS.values():
             headers = [("ce_id", b"monitor/0/7"), ("ce_type", b"stromboli.cluster.object_gone.v1")]

@@ -1,7 +1,7 @@
-"""The chart's broker for trials as a process, with a second door that is locked.
+"""The chart's broker for trials as a process, with a second, secured listener.
 
-The first door is the chart's own, the second one as an operator's broker has it: TLS, and accounts
-with SCRAM. So one broker serves for what both kinds of values say.
+The first listener is the chart's own; the second one is configured as an operator's broker: TLS,
+and accounts with SCRAM. So one broker serves both kinds of values.
 """
 
 from collections.abc import Sequence
@@ -31,15 +31,17 @@ class Broker(Kafka):
 
     @property
     def locked(self) -> str:
-        """bootstrap.servers of the second door."""
+        """bootstrap.servers of the secured listener."""
         return f"{ports.LOOPBACK}:{self.ports[2]}"
 
     def accounts(self) -> list[str]:
-        """One, for the second door."""
+        """One account, for the secured listener."""
         return ["--add-scram", f"{MECHANISM}=[name={USER},password={PASSWORD}]"]
 
     def properties(self) -> dict[str, str]:
-        """The chart's, at addresses of this machine, and what the second door needs."""
+        """The chart's properties with addresses of this machine, and those of the
+        secured listener.
+        """
         lines = (line.partition("=") for line in self._text.splitlines())
         chart = {name: value for name, _, value in lines}
         own = super().properties()

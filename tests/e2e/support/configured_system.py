@@ -1,4 +1,4 @@
-"""A system in this process whose scheduler follows a file, known by its REST address."""
+"""A system in this process whose scheduler reads a configuration file, used by its REST address."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ WITHIN_S, LOOK_EVERY_S = 30.0, 0.02
 
 
 class ConfiguredSystem:
-    """A running system whose scheduler follows a file."""
+    """A running system whose scheduler reads a configuration file."""
 
     def __init__(
         self, http: httpx.AsyncClient, file: Path, url: str, cluster: port.Cluster
@@ -61,7 +61,7 @@ class ConfiguredSystem:
         return found
 
     async def places(self) -> dict[str, str]:
-        """Every pod there is, and its node; empty for none."""
+        """All pods with their nodes; empty for an unbound pod."""
         found = [json.loads(raw) for raw in (await self.cluster.list(kinds.PODS)).items]
         return {
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod["spec"].get(

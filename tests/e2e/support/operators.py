@@ -1,8 +1,8 @@
-"""Who changes the cluster while the controller is away: an operator, kubelets, and Kubernetes'
-own controllers.
+"""The changes of the cluster while the controller is down: by an operator, kubelets, and
+Kubernetes' own controllers.
 
-On the real parts the controllers are Kubernetes'; embedded, where all of the system is away, the
-operator plays them in its file.
+On the real parts the controllers are Kubernetes'; in embedded mode, where the whole system is down,
+the operator makes their changes in the cluster's file.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ OUT_OF_SERVICE = {
     "value": "nodeshutdown",
     "effect": "NoExecute",
 }
-"""What Kubernetes' documentation has an operator do to a node that will not come back."""
+"""The taint that Kubernetes' documentation recommends for a node that will not return."""
 
 
 class Operator:
@@ -68,11 +68,15 @@ class Operator:
         self._merge(kinds.PODS, pod, {"status": status}, "status")
 
     def run(self, kind: kinds.Kind[Any], document: Document, pods: int) -> str:
-        """Make an owner of pods; the uid of whoever manages them, once they are there."""
+        """Create an owner of pods; return the uid of the object that manages them when
+        they exist.
+        """
         raise NotImplementedError
 
     def lose(self, node: str) -> None:
-        """Nobody plays this node's kubelet any more, and Kubernetes' own give its pods up."""
+        """Stop simulating this node's kubelet, so that Kubernetes' own controllers
+        evict its pods.
+        """
         raise NotImplementedError
 
     def find(self, node: str) -> None:

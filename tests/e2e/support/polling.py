@@ -1,4 +1,4 @@
-"""Polling with a deadline, for tests whose subject offers no event to wait for."""
+"""Polling with a deadline, for tests of systems that offer no event to wait for."""
 
 import time
 from collections.abc import Callable

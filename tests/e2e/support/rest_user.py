@@ -1,4 +1,4 @@
-"""Somebody with a REST client and a command line, and the jobs they hand in."""
+"""A user with a REST client and a command line, and the jobs that they submit."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class User:
-    """Somebody with a REST client and a command line."""
+    """A user with a REST client and a command line."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -48,8 +48,9 @@ class User:
         return [found["path"] for found in answer.json()["violations"]]
 
     def submit_once(self, job: Document, key: str) -> str:
-        """The name of the job that this request makes, however often it is sent: also where the
-        log that keeps the answer is away for a moment."""
+        """The name of the job that this request creates, however often it is sent, also if the log
+        that stores the answer is unavailable for a moment.
+        """
         headers = {"Idempotency-Key": key}
         answer = self.until(
             lambda: self._http.post(SPACE, json=job, headers=headers),

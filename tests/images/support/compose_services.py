@@ -1,15 +1,15 @@
 """compose.yaml without a container engine: its services as processes of this machine.
 
-What each service says is run: its image's program with its command, its environment, its files and
-its health check, in the order of its dependencies. One substitution stands for the engine's network
-and mounts. In every text of a service
+Each service runs as configured: its image's program with its command, environment, files and health
+check, in the order of its dependencies. One substitution replaces the engine's network and mounts.
+In every text of a service
 
 * the name of a service before a port, or alone, is that service's own address in 127.0.0.0/8,
 * ``0.0.0.0`` and ``127.0.0.1`` are the service's own address: a container is a machine of its own,
-* a path inside the container is where its volume lies here.
+* a path inside the container is the path of its volume here.
 
-The control plane is at a port of 127.0.0.1 instead, since its parts talk to each other there.
-Users, capabilities, limits and published ports are the engine's, and not tried.
+The control plane has a port of 127.0.0.1 instead, where its parts communicate. Users, capabilities,
+limits and published ports need an engine and are not tested.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class ComposeServices:
         programs: tools.Tools,
         state: Path,
     ) -> None:
-        """``found``: what ``model`` read; ``images``: ours, as built; ``state``: for all files."""
+        """``found``: the parsed model; ``images``: the built images; ``state``: folder for all
+        files.
+        """
         self._services: Mapping[str, Service] = {
             name: each for name, each in found["services"].items() if name not in NOT_HERE
         }
@@ -200,7 +202,7 @@ class ComposeServices:
                 return self._kafka(name)
             case "registry.k8s.io/kwok/cluster":
                 create = [self._program(name, "kwokctl"), "create", "cluster", *command]
-                # Its start script goes on looking at it afterwards.
+                # Its start script continues to check it afterwards.
                 return ["/bin/sh", "-c", '"$@" && exec sleep 100000000', "-", *create]
             case "registry.k8s.io/kubectl":
                 return [self._program(name, "kubectl"), *command]
@@ -233,7 +235,7 @@ class ComposeServices:
         path = f"{self._tools.bin}:{Path(self._tools.java).parent}:{os.defpath}"
         if name in OURS:
             built = self._images[name]
-            # Where they listen by default is in a container nobody else's.
+            # The default addresses are exclusive in a container only.
             hosts = {
                 f"STROM_{name.upper()}_{field.name.upper()}": self._addresses[name]
                 for field in msgspec.structs.fields(SETTINGS[name])
@@ -294,7 +296,7 @@ class ComposeServices:
         return text
 
     def _mounts(self, service: str) -> Iterator[tuple[str, Path]]:
-        """(path in the container, where it lies here), files in it changed like all texts."""
+        """(path in the container, path here), with files changed like all texts."""
         for path in self._services[service].get("tmpfs") or []:
             here = self._state / "tmpfs" / service
             here.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """Images without a container engine: a Dockerfile's own steps, run in a folder.
 
-Each stage is a folder; absolute paths of the Dockerfile lie below it, and `python` is the one that
-runs this. What an engine alone can do is not tried here: the user, and the read-only root.
+Each stage is a folder; absolute paths of the Dockerfile are below it, and `python` is the
+interpreter of the tests. What only an engine can do is not tested: the user, and the read-only
+root.
 """
 
 import json
@@ -28,7 +29,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What was built. ``root``: the folder that stands for ``/``."""
+    """A built image. ``root``: the folder for ``/``."""
 
     root: Path
     environment: Mapping[str, str]
@@ -119,7 +120,7 @@ class Stage:
             shutil.copy2(path, goal)
 
     def _run(self, command: str) -> None:
-        # The folder of this Python comes first, as the base image has its Python there.
+        # The folder of this Python is first on PATH, as Python in the base image.
         path = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
         machine = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
         # What the machine sets holds: its trust may have certificates that its proxy needs.

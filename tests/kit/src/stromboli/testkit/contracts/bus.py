@@ -153,11 +153,11 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
 
     async def test_a_message_is_rejected_on_other_topics(self, open_bus: port.Bus) -> None:
         writer = await open_bus.open_writer("monitor", "m1")
-        stray = envelope.Draft(
+        foreign = envelope.Draft(
             topic=topics.PODS, key="k", message=NODES[0].message, time=builders.NOON
         )
         with pytest.raises(ValueError, match=r"cluster\.pods"):
-            await writer.append(stray)
+            await writer.append(foreign)
 
     async def test_every_service_may_append_dead_letters(self, open_bus: port.Bus) -> None:
         """Dead letters of one service never replace those of another, whatever their epochs."""

@@ -48,11 +48,11 @@ class EpochContract:
         await successor.append(records.phase_change("default/successor"))
         await paused.append(records.phase_change("default/zombie"))
         await successor.append(records.phase_change("default/end"))
-        heard = ["default/before", "default/successor", "default/end"]
+        accepted = ["default/before", "default/successor", "default/end"]
         read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
-        assert records.keys(read) == heard
+        assert records.keys(read) == accepted
         async with open_bus.consume(topics.BATCH_EVENTS, "g") as consumer:
-            assert records.keys(await log_reading.take(consumer, 3)) == heard
+            assert records.keys(await log_reading.take(consumer, 3)) == accepted
 
     async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
         """The successor's ``opened`` record is on the topic, so it need not append
@@ -139,8 +139,8 @@ class EpochContract:
             async with after.consume(topics.BATCH_EVENTS, "all") as consumer:
                 assert records.keys(await log_reading.take(consumer, 1)) == ["default/b"]
             async with after.consume(topics.BATCH_EVENTS, "some") as consumer:
-                heard = records.keys(await log_reading.take(consumer, 2))
-                assert heard == ["default/a", "default/b"]
+                accepted = records.keys(await log_reading.take(consumer, 2))
+                assert accepted == ["default/a", "default/b"]
 
     async def test_a_recreated_log_has_new_epochs(self, open_bus: port.Bus) -> None:
         """A position beyond the end belongs to another log: its epochs do not apply."""

@@ -85,9 +85,9 @@ class Watching(ClusterScope, abc.ABC):
             lambda seen: len(seen) == 30 - len(known),
         )
         await writing
-        told = {change.document["metadata"]["name"] for change in rest}
-        assert told | known == {f"c{number}" for number in range(30)}
-        assert not told & known
+        sent = {change.document["metadata"]["name"] for change in rest}
+        assert sent | known == {f"c{number}" for number in range(30)}
+        assert not sent & known
 
     async def test_a_running_watch_sends_later_changes(
         self, open_cluster: port.Cluster, namespace: str
