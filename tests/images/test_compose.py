@@ -27,6 +27,7 @@ GRAFANA = {
     "GF_AUTH_BASIC_ENABLED",
     "GF_AUTH_DISABLE_LOGIN_FORM",
     "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH",
+    "GF_PATHS_PROVISIONING",
 }
 """From Grafana's documentation of its configuration; it does not complain of others."""
 OF_OTHERS = {
@@ -161,7 +162,7 @@ def test_every_service_restarts_and_has_a_health_check() -> None:
     """Except the collector, whose image has no client for a check, and containers that exit."""
     assert all("restart" in each for each in SERVICES.values())
     asked = {name for name, each in SERVICES.items() if "healthcheck" in each}
-    assert set(SERVICES) - asked == {"collector", "setup"}
+    assert set(SERVICES) - asked == {"collector", "setup", "files"}
 
 
 def test_every_file_that_is_mounted_is_there() -> None:
@@ -169,6 +170,18 @@ def test_every_file_that_is_mounted_is_there() -> None:
     mounts = [mount for each in SERVICES.values() for mount in each.get("volumes", [])]
     for source in (mount.split(":")[0] for mount in mounts):
         assert source in volumes or (compose_services.FOLDER / source).exists()
+
+
+def test_only_the_service_that_copies_files_mounts_a_folder_of_the_clone() -> None:
+    """Others are not root, and a clone made with a umask of 077 is readable by its owner alone."""
+    for name, each in SERVICES.items():
+        sources = {mount.split(":")[0] for mount in each.get("volumes", [])}
+        mounts_clone = not sources <= set(FOUND["volumes"])
+        assert mounts_clone is (name == "files")
+        if "files" in sources and name != "files":
+            gate = "setup" if name in compose_services.OURS else "files"
+            last = "control-plane" if name == "setup" else gate
+            assert last in each["depends_on"]
 
 
 def metrics_of(promql: str) -> set[str]:
@@ -222,8 +235,8 @@ def test_a_dashboard_has_the_schema_of_grafana(board: dashboards.Dashboard) -> N
     (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
     assert {"type": source["type"], "uid": source["uid"]} == dashboards.SOURCE
     (provider,) = yaml.safe_load((folder / "dashboards/dashboards.yaml").read_text())["providers"]
-    mounts = dict(mount.split(":")[1::-1] for mount in SERVICES["grafana"]["volumes"])
     inside = Path(provider["options"]["path"])
-    assert (compose_services.FOLDER / mounts[str(inside)] / f"{board.name}.json").is_file()
+    below = inside.relative_to("/etc/stromboli")
+    assert (compose_services.FOLDER / below / f"{board.name}.json").is_file()
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert home.parent == inside

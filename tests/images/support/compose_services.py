@@ -23,7 +23,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ NOT_HERE = {
     "collector": "as above; what it is sent is taken by the test",
 }
 """Services that are not run, and why."""
+CLOSED_FOLDER, CLOSED_FILE = 0o700, 0o600
+"""Modes of a clone that was made with a umask of 077."""
 HEALTHY_WITHIN_S = 240.0  # a busy machine
 WGET = "import sys, urllib.request; urllib.request.urlopen(sys.argv[-1], timeout=2)"
 """Images made of busybox have a wget; this machine may have none."""
@@ -95,12 +97,14 @@ class ComposeServices:
         images: Mapping[str, image_build.Image],
         programs: tools.Tools,
         state: Path,
+        only: Collection[str] | None = None,
     ) -> None:
-        """``found``: the parsed model; ``images``: the built images; ``state``: folder for all
-        files.
-        """
+        """``found``: what ``model`` read; ``images``: ours, as built; ``state``: for all files;
+        ``only``: the services to run, None for all."""
         self._services: Mapping[str, Service] = {
-            name: each for name, each in found["services"].items() if name not in NOT_HERE
+            name: each
+            for name, each in found["services"].items()
+            if name not in NOT_HERE and (only is None or name in only)
         }
         self._images = images
         self._tools = programs
@@ -148,6 +152,10 @@ class ComposeServices:
     async def _bring_up(self, name: str) -> None:
         for other, how in self._services[name].get("depends_on", {}).items():
             await self._states[other].reached[how["condition"]].wait()
+        await self.start(name)
+
+    async def start(self, name: str) -> None:
+        """As ``docker compose start``: returns when it is healthy, or has ended well."""
         process = self._process(name)
         self._processes[name] = process
         process.start()
@@ -163,9 +171,19 @@ class ComposeServices:
             await asyncio.sleep(0.2)
         self._states[name].reached["service_healthy"].set()
 
-    async def stop(self, service: str) -> None:
-        """As ``docker compose stop``."""
-        await self._processes[service].stop()
+    async def stop(self, service: str) -> int:
+        """As ``docker compose stop``; returns the exit status, -9 if it had to be killed."""
+        process = self._processes[service]
+        await process.stop()
+        return await process.wait()
+
+    def volume(self, name: str) -> Path:
+        """Where a volume lies here."""
+        return self._state / "volumes" / name
+
+    def home(self, service: str) -> Path:
+        """The home folder of a service's user."""
+        return self._home(service)
 
     async def _down(self) -> None:
         first = [each for name, each in self._processes.items() if name in OURS]
@@ -197,13 +215,11 @@ class ComposeServices:
         if name in OURS:
             built = self._images[name]
             return [self._program(name, built.entrypoint[0]), *built.entrypoint[1:], *command]
+        if entrypoint := self._services[name].get("entrypoint"):
+            return [*(self._local(word, name) for word in entrypoint), *command]
         match self._services[name]["image"].partition(":")[0]:
             case "apache/kafka":
                 return self._kafka(name)
-            case "registry.k8s.io/kwok/cluster":
-                create = [self._program(name, "kwokctl"), "create", "cluster", *command]
-                # Its start script continues to check it afterwards.
-                return ["/bin/sh", "-c", '"$@" && exec sleep 100000000', "-", *create]
             case "registry.k8s.io/kubectl":
                 return [self._program(name, "kubectl"), *command]
             case "prom/prometheus":
@@ -303,7 +319,7 @@ class ComposeServices:
             yield path, here
         for mount in self._services[service].get("volumes") or []:
             if mount["type"] == "volume":
-                here = self._state / "volumes" / mount["source"]
+                here = self.volume(mount["source"])
                 here.mkdir(parents=True, exist_ok=True)
             else:
                 here = self._copied(Path(mount["source"]), mount["target"], service)
@@ -313,10 +329,10 @@ class ComposeServices:
         here = self._state / "mounts" / service / target.lstrip("/")
         if here.exists():
             return here
-        files = [source] if source.is_file() else sorted(source.glob("*.yaml"))
-        for file in files:
-            copy = here if source.is_file() else here / file.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
+        for file in filter(Path.is_file, sorted(source.rglob("*"))):
+            copy = here / file.relative_to(source)
+            copy.parent.mkdir(mode=CLOSED_FOLDER, parents=True, exist_ok=True)
+            copy.touch(mode=CLOSED_FILE)
             copy.write_text(self._addressed(file.read_text(), service))
         return here
 
