@@ -5,14 +5,21 @@ import contextlib
 import json
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from random import Random
 
 import pytest
+import trustme
 from aiohttp import web
+from kubernetes_asyncio.config import incluster_config
 
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
-from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.cluster.kubernetes import (
+    KubernetesCluster,
+    KubernetesSettings,
+    credentials,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -212,3 +219,29 @@ async def test_what_is_wrong_with_a_configuration_is_said_at_once(tmp_path: path
         with pytest.raises(errors.ConfigurationError, match=word):
             async with KubernetesCluster(KubernetesSettings(kubeconfig=path)):
                 pass
+
+
+@pytest.mark.parametrize("broken", ["gone", "empty"])
+async def test_an_unreadable_service_account_token_is_worth_another_try(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The kubelet replaces it every hour; what goes wrong there may not end a service."""
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first\n")
+    trustme.CA().cert_pem.write_to_path(authority)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+    monkeypatch.setattr(incluster_config, "TOKEN_REFRESH_PERIOD", timedelta(0))
+    access = credentials.Credentials(KubernetesSettings())
+    await access.load()
+    assert await access.headers() == {"Authorization": "Bearer first"}
+    if broken == "gone":
+        token.unlink()
+    else:
+        token.write_text("")
+    with pytest.raises(errors.UnavailableError, match="[Tt]oken"):
+        await access.headers()
+    token.write_text("second")
+    assert await access.headers() == {"Authorization": "Bearer second"}

@@ -87,6 +87,14 @@ async def test_an_invalid_response_is_reported_with_its_reason(
         await measure(lambda request: reply)
 
 
+@pytest.mark.parametrize("address", ["http://prometheus:port", "http://[::"])
+async def test_an_address_that_is_no_url_is_reported(address: str) -> None:
+    """Configuration checks its scheme alone; the rest may not end the scheduler."""
+    async with node_metrics.Prometheus(configuration.Metrics(address)) as asked:
+        with pytest.raises(node_metrics.MetricsError, match=r"[Ii]nvalid"):
+            await asked.measure(builders.NOON)
+
+
 async def test_an_unreachable_prometheus_is_reported() -> None:
     async with node_metrics.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as asked:
         with pytest.raises(node_metrics.MetricsError, match="connect"):

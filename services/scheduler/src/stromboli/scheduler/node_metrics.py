@@ -58,9 +58,9 @@ class Prometheus:
     """A client of one Prometheus. An async context manager."""
 
     def __init__(self, source: configuration.Metrics) -> None:
-        self._http = httpx.AsyncClient(
-            base_url=source.address, verify=source.is_certificate_checked, timeout=TIMEOUT_S
-        )
+        # Without the address, which raises here when it is no URL.
+        self._http = httpx.AsyncClient(verify=source.is_certificate_checked, timeout=TIMEOUT_S)
+        self._url = f"{source.address}/api/v1/query"
 
     async def __aenter__(self) -> "Prometheus":
         return self
@@ -91,7 +91,7 @@ class Prometheus:
     async def _query(self, query: str) -> dict[str, float]:
         """Query one metric; return instance -> value."""
         try:
-            response = await self._http.get("/api/v1/query", params={"query": query})
+            response = await self._http.get(self._url, params={"query": query})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MetricsError(str(error) or type(error).__name__) from error
         try:

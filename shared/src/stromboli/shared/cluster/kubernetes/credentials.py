@@ -85,9 +85,13 @@ class Credentials:
         """The current credentials. Raises UnavailableError when they cannot be renewed."""
         if asyncio.get_running_loop().time() >= self._fresh_until:
             await self.refresh()
-        # This call reads the service account's token file again when it is due.
-        token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        return {"Authorization": token} if token else {}
+        try:
+            # This call reads the service account's token file again, when it is due.
+            token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        except Exception as error:  # as in load
+            raise _unreadable(error) from error
+        # aiohttp refuses a header with the newline of a file.
+        return {"Authorization": token.strip()} if token else {}
 
     async def refresh(self) -> None:
         """Read the credentials again, once for all concurrent callers."""
@@ -100,8 +104,8 @@ class Credentials:
             try:
                 await self._loader.load_and_set(self._configuration)
                 self._load_client_certificate()
-            except Exception as error:  # as above
-                raise errors.UnavailableError(_WHAT, f"{type(error).__name__}: {error}") from error
+            except Exception as error:  # as in load
+                raise _unreadable(error) from error
             self._keep()
 
     def _keep(self) -> None:
@@ -139,3 +143,7 @@ def _check_default_files() -> None:
             "(KUBERNETES_SERVICE_HOST is not set); set STROM_KUBERNETES_KUBECONFIG to the path "
             "of a kubeconfig",
         )
+
+
+def _unreadable(error: Exception) -> errors.UnavailableError:
+    return errors.UnavailableError(_WHAT, f"{type(error).__name__}: {error}")
