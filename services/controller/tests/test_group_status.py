@@ -189,7 +189,7 @@ def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
     harness.settle()
     (said,) = harness.events.values()
     assert (said.name, said.reason) == ("driver", "NoPodGroup")
-    assert "PodGroup absent, which is not there" in said.message
+    assert "PodGroup absent, which does not exist" in said.message
 
 
 def test_a_pod_whose_pod_group_comes_in_time_says_nothing() -> None:
