@@ -1,12 +1,12 @@
-"""What a node's agent costs at rest: memory of its own and its share of a core.
+"""The cost of an idle node agent: its memory and its share of a core.
 
     python -m bench.agent [--seconds 60]
 
 An agent process as on a large node: a recorded machine of 8 GPUs, two sockets and 256 CPUs, NVML's
-library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a monitor that takes reports.
-Nothing changes meanwhile. Memory is PSS (pages that are shared count in part), its highest value
-over the time; CPU is user and system time by the time that went by, so that it holds on a busy
-machine too. Ends with 1 above 60 MiB or half a per cent.
+library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a monitor that accepts
+reports. Nothing changes during the measurement. Memory is the maximum of PSS (shared pages count in
+part); CPU is user and system time divided by elapsed time, so that it is valid on a busy machine.
+The exit status is 1 above 60 MiB or half a per cent.
 """
 
 import argparse
@@ -76,8 +76,7 @@ def pss_mib(process: int) -> float:
 
 
 def rss_mib(process: int) -> float:
-    """All of its pages, those of libraries that others use as well included: the most it may be
-    where it runs alone."""
+    """All of its pages, including those of shared libraries: the maximum, if it runs alone."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
     assert found is not None
@@ -147,7 +146,7 @@ def _watched(
 
 
 def main() -> None:
-    """Measure, print, and judge."""
+    """Measure, print, and compare with the goals."""
     parser = argparse.ArgumentParser(description="What a node's agent costs at rest.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch it")
     found = measured(parser.parse_args().seconds)

@@ -1,13 +1,13 @@
-"""``python -m bench.end_to_end``: how many pods a second go from a job's POST to a node.
+"""``python -m bench.end_to_end``: pods per second from a job's POST to a node.
 
-Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as processes of their
-own, 100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, handed in side by side:
-from sending the first POST to reading the watch event that shows the last pod's ``nodeName``. Then
+Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as separate processes,
+100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, submitted concurrently: from
+sending the first POST to reading the watch event that shows the last pod's ``nodeName``. Then
 the services are stopped, and a raw client creates and binds as many equal pods on the same API
 server, 64 requests at a time: the ceiling.
 
-What stands in ``api_requests_per_pod`` is every request that the API server counted during a round,
-watches and requests of the simulated kubelets (status of pods, leases) left out.
+``api_requests_per_pod`` counts every request that the API server counted during a round,
+except watches and requests of the simulated kubelets (status of pods, leases).
 
 The raw numbers go to ``bench/end_to_end.json``; the last line of stdout is the result as one JSON
 object. Takes a minute and a half.
@@ -44,13 +44,13 @@ RAW_CONCURRENCY = 64
 ROUND_WITHIN_S = 600.0
 """A machine that is busy with other work takes a hundred times as long as an idle one."""
 QUIET_S = 2.0
-"""A round begins when for so long nobody has written anything that counts."""
+"""A round begins after this time without writes that count."""
 RAW = Path(__file__).with_name("end_to_end.json")
 Requests = collections.Counter[tuple[str, str]]
 
 
 def gang(name: str, pods: int) -> dict[str, Any]:
-    """A job of so many equal pods that start together."""
+    """A job of this number of equal pods that start together."""
     document = latency.job(name)
     document["spec"]["minAvailable"] = pods
     document["spec"]["tasks"][0]["replicas"] = pods
@@ -96,7 +96,7 @@ class Client:
         await self.http.close()
 
     async def post(self, path: str, document: dict[str, Any]) -> None:
-        """Create something. Raises RuntimeError with the server's words."""
+        """Create an object. Raises RuntimeError with the server's message."""
         body = json.dumps(document).encode()
         headers = {"Content-Type": "application/json"}
         async with self.http.post(path, data=body, headers=headers) as answer:
@@ -116,17 +116,18 @@ class Client:
             return counted(await answer.text())
 
     async def counted(self, before: Requests, binds: int) -> Requests:
-        """Requests since ``before``, once all of the binds are among them: a busy server counts
-        late, and what comes meanwhile counts against us."""
+        """Requests since ``before``, when all binds are among them: a busy server counts late, and
+        later requests are included.
+        """
         async with asyncio.timeout(ROUND_WITHIN_S):
             while (found := await self.requests() - before)[BIND] < binds:  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
         return found
 
     async def bound(self, version: str, prefix: str, gangs: int, pods: int) -> list[float]:
-        """When each gang was seen whole, by ``time.perf_counter``, once all pods whose names begin
-        so have a node. A server that is busy ends the watches of readers that are slow, so this one
-        comes again."""
+        """When each gang was seen complete, by ``time.perf_counter``: all pods with its name prefix
+        have a node. A busy server ends the watches of slow readers, so the watch reconnects.
+        """
         seen: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
         whole: list[float] = []
         while True:
@@ -149,8 +150,9 @@ class Client:
                         return whole
 
     async def gone(self, path: str, selector: str) -> None:
-        """Delete a collection and wait until no pod is left, and nobody has anything left to do
-        about it: the garbage collector goes on for seconds, and a round would pay for the last."""
+        """Delete a collection and wait until no pod is left and no client has work for it: the
+        garbage collector continues for seconds, and the next round would include its requests.
+        """
         parameters = {"labelSelector": selector, "propagationPolicy": "Background"}
         async with self.http.delete(path, params=parameters) as answer:
             answer.raise_for_status()
@@ -241,7 +243,7 @@ def node_name(index: int) -> str:
 async def side_by_side(
     items: Iterable[int], work: Callable[[int], Awaitable[None]], concurrency: int
 ) -> None:
-    """Do the work for each item, so many at once."""
+    """Do the work for each item, with this concurrency."""
     waiting = iter(items)
 
     async def worker() -> None:
@@ -259,7 +261,9 @@ async def measure(state: Path, rounds: int, gangs: int, pods: int) -> dict[str, 
         real_system.RealSystem(state, fake_nodes=NODES, fsync=True) as system,
         Client(system.parts) as client,
     ):
-        await timed_round(system, client, 0, 2, pods)  # warms everybody's code and connections
+        await timed_round(
+            system, client, 0, 2, pods
+        )  # warms up the code and connections of all processes
         ours = [
             await timed_round(system, client, number + 1, gangs, pods) for number in range(rounds)
         ]

@@ -1,9 +1,9 @@
-"""Where the time between submission and bind goes, hop by hop.
+"""The time between submission and bind, hop by hop.
 
-A job's journey is a row of moments on one machine's clock. Objects in the cluster carry whole
-seconds only, so their moments are those at which the observer's own watches showed them; records
-in the log carry the microsecond at which their writer made them (``ce_time``). A hop is the time
-from one moment to the next, and is named after what happens in it.
+The journey of a job is a sequence of times on one machine's clock. Objects in the cluster contain
+whole seconds only, so their times are those of the observer's own watches; records in the log
+contain the microsecond at which the writer created them (``ce_time``). A hop is the time from one
+point to the next, named after what happens in it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Journey(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """From sending the POST to the watch event that shows nodeName."""
+        """From sending the POST to the watch event with nodeName."""
         return self.bound_seen - self.sent
 
     def hops_s(self) -> Iterator[float]:
@@ -96,7 +96,7 @@ def _job_of(pod_group: str) -> str:
 
 
 async def logged(bootstrap: str) -> Logged:
-    """All that stands in the log now. Read after the run, so that it does not slow it."""
+    """All records in the log. Read after the run, so that it is not slowed down."""
     found = Logged()
     names = [f"{CELL}.{name}" for name in TOPICS]
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap)

@@ -1,9 +1,9 @@
-"""What one large job costs the controller: ``python -m bench.large_job --pods 100000``.
+"""The cost of one large job in the controller: ``python -m bench.large_job --pods 100000``.
 
-The controller's core alone, on a cluster of plain values: the job is accepted, its pods are
-created, bound, run and succeed, and their news come in batches as the shell takes them together.
-Only planning is timed (a job's and its PodGroup's steps, with when they are due), in cpu seconds,
-and the longest step: that long the event loop serves nobody else. The last line is one JSON.
+Only the controller's core, on a cluster of plain values: the job is accepted, its pods are created,
+bound, run and succeed, and their changes arrive in batches as in the shell. Measured is planning
+(the reconciles of the job and its PodGroup, and their due times), in CPU seconds, and the longest
+step, during which the event loop is blocked. The last line is one JSON object.
 """
 
 import argparse
@@ -25,11 +25,11 @@ JOB = controller_cache.ReconcileKey("job", "default/j1")
 
 
 class Cluster:
-    """Objects as they are created and patched, taken in by the controller at once."""
+    """Objects as they are created and patched, observed by the controller immediately."""
 
     def __init__(self) -> None:
         self.now = builders.NOON
-        self.picture = controller_cache.ControllerCache(("volcano",), event_history.EventHistory())
+        self.cache = controller_cache.ControllerCache(("volcano",), event_history.EventHistory())
         self.pods: dict[str, core.Pod] = {}
         self._version = 1
         self.cpu_s = 0.0
@@ -38,14 +38,14 @@ class Cluster:
 
     def submit(self, job: batch.Job) -> None:
         """A user creates the job, in a queue that is open."""
-        self.picture.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
-        self.picture.observe(kinds.JOBS, job)
+        self.cache.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
+        self.cache.observe(kinds.JOBS, job)
 
     def step(self, item: controller_cache.ReconcileKey) -> int:
         """One step of an item; how many commands there were."""
         began = time.process_time()
-        plan = reconcilers.plan(self.picture, item, self.now)
-        reconcilers.due(self.picture, item, self.now)
+        plan = reconcilers.plan(self.cache, item, self.now)
+        reconcilers.due(self.cache, item, self.now)
         took = time.process_time() - began
         self.cpu_s += took
         self.steps += 1
@@ -72,7 +72,7 @@ class Cluster:
         made = msgspec.structs.replace(found, metadata=metadata)
         if isinstance(made, core.Pod):
             self.pods[made.metadata.key] = made
-        self.picture.observe(kind, made)
+        self.cache.observe(kind, made)
 
     def _carry_out(self, command: commands.Command) -> None:
         match command:
@@ -84,25 +84,25 @@ class Cluster:
                 )
                 self.observe(command.kind, msgspec.structs.replace(made, metadata=metadata))
             case commands.PatchJobStatus():
-                job = self.picture.job(command.job.metadata.key)
+                job = self.cache.job(command.job.metadata.key)
                 assert job is not None
                 self.observe(kinds.JOBS, msgspec.structs.replace(job, status=command.status))
             case commands.Patch() if command.kind is kinds.POD_GROUPS:
                 self._patch_group(command)
             case commands.Delete():
-                self.picture.mark_deleting(command.kind, command.key, command.uid)
+                self.cache.mark_deleting(command.kind, command.key, command.uid)
                 pod = self.pods.pop(command.key, None)
                 if pod is not None:
-                    self.picture.forget(kinds.PODS, command.key, command.uid)
+                    self.cache.forget(kinds.PODS, command.key, command.uid)
             case commands.Publish():
-                self.picture.published.observe(command.message)
+                self.cache.published.observe(command.message)
             case commands.RecordEvent():
-                self.picture.mark_recorded(command)
+                self.cache.mark_recorded(command)
             case _:
                 pass
 
     def _patch_group(self, command: commands.Patch) -> None:
-        group = self.picture.pod_group(command.key)
+        group = self.cache.pod_group(command.key)
         assert group is not None
         for operation in msgspec.json.decode(command.patch):
             if operation["path"] == "/status":
@@ -111,8 +111,8 @@ class Cluster:
         self.observe(kinds.POD_GROUPS, group)
 
     def enqueue(self) -> None:
-        """The scheduler lets the PodGroup in."""
-        group = self.picture.pod_group(self.group_item().key)
+        """The scheduler enqueues the PodGroup."""
+        group = self.cache.pod_group(self.group_item().key)
         assert group is not None
         status = msgspec.structs.replace(group.status, phase="Inqueue")
         self.observe(kinds.POD_GROUPS, msgspec.structs.replace(group, status=status))
@@ -134,7 +134,7 @@ def in_phase(phase: str) -> Callable[[core.Pod], core.Pod]:
 
 
 def batches(cluster: Cluster, size: int) -> Iterator[Sequence[core.Pod]]:
-    """All pods, so many at a time."""
+    """All pods in batches of this size."""
     pods = list(cluster.pods.values())
     return (pods[at : at + size] for at in range(0, len(pods), size))
 
@@ -174,7 +174,7 @@ def measured(pods: int, news: int) -> dict[str, Any]:
             "longest_ms": round(cluster.longest_s * 1000, 1),
         }
         cluster.cpu_s, cluster.steps, cluster.longest_s = 0.0, 0, 0.0
-    job = cluster.picture.job(JOB.key)
+    job = cluster.cache.job(JOB.key)
     assert job is not None
     assert (job.status.state.phase, job.status.succeeded) == ("Completed", pods)
     total = sum(part["cpu_s"] for part in parts.values())

@@ -1,12 +1,12 @@
-"""``python -m bench.latency``: how long a user waits from handing in a job to its pod's node.
+"""``python -m bench.latency``: the time from submitting a job to the node of its pod.
 
-Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as processes of their
-own, 100 KWOK nodes, all on this machine. One-pod jobs, one after another: the next is sent as soon
-as the one before is bound and its deletion is asked for. The clock is the client's: from sending
-the POST to reading the watch event that shows ``nodeName``.
+Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as separate processes,
+100 KWOK nodes, all on this machine. One-pod jobs, one after another: the next is sent when the
+previous one is bound and its deletion is requested. The clock is the client's: from sending the
+POST to reading the watch event with ``nodeName``.
 
 The raw numbers go to ``bench/latency.json``; the last line of stdout is the result as one JSON
-object. Takes about 20 s to start and, at the goal's speed, 25 s to measure.
+object. It takes about 20 s to start and, at the goal's speed, 25 s to measure.
 """
 
 from __future__ import annotations

@@ -43,16 +43,16 @@ class Sightings:
         self._awaited: dict[str, asyncio.Future[None]] = {}
 
     def saw_job(self, seen: dict[str, Any], at: float) -> None:
-        """A job's event came."""
+        """An event of a job."""
         self.job.setdefault(seen["metadata"]["name"], at)
 
     def saw_pod_group(self, seen: dict[str, Any], at: float) -> None:
-        """A PodGroup's event came."""
+        """An event of a PodGroup."""
         for owner in seen["metadata"].get("ownerReferences", ()):
             self.pod_group.setdefault(owner["name"], at)
 
     def saw_pod(self, seen: dict[str, Any], at: float) -> None:
-        """A pod's event came."""
+        """An event of a pod."""
         job = seen["metadata"].get("labels", {}).get(JOB_NAME, "")
         self.pod.setdefault(job, at)
         if seen["spec"].get("nodeName") and job not in self.bound:
@@ -61,7 +61,7 @@ class Sightings:
                 self._awaited[job].set_result(None)
 
     def await_bound(self, job: str) -> asyncio.Future[None]:
-        """Done when the job's pod is seen with a node. Ask before the job is submitted."""
+        """Return when the job's pod has a node. Call it before the job is submitted."""
         self._awaited[job] = asyncio.get_running_loop().create_future()
         return self._awaited[job]
 
@@ -96,7 +96,7 @@ class Observer:
         return sent, answered
 
     async def delete(self, name: str) -> None:
-        """Delete a job; what is its own goes after it, nobody waits for that."""
+        """Delete a job; its dependents are deleted in the background."""
         parameters = {"propagationPolicy": "Background"}
         async with self._session.delete(f"{JOBS}/{name}", params=parameters) as answer:
             await answer.read()

@@ -1,13 +1,12 @@
-"""How fast a session places gangs: ``python -m bench.session --nodes 10000 --gangs 1000``.
+"""The speed of a session that places gangs: ``python -m bench.session --nodes 10000 --gangs 1000``.
 
 The configuration is the chart's: enqueue, allocate, backfill with its eleven plugins. A session is
-timed from opening to close, with explanations, on a picture that is already folded; beside it, in
-the same run, a bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so
-the ratio of both is what counts; where others use the machine too, that of cpu seconds. The last
-line of stdout is one JSON.
+timed from opening to close, with explanations, on a cache that is already built. In the same run, a
+bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so the ratio of both
+is the result, in CPU seconds if the machine is shared. The last line of stdout is one JSON object.
 
-``--steady`` measures a scheduler that has long been running instead, from the last record of one
-new gang to its decision; ``--victims 1000 --by preempt`` a session that evicts.
+``--steady`` measures a long-running scheduler instead, from the last record of one new gang to its
+decision; ``--victims 1000 --by preempt`` measures a session that evicts.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def run_timed(given: cluster_objects.Cluster) -> Timed:
     started: list[tuple[float, float]] = []
 
     def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
-        # The first plugin is asked for once the model is there: that is where a session begins.
+        # The first plugin is opened when the model exists: a session begins there.
         if not started:
             started.append((time.perf_counter(), time.process_time()))
         return plugins.find(name, already_open)
@@ -88,10 +87,10 @@ def run_timed(given: cluster_objects.Cluster) -> Timed:
 def argmax_loop(
     given: cluster_objects.Cluster, options: session_clusters.Options
 ) -> tuple[float, float]:
-    """Pods per second, and per second of cpu, of a bare loop: each pod goes to the node with most
-    idle cpu that has room.
+    """Pods per second, and per CPU second, of a bare loop: each pod is placed on the node with the
+    most idle CPU that has room.
 
-    Nothing else is asked, kept or told: one comparison, one choice and one argmax over all nodes.
+    It does nothing else: one comparison, one choice and one argmax over all nodes.
     """
     idle = np.full(len(given.nodes), session_clusters.CORES * 1000 * (1 - options.prefill))
     kinds = session_clusters.shapes(options)

@@ -16,7 +16,7 @@ MEMORY_GIB = 256
 POOLS = 4
 """Values of the label that selectors look at."""
 FULL = 0.7
-"""Part of the free cpu that all gangs together ask for."""
+"""Part of the free CPU that all gangs together request."""
 _TAINT = core.Taint(key="dedicated", value="batch", effect="NoSchedule")
 
 
@@ -33,7 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     selectors: float = 0.0
     taints: float = 0.0
     is_equal: bool = False
-    """All pods ask for 1 core and 1 GiB, as Volcano's own benchmark has it."""
+    """All pods request 1 core and 1 GiB, as in Volcano's own benchmark."""
     as_served: bool = True
     """Pods bear what an API server with the default admission plugins adds to each, and share
     nothing with each other, as what is decoded."""
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the pods of some gangs ask for."""
+    """The requests of the pods of some gangs."""
 
     cpu_milli: int
     memory_mib: int

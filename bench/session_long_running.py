@@ -1,6 +1,6 @@
-"""Sessions of a scheduler that runs for long: ``bench.session --steady`` and ``--victims``.
+"""Sessions of a long-running scheduler: ``bench.session --steady`` and ``--victims``.
 
-Everything comes as records of the log and is folded into the picture that the service keeps.
+All objects arrive as records of the log and are materialized into the service's cache.
 """
 
 import gc
@@ -26,7 +26,7 @@ VICTIMS_ON_A_NODE = 4
 
 
 class LongRunningScheduler:
-    """A log, and the picture that the service would have of it."""
+    """A log, and the cache that the service would build from it."""
 
     def __init__(self, configuration: dict[str, Any]) -> None:
         self.policy = policy.Policy(
@@ -43,7 +43,7 @@ class LongRunningScheduler:
         self.fold(self.log.see(*objects))
 
     def fold(self, records: list[envelope.Record]) -> None:
-        """Take in what came."""
+        """Apply new records."""
         for record in records:
             if self.cache.apply(record):
                 raise AssertionError(f"{record.key} cannot be read")
@@ -58,7 +58,7 @@ class LongRunningScheduler:
         )
 
     def accept(self, decided: schedule.SessionResult) -> None:
-        """What was decided and told comes back from the log."""
+        """Apply the published decisions and explanations from the log."""
         for statement in decided.decisions:
             draft = envelope.Draft(
                 topic=topics.DECISIONS,
@@ -77,10 +77,10 @@ class LongRunningScheduler:
 def steady(
     configuration: dict[str, Any], options: session_clusters.Options, waiting: int, rounds: int
 ) -> dict[str, Any]:
-    """A full house, and one new gang of 8 after another: from its last record to its decision.
+    """A full cluster, and one new gang of 8 after another: from its last record to its decision.
 
-    ``waiting``: so many gangs wait besides, which fit nowhere. Seconds are cpu seconds, since the
-    session is one thread that waits for nothing.
+    ``waiting``: this number of further gangs are pending that fit nowhere. Times are CPU seconds,
+    since the session is one thread without waits.
     """
     life = LongRunningScheduler(configuration)
     given = session_clusters.build_cluster(options)
@@ -116,10 +116,10 @@ def steady(
 
 
 def victims(nodes: int, count: int, action: str, rounds: int) -> dict[str, Any]:
-    """A full cluster, and a gang that needs ``count`` others gone: one session.
+    """A full cluster, and a gang that needs the eviction of ``count`` pods: one session.
 
-    Each node holds four pods of 8 cores. They are of lower priority (preempt), or of a queue that
-    holds all where it deserves half (reclaim).
+    Each node has four pods of 8 cores. They have a lower priority (preempt), or belong to a queue
+    that holds everything and deserves half (reclaim).
     """
     plugins_of = [{"name": name} for name in ("priority", "gang", "conformance")]
     others = ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")

@@ -1,10 +1,11 @@
-"""How long a new leader of the controller reads what was published: ``python -m bench.takeover``.
+"""The time in which a new leader of the controller reads the published history: ``python -m
+bench.takeover``.
 
-A real Kafka broker. One term publishes three events for each of ``--pods`` live one-pod jobs,
-behind ``--old-events`` events of jobs that are gone, and writes its state. Measured are the seconds
-until a controller has the history: a cold start without a state, which reads all events (``full``),
-one from the state (``state``), and a standby that has followed both topics (``standby``). The
-cluster's snapshots are not part of it: a standby has read them before. The last line is one JSON.
+A real Kafka broker. One term publishes three events for each of ``--pods`` live one-pod jobs, after
+``--old-events`` events of deleted jobs, and writes its state. Measured are the seconds until a
+controller has the history: a cold start without a state, which reads all events (``full``), one
+from the state (``state``), and a standby that has followed both topics (``standby``). The cluster's
+snapshots are not included: a standby has read them before. The last line is one JSON object.
 """
 
 import argparse
@@ -31,7 +32,7 @@ LIVE = ("Pending", "Bound", "Running")
 
 
 def old_events(count: int) -> Iterator[Event]:
-    """Events of one-pod jobs that have ended and are gone, five for each job."""
+    """Events of deleted one-pod jobs, five for each job."""
     for number in range(count // 5):
         job = f"default/old-{number}"
         yield from (pod_event(job, 0, after) for after in (*LIVE, "Gone"))
@@ -39,7 +40,7 @@ def old_events(count: int) -> Iterator[Event]:
 
 
 def live_events(pods: int) -> Iterator[Event]:
-    """Events of one-pod jobs whose pods run."""
+    """Events of running one-pod jobs."""
     for number in range(pods):
         yield from (pod_event(f"default/live-{number}", 0, after) for after in LIVE)
 
@@ -82,7 +83,7 @@ async def measured(bus: port.Bus, arguments: argparse.Namespace) -> dict[str, An
     standby = Term(bus, clock)
     following = asyncio.create_task(standby.reader.read(to_the_end=False))
     await publish(leader, live_events(arguments.pods // 100))
-    del leader  # as its process is gone
+    del leader  # as if its process had ended
     await standby.cache.has_read(arguments.pods // 100 * len(LIVE))
     following.cancel()
     await asyncio.wait([following])

@@ -27,7 +27,7 @@ RACK, SPINE, BLOCK = 16, 8, 5
 """Nodes of a rack, racks of a spine, spines of a block."""
 GANG_GPUS = 512
 FREE = 5
-"""Of so many nodes one is taken as a whole."""
+"""One of this number of nodes is completely in use."""
 GOAL_MS = 200
 CONFIGURATION: dict[str, Any] = {
     "actions": "enqueue, allocate, backfill",
@@ -50,8 +50,9 @@ CONFIGURATION: dict[str, Any] = {
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A gang: GPUs of each pod, the tier it may span, and in how many parts it comes, each of which
-    may span one rack. ``fits``: whether there is room."""
+    """A gang: GPUs of each pod, the tier that it may span, and the number of its parts, each of
+    which may span one rack. ``fits``: whether there is room.
+    """
 
     name: str
     gpus: int
@@ -123,7 +124,7 @@ def running(nodes: int) -> Iterator[meta.Object]:
 def gang(setting: Setting) -> list[meta.Object]:
     """The gang's PodGroup and pods, labelled by part."""
     pods = GANG_GPUS // setting.gpus
-    wish = batch.NetworkTopology(
+    network = batch.NetworkTopology(
         mode="soft" if setting.is_soft else "hard",
         highest_tier_allowed=None if setting.is_soft else setting.tier,
     )
@@ -139,7 +140,7 @@ def gang(setting: Setting) -> list[meta.Object]:
             ),
         )
     group = builders.make_pod_group("gang", pods)
-    spec = msgspec.structs.replace(group.spec, network_topology=wish, sub_group_policy=policies)
+    spec = msgspec.structs.replace(group.spec, network_topology=network, sub_group_policy=policies)
     made: list[core.Pod] = [
         builders.make_pod(
             f"gang-worker-{at}",

@@ -1,7 +1,7 @@
-"""The first thing `make` runs: asks for a Python that is new enough, then builds the environment.
+"""The first step of `make`: checks that Python is new enough, then builds the environment.
 
-Even Python 2.7 reads this file far enough to say its one line, so nothing newer may stand here;
-the work is in `environment.py`.
+Even Python 2.7 can read this file and print its one line, so it may contain no newer syntax; the
+work is in `environment.py`.
 """
 
 import os

@@ -5,11 +5,11 @@ Steps: a virtual environment of the running Python, uv into it by pip (pinned an
 is installed yet.
 
 Invariants:
-- `.venv/stromboli-setup.json` holds the digest of everything the environment was built from. It
-  is written last. While a setup runs it says `incomplete`, so one that was killed at any point is
-  rebuilt from nothing: a half unpacked package looks installed to every installer.
-- pip's settings (index, find-links, certificate, proxy) are honoured, though uv reads none of
-  them; what the user has set for uv itself wins.
+- `.venv/stromboli-setup.json` has the digest of everything the environment was built from. It
+  is written last. While a setup runs it contains `incomplete`, so a setup that was killed at any
+  point is repeated from the start: a half unpacked package looks installed to every installer.
+- pip's settings (index, find-links, certificate, proxy) are applied, although uv reads none
+  of them; the user's settings of uv itself have precedence.
 - No Python is ever downloaded, and every third party file is checked against its hash.
 """
 
@@ -49,7 +49,7 @@ ALTERNATIVES = {
     "SSL_CERT_FILE": ("SSL_CERT_DIR",),
     "ALL_PROXY": ("all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"),
 }
-# Words by which pip, uv and the resolver say that they could not reach the package index.
+# Texts with which pip, uv and the resolver report that the package index is not reachable.
 UNREACHABLE = (
     "dns error",
     "error sending request",
@@ -68,15 +68,15 @@ class SetupError(Exception):
 
 
 def main(root: str) -> int:
-    """Make `.venv` what the lock says and return the exit status; under 0.1 s if it already is."""
+    """Make `.venv` match the lock and return the exit status; under 0.1 s if it matches already."""
     os.chdir(root)
     want = fingerprint(Path())
     if read_stamp() == want:
         return 0
     STATE.mkdir(exist_ok=True)
     with open(STATE / "setup.lock", "w") as lock:
-        # Two `make`s at once: the second one waits. The steps inherit the lock, so that it also
-        # waits for one that outlives a killed setup.
+        # Of two concurrent `make`s, the second one waits. The steps inherit the lock, so that it
+        # also waits for one that outlives a killed setup.
         fcntl.fcntl(lock, fcntl.F_SETFD, 0)  # inheritable
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = read_stamp()
@@ -118,7 +118,7 @@ def fingerprint(root: Path) -> dict[str, str]:
 
 
 def read_stamp() -> dict[str, str]:
-    """The stamp of the present environment, empty when there is none or it cannot be read."""
+    """The stamp of the present environment, empty if it is missing or cannot be read."""
     try:
         stamp = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -152,7 +152,7 @@ def build(want: dict[str, str], keep: bool) -> None:
         run("creating .venv", [base, "-m", "venv", "--clear", ".venv"], os.environ)
     STAMP.write_text(json.dumps({"content": INCOMPLETE}))
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    pip_environment = {**os.environ, "PIP_USER": "0"}  # there is no user's site in a venv
+    pip_environment = {**os.environ, "PIP_USER": "0"}  # a venv has no user site
     print_progress("installing uv")
     run(
         "installing uv",
@@ -164,7 +164,7 @@ def build(want: dict[str, str], keep: bool) -> None:
     uv = [".venv/bin/uv", "pip"]
     no_index = ["--no-index"] if settings.get("no-index", "").lower() in TRUE else []
     print_progress("installing what requirements.txt lists")
-    locked = ["requirements.txt", "tools/uv.txt"]  # both, or the sync would take uv away again
+    locked = ["requirements.txt", "tools/uv.txt"]  # both, or the sync would remove uv
     run(
         "installing the locked packages",
         [*uv, "sync", "--python", python, "--require-hashes", *no_index, *locked],
@@ -194,7 +194,7 @@ def require_ensurepip() -> None:
 
 
 def print_progress(progress: str) -> None:
-    """Tell the person what is happening, at once even through a pipe."""
+    """Print the progress, immediately even through a pipe."""
     print(f"setup: {progress}", flush=True)
 
 
@@ -206,7 +206,7 @@ def run(step: str, command: Sequence[str], environment: Mapping[str, str]) -> st
     done = subprocess.run(
         command,
         env=environment,
-        close_fds=False,  # the lock goes along
+        close_fds=False,  # inherits the lock
         text=True,
         capture_output=True,
         errors="replace",
@@ -220,7 +220,7 @@ def run(step: str, command: Sequence[str], environment: Mapping[str, str]) -> st
 
 
 def summarize_failure(output: str) -> str:
-    """One line about a failed step: the network if it was that, else its last words."""
+    """One line about a failed step: a network failure, else the last line of output."""
     if any(words in output for words in UNREACHABLE):
         return (
             "the package index cannot be reached. pip's and uv's settings are used (index-url, "
@@ -252,21 +252,21 @@ def pip_settings(listing: str) -> dict[str, str]:
 
 
 def uv_environment(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with pip's settings added in uv's words, where the user has not spoken to uv."""
+    """`environ` with pip's settings in uv's names, unless the user has set them for uv."""
     result = {**environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
     for misleading in ("UV_SYSTEM_PYTHON", "UV_REQUIRE_HASHES", "UV_NO_BINARY"):
-        result.pop(misleading, None)  # each would contradict a step of ours
+        result.pop(misleading, None)  # each would contradict a step of the setup
     for name, variable in UV_VARIABLES.items():
         value = in_uv_words(name, pip.get(name, ""))
         taken = (variable, *ALTERNATIVES.get(variable, ()))
         if value and not any(other in environ for other in taken):
             result[variable] = value
             if name == "extra-index-url":
-                # pip looks at all indexes; uv would stop at the first that knows the name. The
-                # hashes make it safe to look further.
+                # pip searches all indexes; uv would stop at the first one with the name. The hashes
+                # make a further search safe.
                 result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if system_has_certificates():
-        result.setdefault("UV_SYSTEM_CERTS", "true")  # as pip does: a company's own CA is there
+        result.setdefault("UV_SYSTEM_CERTS", "true")  # like pip: it contains a company's own CA
     return result
 
 

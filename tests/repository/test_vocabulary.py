@@ -51,7 +51,6 @@ REPLACEMENTS = {
 }
 """Word -> what is written instead."""
 PENDING = {
-    "bench": 10,
     "cli": 70,
     "client": 10,
     "embedded": 70,

@@ -1,9 +1,9 @@
-"""Writes what the charts hold of the code anew; with `--check` it only compares.
+"""Generates the files of the charts that derive from the code; with `--check` it only compares.
 
     python -m tools.charts [--check]
 
-Custom resource definitions, policies and webhooks are the code's own; what values may be said is
-in `schemas`; the values that all services share stand in `charts/common/global.yaml`. With
+Custom resource definitions, policies and webhooks come from the code, the permitted values from
+`schemas`; `charts/common/global.yaml` has the values that all services share. With
 `--check` nothing is written, and the exit status is 1 if a file is not what would be written.
 """
 

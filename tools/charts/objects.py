@@ -43,7 +43,7 @@ def _yaml(*documents: Any) -> str:
 
 
 def _policies() -> str:
-    """That of pods always, the others where they judge instead of the webhooks."""
+    """The policy for pods always, the others if they replace the webhooks."""
     plurals = [path.stem for path in policies.paths()]
     texts = {
         plural: _yaml(*policies.documents(plural, [NAMES], [ACCOUNTS]))
@@ -62,9 +62,9 @@ def _policies() -> str:
 
 
 def _webhooks() -> str:
-    """Both configurations, led to the service of the release; that for pods only where there are
-    resource groups. Whose certificate to trust is written into them later, by the service or by
-    cert-manager."""
+    """Both configurations, for the service of the release; the one for pods only if there are
+    resource groups. The service or cert-manager adds the CA later.
+    """
     texts = []
     given = webhooks.configurations(
         WHERE,

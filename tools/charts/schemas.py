@@ -1,7 +1,7 @@
-"""What may be said in the values of each chart, as JSON Schema: anything else is refused by name.
+"""The permitted values of each chart, as JSON Schema: all others are rejected by name.
 
-The names and types of settings come from the services' own Structs; what a chart sets by itself
-cannot be set a second time.
+The names and types of settings are those of the services' own Structs; a setting that a chart sets
+itself cannot be set a second time.
 """
 
 import json
@@ -97,7 +97,7 @@ _QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9.]+([EPTGMk
 _RESOURCES = _object({"requests": _map(_QUANTITY), "limits": _map(_QUANTITY)}, more=True)
 _ON = _object({"enabled": _FLAG})
 _PARENT: Schema = {"enabled": _FLAG}
-"""What a chart above this one may say of it."""
+"""The values that a parent chart may set."""
 
 GLOBAL = _object(
     {
@@ -214,7 +214,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
 
 
 def _umbrella() -> Schema:
-    """Each service's own values are judged by its own chart."""
+    """The chart of each service validates its own values."""
     services = dict.fromkeys(SETTINGS, _ANY)
     return _object({**services, "base": _ANY, "kafka": _ANY, "global": GLOBAL})
 

@@ -1,7 +1,7 @@
-"""The Grafana dashboards: which questions they answer, as PromQL over what docs/metrics.md lists.
+"""The Grafana dashboards: their queries in PromQL over the metrics of docs/metrics.md.
 
-A dashboard is rows of panels, 24 columns wide. What has not happened yet has no series, so sums of
-counters are 0 where there is nothing: an empty panel would look like a broken one.
+A dashboard consists of rows of panels, 24 columns wide. A counter without events has no series, so
+sums of counters default to 0: an empty panel would look broken.
 """
 
 import json
@@ -21,7 +21,7 @@ class Query(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One question. ``unit`` as Grafana names it; ``says``: what to read in it."""
+    """One query. ``unit`` is a unit of Grafana; ``says``: how to read the panel."""
 
     title: str
     queries: Sequence[Query]

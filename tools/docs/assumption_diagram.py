@@ -3,7 +3,7 @@
     python -m tools.docs.assumption_diagram [--check]
 
 Arrows and their labels are the entries of ``assumption_states.TRANSITIONS``. A state without a
-position here is an error, so that the picture cannot differ from the table.
+position here is an error, so that the diagram cannot differ from the table.
 """
 
 import math

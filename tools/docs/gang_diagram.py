@@ -1,9 +1,9 @@
-"""The picture docs/pictures/gangs.svg: what two sessions of the scheduler make of the same jobs.
+"""Draws docs/pictures/gangs.svg: the decisions of two sessions about the same jobs.
 
     python -m tools.docs.gangs [--check]
 
-Four jobs of six pods that wait for each other want 24 places, and there are 16. Once pods are
-placed one by one in an order drawn by lot, once as gangs. What is drawn is what was decided.
+Four jobs of six pods each need 24 places, and there are 16. One session places pods one by one in a
+random order, the other one places gangs. The diagram shows the decisions.
 """
 
 import json

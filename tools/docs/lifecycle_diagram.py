@@ -1,8 +1,8 @@
-"""The picture of a job's life, from the table in the controller's core.
+"""The diagram of a job's life cycle, from the table in the controller's core.
 
-Moves that every phase of ``ALIVE`` can make lead from the box around them; of several events
-between the same two phases the names are put together. A phase without a place here is an error, so
-that the picture cannot fall behind the table.
+Transitions that every phase of ``ALIVE`` can make start at the box around them; the names of
+several events between the same two phases are combined. A phase without a position here is an
+error, so that the diagram cannot differ from the table.
 """
 
 import math

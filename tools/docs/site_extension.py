@@ -13,7 +13,7 @@ from tools.docs import lifecycle_diagram, objects, rest, topics
 DOCS = Path(__file__).parents[2] / "docs"
 PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 DRAWN = re.compile(r"^```mermaid\n(\w+).*?^```$", re.MULTILINE | re.DOTALL)
-"""Where the repository is shown these are pictures; here we draw them ourselves."""
+"""A repository browser renders these as diagrams; the site contains images."""
 ELSEWHERE = {
     "../cli/README.md": "strom.md",
     **{
@@ -40,7 +40,7 @@ def complete(source: list[str]) -> None:
 
 
 def drawn(what: str) -> str:
-    """The picture in place of a diagram in Mermaid of this kind."""
+    """The image for a Mermaid diagram of this kind."""
     if what != "stateDiagram":
         raise ValueError(
             f"nobody draws a {what!r} on the site yet; see tools/docs/site_extension.py"

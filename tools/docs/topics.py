@@ -50,7 +50,7 @@ def lines(description: Document) -> Iterator[str]:
 
 
 def fields(schema: Document, schemas: Document) -> Iterator[str]:
-    """The fields of an object; its type in words if it is none."""
+    """The fields of an object; the name of its type if it is none."""
     properties = schema.get("properties")
     if not properties:
         yield markdown.kind(schema)

@@ -20,7 +20,7 @@ from tools.real import cache
 from tools.real.errors import InstallError
 
 PROGRESS_EVERY_S = 15
-PROMETHEUS_TAGS = "remove_all_sd"  # without the clients of every cloud, whose targets we never ask
+PROMETHEUS_TAGS = "remove_all_sd"  # without the clients of cloud providers, which no target needs
 
 
 def required_version(go_mod: str, module: str) -> str:
@@ -32,17 +32,17 @@ def required_version(go_mod: str, module: str) -> str:
 
 
 def kubernetes_flags(version: str) -> str:
-    """Linker flags that make the programs name `version`; built plainly they say v0.0.0."""
+    """Linker flags that set the version of the programs; a plain build reports v0.0.0."""
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = "-X k8s.io/component-base/version"
     return f"-s -w {stamp}.gitVersion={version} {stamp}.gitMajor={major} {stamp}.gitMinor={minor}"
 
 
 def helm_flags(go_mod: str) -> str:
-    """Linker flags that make Helm name its version, and for charts the Kubernetes it knows.
+    """Linker flags that set Helm's version and the Kubernetes version that it assumes for charts.
 
-    Built plainly it takes a cluster that it does not ask for one of 1.20, which no chart of today
-    allows.
+    A plain build assumes Kubernetes 1.20 for a cluster that it does not query, which present charts
+    do not allow.
     """
     minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v0.").split(".")[0]
     knows = [
@@ -136,7 +136,7 @@ def _report(lines: list[str], finished: threading.Event) -> None:
 
 
 def failure(lines: list[str]) -> str:
-    """The line of a failed `go build -v` that says why."""
+    """The line of a failed `go build -v` with the reason."""
     said = [line for line in lines if not line.startswith("go: downloading") and " " in line]
     error_lines = [
         line for line in said if re.search(r"error|cannot|no such|verifying|go:|:\d+:", line)

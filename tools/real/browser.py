@@ -22,7 +22,7 @@ NEXT = "install Chromium or Chrome so that it is on PATH, then call make again"
 
 
 def find() -> str | None:
-    """The path of a browser, None if there is none."""
+    """The path of a browser, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 

@@ -1,9 +1,9 @@
-"""Where the real parts lie: one directory per recipe, shared by all clones of one user.
+"""The directories of the real parts: one per recipe, shared by all clones of one user.
 
 The recipe is everything that decides what gets installed: the Go modules with their sums, the
 Kafka jars with their digests, the build flags and the platform. Its digest names the directory,
-so a new version never meets an old installation, and two clones at the same versions build once.
-A directory appears by one rename when it is complete; there is no half installation to detect.
+so versions never mix, and two clones at the same versions build once. A directory appears by one
+rename when it is complete, so there are no partial installations.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def recipe_digest(repository: Path) -> str:
 
 
 def directory(repository: Path, env: Mapping[str, str]) -> Path:
-    """Where this working tree's parts belong, whether installed or not."""
+    """The directory of this working tree's parts, installed or not."""
     return shared_root(env) / recipe_digest(repository)
 
 
@@ -83,9 +83,9 @@ def describe(place: Path, java: str) -> str:
 
 @contextmanager
 def sole_installer(place: Path) -> Iterator[bool]:
-    """Hold the recipe's lock; yields False if another process held it first and we waited.
+    """Hold the recipe's lock; yields False if another process held it first and this one waited.
 
-    The lock is the kernel's, so it ends with its process, whatever kills that.
+    The kernel releases the lock when the process ends, however it ends.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / f".{place.name}.lock").open("w") as lock:
@@ -112,7 +112,9 @@ def staged(place: Path, contents: Mapping[str, object]) -> Iterator[Path]:
         yield stage
         (stage / "parts.json").write_text(json.dumps(contents, indent=1) + "\n")
         stage.chmod(0o755)  # mkdtemp is private; a cache on a build machine is read by others
-        shutil.rmtree(place, ignore_errors=True)  # a directory without the mark is nobody's
+        shutil.rmtree(
+            place, ignore_errors=True
+        )  # a directory without the mark belongs to no installation
         os.rename(stage, place)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

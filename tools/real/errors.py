@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class InstallError(Exception):
-    """Ends the installation; its text is one line and says what to do next."""
+    """Ends the installation; its text is one line with the next step."""

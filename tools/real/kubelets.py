@@ -109,7 +109,7 @@ def apt_get(*arguments: str) -> None:
 
 
 def directory() -> Path:
-    """Where the kubelet of this working tree's module belongs, whether built or not."""
+    """The directory of the kubelet of this working tree's module, built or not."""
     digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
     for name in ("go.mod", "go.sum"):
         digest.update((REPOSITORY / MODULE / name).read_bytes())
@@ -125,7 +125,7 @@ def build(place: Path) -> None:
     module = REPOSITORY / MODULE
     version = binaries.required_version((module / "go.mod").read_text(), "k8s.io/kubernetes")
     with cache.sole_installer(place):
-        if cache.is_installed(place):  # another clone built it meanwhile
+        if cache.is_installed(place):  # another clone has built it
             return
         print(f"building the kubelet {version}", flush=True)
         with cache.staged(place, {"kubelet": version, "go": go}) as stage:

@@ -108,8 +108,9 @@ def install_wheel(tool: Toolchain, repository: Path, venv: Path) -> str:
 
 
 def maven_central(repository: Path, venv: Path) -> str | None:
-    """The address of Maven Central as the wheel ``jgo`` has it, installed into ``venv`` alone;
-    None if it cannot be had. No file of ours names a registry."""
+    """The address of Maven Central according to the wheel ``jgo``, installed into ``venv`` only;
+    None if it is not available. No file of this repository names a registry.
+    """
     if not (venv / "bin" / "python").is_file():
         return None
     block = pinned_block((repository / "requirements-real.txt").read_text(), "jgo")

@@ -1,4 +1,4 @@
-"""The generated parts of pages: everything that the code has, in words that break no table."""
+"""The generated parts of pages: everything that the code contains, without breaking tables."""
 
 import json
 from collections import Counter

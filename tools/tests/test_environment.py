@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout without members, in a folder whose name has a space."""
+    """A checkout without members, in a folder with a space in its name."""
     root = tmp_path / "a checkout"
     (root / "tools").mkdir(parents=True)
     for name in ("bootstrap.py", "environment.py", "uv.txt"):
