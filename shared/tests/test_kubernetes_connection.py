@@ -241,7 +241,7 @@ async def test_an_unreadable_service_account_token_is_worth_another_try(
         token.unlink()
     else:
         token.write_text("")
-    with pytest.raises(errors.UnavailableError, match="[Tt]oken"):
+    with pytest.raises(errors.UnavailableError, match=r"[Tt]oken"):
         await access.headers()
     token.write_text("second")
     assert await access.headers() == {"Authorization": "Bearer second"}
