@@ -1,4 +1,4 @@
-"""The published description of the log is true of what stands on it."""
+"""The published description of the topics matches their records and the message types."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from stromboli.shared import asyncapi, topics
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 DOCUMENT = yaml.safe_load(asyncapi.text())
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
 def validator(schema: dict[str, object]) -> jsonschema_rs.Validator:
@@ -50,3 +51,30 @@ def test_another_word_than_check_is_refused() -> None:
     """A mistyped ``--check`` must not overwrite what it should have compared."""
     with pytest.raises(SystemExit, match="--check"):
         asyncapi.main(["--chek"])
+
+
+class Documented(msgspec.Struct):
+    """A thing on
+    two lines (key: its name). ``size``: in bytes; 0 if unknown. ``first`` and ``last``: of its
+    life, ``None`` before.
+    """
+
+    size: int
+    first: str
+    last: str
+    plain: int
+
+
+def test_the_fields_that_a_docstring_describes_are_described() -> None:
+    life = "of its life, ``None`` before"
+    assert asyncapi.field_descriptions(Documented) == {
+        "size": "in bytes; 0 if unknown",
+        "first": life,
+        "last": life,
+    }
+
+
+def test_descriptions_are_whole_sentences() -> None:
+    described = [it["description"] for it in SCHEMAS.values() if "description" in it]
+    described += [it["summary"] for it in DOCUMENT["components"]["messages"].values()]
+    assert [text for text in described if not text.endswith((".", ":"))] == []

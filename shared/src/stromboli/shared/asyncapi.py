@@ -7,8 +7,10 @@ derived from ``topics`` and the message types.
 """
 
 import pathlib
+import re
 import sys
 from collections.abc import Iterable
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -36,6 +38,8 @@ whose epoch is lower than the highest one announced on its topic (its writer has
 higher (it was not announced). Epochs never decrease, even where a topic was deleted and created
 again. Writers on `admission.*` act side by side and do not replace each other."""
 
+_NAME = re.compile(r"``(\w+)``")
+_FIELD = re.compile(r"``\w+``(?:(?:,| and) ``\w+``)*: ")
 _TEXT = {"type": "string"}
 _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
     inspect.AnyType: {},
@@ -224,16 +228,47 @@ def _schema(of: inspect.Type, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _struct_schema(of: inspect.StructType, schemas: dict[str, Any]) -> dict[str, Any]:
     required = [field.encode_name for field in of.fields if field.required]
+    described = field_descriptions(of.cls)
     return {
         "type": "object",
         "description": _summary(of.cls),
         **({"required": required} if required else {}),
-        "properties": {field.encode_name: _schema(field.type, schemas) for field in of.fields},
+        "properties": {
+            field.encode_name: _described(_schema(field.type, schemas), described.get(field.name))
+            for field in of.fields
+        },
     }
 
 
+def _described(schema: dict[str, Any], description: str | None) -> dict[str, Any]:
+    """The schema of a field with its description; siblings of ``$ref`` are allowed by JSON schema
+    2020-12, which AsyncAPI 3 extends."""
+    return schema if description is None else {**schema, "description": description}
+
+
+def _text(struct: type[msgspec.Struct]) -> str:
+    """The docstring on one line."""
+    return " ".join(cleandoc(struct.__doc__ or "").split())
+
+
 def _summary(struct: type[msgspec.Struct]) -> str:
-    return (struct.__doc__ or "").split("\n")[0]
+    """The docstring up to its first description of a field, in whole sentences."""
+    text = _text(struct)
+    first = _FIELD.search(text)
+    before = text if first is None else text[: first.start()].strip()
+    return before if before.endswith((".", ":")) else text
+
+
+def field_descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Field -> description, as docstrings have them: ``name``: text, up to the next one's name."""
+    text = _text(struct)
+    found = list(_FIELD.finditer(text))
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    return {
+        name: text[each.end() : end].strip(" ;.")
+        for each, end in zip(found, ends, strict=False)
+        for name in _NAME.findall(each.group())
+    }
 
 
 def _gone() -> dict[str, Any]:

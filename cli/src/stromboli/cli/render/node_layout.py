@@ -60,7 +60,7 @@ class NumaCell(msgspec.Struct, frozen=True):
 
 
 class NodeLayout(msgspec.Struct, frozen=True):
-    """Everything to display. ``homeless``: GPUs and NICs of unknown NUMA nodes are in the last
+    """Everything to display. GPUs and NICs of unknown NUMA nodes are in the last
     cell, whose id is -1. ``links``: GPUs x GPUs, None on the diagonal.
     """
 

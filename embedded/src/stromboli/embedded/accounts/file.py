@@ -69,7 +69,7 @@ class _Binding(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class FileAccounts:
-    """Implements ``accounts.Accounts``. ``own_name``: the user name of writes by the embedded
+    """Implements ``accounts.Accounts``. ``own_username``: the user name of writes by the embedded
     cluster.
     """
 

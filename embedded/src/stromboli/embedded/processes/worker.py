@@ -63,7 +63,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWorker:
-    """The worker of one pod. ``is_gone``: the pod is deleted and completely removed."""
+    """Runs the containers of one pod and reports their status."""
 
     def __init__(
         self, pod: pods.Pod, document: pods.Document, address: str, around: NodeContext

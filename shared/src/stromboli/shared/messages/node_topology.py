@@ -65,8 +65,8 @@ class MigSlice(Message, frozen=True, kw_only=True):
 
 
 class Gpu(Message, frozen=True, kw_only=True):
-    """A GPU. ``to_switch``: its NVLinks to NVSwitches. ``problems``: why it must not be used; empty
-    means healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node.
+    """A GPU. ``nvswitch_links``: its NVLinks to NVSwitches. ``problems``: why it must not be used;
+    empty means healthy. ``fabric``: cluster and clique of its NVLink domain beyond the node.
     """
 
     index: int
@@ -84,8 +84,8 @@ class Gpu(Message, frozen=True, kw_only=True):
 
 class Nic(Message, frozen=True, kw_only=True):
     """A network interface. ``rdma``: its RDMA device (``mlx5_0``), if it has one; ``link``: its
-    link layer. ``ways``: the connection to each GPU, in nvidia-smi's names, in the order of the
-    GPUs.
+    link layer. ``gpu_connections``: the connection to each GPU, in nvidia-smi's names, in the
+    order of the GPUs.
     """
 
     name: str
@@ -152,8 +152,8 @@ class ReadFailure(Message, frozen=True, kw_only=True):
 
 
 class NodeTopology(Message, frozen=True, kw_only=True):
-    """The hardware of one node. ``ways`` and ``nvlinks``: GPUs x GPUs in the order of ``gpus``: the
-    connection of two GPUs in nvidia-smi's names, and the number of direct NVLinks.
+    """The hardware of one node. ``gpu_connections`` and ``nvlinks``: GPUs x GPUs in the order of
+    ``gpus``: the connection of two GPUs in nvidia-smi's names, and the number of direct NVLinks.
     """
 
     numa_nodes: tuple[NumaNode, ...] = ()

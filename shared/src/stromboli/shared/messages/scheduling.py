@@ -94,8 +94,9 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     systems. ``unconfirmed_from``: every decision below this offset is finished: answered and, if
     executed, visible in the pods' snapshot. ``outcomes_from``: all answers to later decisions are
     at or after this offset. A restart that reads from these two offsets restores all in-flight
-    decisions. ``heard``: topic -> the highest epoch accepted before these offsets; without an entry
-    the record at the offset was accepted and contains its epoch. ``identities``: topic -> its topic
+    decisions. ``epochs_seen``: topic -> the highest epoch accepted before these offsets; without
+    an entry
+    the record at the offset was accepted and contains its epoch. ``topic_ids``: topic -> its topic
     id; in a later topic of the same name the offsets are void. ``memory``: state that plugins keep
     for the next session.
     """
@@ -131,7 +132,7 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
 class DecisionAnswered(Message, frozen=True, kw_only=True):
     """The controller's complete answer to one publication of a decision (key: the decision's id).
 
-    ``decision_offset``: offset of that publication in the topic of decisions. ``entered_version``:
+    ``decision_offset``: offset of that publication in the topic of decisions. ``enqueued_version``:
     a resourceVersion in which the PodGroup was admitted, if ``enqueue`` was executed; a reader that
     observes it as not admitted in a later version knows that the admission was reverted.
     ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
@@ -243,7 +244,7 @@ LEASE_KEY = "$lease"
 
 @register("stromboli.scheduling.lease_renewed.v1")
 class LeaseRenewed(Message, frozen=True, kw_only=True):
-    """This scheduler is the leader (key ``$lease``) until ``lasts_s`` seconds pass without a
+    """This scheduler is the leader (key ``$lease``) until ``duration_s`` seconds pass without a
     renewal; one without a holder releases the lease.
     """
 

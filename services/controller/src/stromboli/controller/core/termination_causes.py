@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from stromboli.shared import keys
 from stromboli.shared.api import core
+from stromboli.shared.jobspec import policy_event_names
 
-OOM_KILLED = "OOMKilled"
-NODE_LOST = "NodeLost"
-DEADLINE_EXCEEDED = "DeadlineExceeded"
-PREEMPTED = "Preempted"
-CAUSES = frozenset({OOM_KILLED, NODE_LOST, DEADLINE_EXCEEDED, PREEMPTED})
+OOM_KILLED = policy_event_names.OOM_KILLED
+NODE_LOST = policy_event_names.NODE_LOST
+DEADLINE_EXCEEDED = policy_event_names.DEADLINE_EXCEEDED
+PREEMPTED = policy_event_names.PREEMPTED
+CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 """Causes that a policy may name as an event."""
 
 DISRUPTED = "DisruptionTarget"

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from stromboli.shared.jobspec import policy_event_names
 from stromboli.shared.jobspec.crds import catalog
 
 SOURCE = catalog.DIRECTORY / "source"
@@ -32,6 +33,7 @@ def compose_all() -> dict[pathlib.Path, str]:
     fragment.
     """
     fragments = catalog.read_yaml(FRAGMENTS)
+    fragments["event"]["enum"] = list(policy_event_names.IN_CRD)
     return {
         catalog.DIRECTORY / source.name: _text(source, fragments)
         for source in sorted(SOURCE.glob("*.yaml"))

@@ -14,7 +14,7 @@ import msgspec
 from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats import cron
-from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec import job_plugins, policy_event_names
 from stromboli.shared.jobspec.validation import cron_jobs, policies, user_commands
 
 Rules = dict[str, str]
@@ -54,8 +54,8 @@ def _policy_rules(where: str, path: str) -> list[str]:
         (f"{events}.size() == 0 && !has(p.exitCode)", "neither event nor exitCode"),
         ("has(p.exitCode) && p.exitCode == 0", "exit code 0 is success"),
         (
-            f"{events}.exists(e, !(e in {_list(policies.EVENTS)}))",
-            f"an event is none of {', '.join(policies.EVENTS)}",
+            f"{events}.exists(e, !(e in {_list(policy_event_names.ACCEPTED)}))",
+            f"an event is none of {', '.join(policy_event_names.ACCEPTED)}",
         ),
         (
             f"!has(p.action) || !(p.action in {_list(policies.ACTIONS)})",

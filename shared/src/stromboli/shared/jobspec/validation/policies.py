@@ -7,24 +7,9 @@ policies, too.
 from collections.abc import Iterator, Sequence
 
 from stromboli.shared.api.batch import LifecyclePolicy
+from stromboli.shared.jobspec import policy_event_names
 from stromboli.shared.messages.admission import Violation
 
-ANY = "*"
-EVENTS = (
-    ANY,
-    "PodFailed",
-    "PodEvicted",
-    "PodPending",
-    "Unknown",
-    "TaskCompleted",
-    "TaskFailed",
-    "JobUpdated",
-    "OOMKilled",
-    "NodeLost",
-    "DeadlineExceeded",
-    "Preempted",
-)
-"""Volcano's events and four causes of a pod's end; the third one also ends a job."""
 ACTIONS = (
     "AbortJob",
     "RestartJob",
@@ -54,7 +39,7 @@ def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Viola
                 yield Violation(
                     path=at,
                     reason=f"event {event} has policy {path}[{first}] already",
-                    expected="one policy an event",
+                    expected="at most one policy per event",
                 )
         if policy.exit_code:
             first = seen_codes.setdefault(policy.exit_code, index)
@@ -64,9 +49,9 @@ def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Viola
                     reason=f"exit code {policy.exit_code} has policy {path}[{first}] already",
                     expected="one policy an exit code",
                 )
-    if ANY in seen_events and len(seen_events) > 1:
+    if policy_event_names.ANY in seen_events and len(seen_events) > 1:
         yield Violation(
-            path=f"{path}[{seen_events[ANY]}]",
+            path=f"{path}[{seen_events[policy_event_names.ANY]}]",
             reason="event * beside other events",
             expected="either * alone or the events by name",
         )
@@ -92,11 +77,11 @@ def _of_one(policy: LifecyclePolicy, events: tuple[str, ...], at: str) -> Iterat
             expected="another number; for success use event TaskCompleted",
         )
     for event in events:
-        if event not in EVENTS:
+        if event not in policy_event_names.ACCEPTED:
             yield Violation(
                 path=f"{at}.event",
                 reason=f"{event!r} is not an event that a policy may have",
-                expected=f"one of {', '.join(EVENTS)}",
+                expected=f"one of {', '.join(policy_event_names.ACCEPTED)}",
             )
     if policy.action not in ACTIONS:
         yield Violation(

@@ -15,7 +15,7 @@ import msgspec
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container was given. ``devices``: resource -> ids; ``cells``: their NUMA nodes.
+    """What a container was given. ``devices``: resource -> ids; ``numa_nodes``: their NUMA nodes.
     ``memory``: kind -> bytes. ``claims``: driver, pool and device of resource claims."""
 
     pod: str

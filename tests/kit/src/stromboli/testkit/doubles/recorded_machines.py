@@ -28,7 +28,8 @@ class PciCard(msgspec.Struct, frozen=True, kw_only=True):
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """``cores``: of each NUMA node. CPUs are counted as Linux does on Intel: the first thread of
-    every core, then the second ones. ``nvlinks``: pairs of GPUs -> links each way. ``to_switch``:
+    every core, then the second ones. ``nvlinks``: pairs of GPUs -> links each way.
+    ``nvswitch_links``:
     links of each GPU to NVSwitches. ``ancestors``: NVML's levels, GPUs x GPUs."""
 
     sockets: int = 1

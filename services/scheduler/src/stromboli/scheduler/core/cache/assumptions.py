@@ -88,7 +88,7 @@ class Decision(msgspec.Struct, eq=False):
     """A statement in its newest publication, and its open assumptions.
 
     ``offset``: of that publication. ``is_answered``: its outcome has been read.
-    ``entered_version``: a version of the PodGroup that is past its queue's entry, once answered.
+    ``enqueued_version``: a version of the PodGroup that is past its queue's entry, once answered.
     ``awaits_volumes``: its binds wait for volumes, which takes minutes.
     """
 

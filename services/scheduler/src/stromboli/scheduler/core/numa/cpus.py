@@ -17,8 +17,8 @@ NOTHING: Cpus = frozenset()
 
 
 class Machine:
-    """The CPUs of a kind of machine. ``cells``: NUMA node -> its CPUs; NUMA nodes without CPUs are
-    absent.
+    """The CPUs of a kind of machine. ``numa_nodes``: NUMA node -> its CPUs; NUMA nodes without
+    CPUs are absent.
     """
 
     def __init__(self, places: Mapping[int, numa.CpuPlace]) -> None:

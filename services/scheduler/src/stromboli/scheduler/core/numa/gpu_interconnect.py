@@ -74,8 +74,8 @@ def best_gpus(
 ) -> tuple[int, ...] | None:
     """The best ``count`` of the free GPUs in ascending order; None if there are fewer.
 
-    ``cells``: each GPU's NUMA node, -1 if unknown; empty if none is known. ``among``: only these
-    may be taken; the others count as remaining. Exact for up to ``MAX_EXACT_GPUS`` of them in
+    ``numa_nodes``: each GPU's NUMA node, -1 if unknown; empty if none is known. ``among``: only
+    these may be taken; the others count as remaining. Exact for up to ``MAX_EXACT_GPUS`` of them in
     O(sets * free^2). Above, a set is grown from each GPU by the best addition and the best of these
     sets is improved by exchanges, in O(free^2 * count^2).
     """

@@ -22,7 +22,8 @@ Cells = tuple[int, ...]
 
 
 class DevicePool(NamedTuple):
-    """Devices of one resource. ``cells``: the NUMA node of each. ``pairs``: interconnect scores of
+    """Devices of one resource. ``numa_nodes``: the NUMA node of each. ``pairs``: interconnect
+    scores of
     GPU pairs; empty if unknown. ``to_gpus``: devices x GPUs, the distance of each, in the order of
     the pool ``gpus``; empty if unknown. ``is_shared``: a device may be assigned to several
     containers.
@@ -147,7 +148,7 @@ class Hardware:
     def chosen(
         self, resource: str, free: Places, count: int, numa_nodes: Cells, with_gpus: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """``count`` of the free devices, those on ``cells`` first; None if there are too few.
+        """``count`` of the free devices, those on ``numa_nodes`` first; None if there are too few.
 
         ``with_gpus``: GPUs of the same container, to which network cards should be near.
         """

@@ -50,7 +50,7 @@ def replay_sessions(
     """Replay every recorded session of a log, in the order of the log. O(records + sessions).
 
     ``configurations``: those that were in force, identified by their digests. ``by``: names of the
-    scheduler whose pods count. ``complete_from``: topic -> offset before which only the last record
+    scheduler whose pods count. ``whole_from``: topic -> offset before which only the last record
     of each key is passed. ``instead``: a configuration that replaces the recorded one; each session
     still starts from what was really decided before.
     """
