@@ -1,8 +1,9 @@
 """``kill -9`` of each service during its work loses nothing and repeats nothing.
 
-Each run submits twenty jobs from a seed. When ten are unfinished and a decision has no outcome, the
-service is killed and restarted while four more jobs are submitted. A kill whose decision got its
-outcome just before does not count, and another job is submitted for the next attempt.
+Each run submits twenty jobs, with restarts, policies, claims and a flow among them. When ten are
+unfinished and a decision has no outcome, the service is killed and restarted while four more jobs
+are submitted. A kill whose decision got its outcome just before does not count, and another job is
+submitted for the next attempt.
 
 The checker reads the history from the API server's own watches. It runs after each run, and for all
 runs together after 30 seconds of quiet at the end: waiting 30 seconds after each of the twenty runs
@@ -23,6 +24,7 @@ from tests.faults.support.observed_system import ObservedSystem
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
 JOBS, UNFINISHED, LATE = 20, 10, 4
+GANGS = JOBS - workload.KINDS
 TRIES = 5
 """Kills until one hits an unanswered decision: a decision is answered within some 20 ms."""
 ENDED_WITHIN_S = 60.0
@@ -41,11 +43,11 @@ async def test_a_killed_service_continues_where_it_stopped(
     namespace = await live_system.enter(f"kill-{service}-{seed}")
     live_system.namespaces.add(namespace)
     url = live_system.system.url
-    documents = workload.jobs(rng, JOBS + LATE + TRIES)
-    first, late = documents[:JOBS], documents[JOBS : JOBS + LATE]
-    spare = documents[JOBS + LATE :]
+    documents = workload.jobs(rng, GANGS + LATE + TRIES)
+    first, late = documents[:GANGS], documents[GANGS : GANGS + LATE]
+    spare = documents[GANGS + LATE :]
 
-    await workload.submit(url, namespace, first)
+    assert await live_system.submit_every_kind(namespace, first) == JOBS
     enough = JOBS - UNFINISHED
     await live_system.history.until(
         lambda: live_system.finished(namespace) >= enough, ENDED_WITHIN_S

@@ -1,4 +1,4 @@
-"""The history of nodes, pods and jobs on an API server, recorded by watches.
+"""The history of nodes, pods, jobs, flows and claims on an API server, recorded by watches.
 
 Raw requests without the system's code, continued through restarts of the server. A restarted server
 forgets old versions; then its list is compared with the last known state, so one of two changes
@@ -24,6 +24,10 @@ PATHS = {
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/pods",
     "Job": "/apis/batch.volcano.sh/v1alpha1/jobs",
+    "JobFlow": "/apis/flow.volcano.sh/v1alpha1/jobflows",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/resourceclaims",
 }
 PAUSE_S = 0.1
 """Between attempts while the server is not reachable."""
@@ -36,8 +40,8 @@ class _ExpiredError(Exception):
 
 
 class ApiHistory:
-    """The events of nodes, pods and jobs since the beginning; list it when nothing has happened
-    yet. ``events`` is in the order of each kind; ``ordered`` is in the server's."""
+    """The events of these kinds since the beginning; list it when nothing has happened yet.
+    ``events`` is in the order of each kind; ``ordered`` is in the server's."""
 
     def __init__(self, parts: real.RealParts) -> None:
         self.events: list[Event] = []
@@ -58,8 +62,8 @@ class ApiHistory:
         return [it for it in found if it["metadata"]["namespace"] == namespace]
 
     def ordered(self, namespaces: frozenset[str]) -> list[Event]:
-        """Events of nodes and of these namespaces in the order in which the server made them:
-        all kinds share the counter of its store."""
+        """Events of nodes, of volumes and of these namespaces in the order in which the server made
+        them: all kinds share the counter of its store."""
         mine = (
             event
             for event in self.events
@@ -135,14 +139,15 @@ class ApiHistory:
             self._note(kind, event["type"], event["object"])
         return str(event["object"]["metadata"]["resourceVersion"])
 
-    def _note(self, kind: str, change: str, thing: Object) -> None:
+    def _note(self, kind: str, change: str, thing: Object, *, listed: bool = False) -> None:
         thing["kind"] = kind
         uid = thing["metadata"]["uid"]
         if change == "DELETED":
             self._objects[kind].pop(uid, None)
         else:
             self._objects[kind][uid] = thing
-        self.events.append({"type": change, "object": thing, "at": time.time()})
+        event = {"type": change, "object": thing, "at": time.time(), "listed": listed}
+        self.events.append(event)
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -157,12 +162,12 @@ class ApiHistory:
         for uid, thing in known.items():
             if uid not in there:
                 gone = {**thing, "metadata": {**thing["metadata"], "resourceVersion": version}}
-                self._note(kind, "DELETED", gone)
+                self._note(kind, "DELETED", gone, listed=True)
         for uid, item in there.items():
             if uid not in known:
-                self._note(kind, "ADDED", item)
+                self._note(kind, "ADDED", item, listed=True)
             elif item["metadata"]["resourceVersion"] != _version_of(known[uid]):
-                self._note(kind, "MODIFIED", item)
+                self._note(kind, "MODIFIED", item, listed=True)
         return version
 
 

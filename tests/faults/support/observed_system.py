@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from stromboli.testkit.checkers import gang_atomicity, invariants
+from stromboli.testkit.checkers import claims, gang_atomicity, invariants, job_lifecycle
 from stromboli.testkit.real_system import RealSystem
-from tests.faults.support import api_history, decision_log, workload
+from tests.faults.support import api_history, claimable, decision_log, workload
+
+RESTARTED_WITHIN_S = 30.0
 
 
 class ObservedSystem:
@@ -29,6 +32,43 @@ class ObservedSystem:
             await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         return namespace
 
+    async def submit_every_kind(self, namespace: str, gangs: Sequence[api_history.Object]) -> int:
+        """Submit these jobs and one of each kind of object in the workload; the number of jobs."""
+        await claimable.provide(self.system.parts, namespace)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(workload.apply(self.system.url, workload.flow(namespace)))
+            documents = [*workload.of_every_kind(), *gangs]
+            group.create_task(workload.submit(self.system.url, namespace, documents))
+        return len(gangs) + workload.KINDS
+
+    async def restart(self, namespace: str, name: str) -> int:
+        """Restart a job by a Command, and wait for it; the job's retryCount."""
+        (job,) = (it for it in self.jobs(namespace) if it["metadata"]["name"] == name)
+        target = {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "name": name,
+            "uid": job["metadata"]["uid"],
+        }
+        command = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"name": "restart"},
+            "action": "RestartJob",
+            "target": target,
+        }
+        async with self.system.parts.client() as api:
+            await api.create(
+                f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands", command
+            )
+
+        def retries() -> int:
+            (job,) = (it for it in self.jobs(namespace) if it["metadata"]["name"] == name)
+            return int(job["status"].get("retryCount", 0))
+
+        await self.history.until(lambda: retries() > 0, RESTARTED_WITHIN_S)
+        return retries()
+
     def jobs(self, namespace: str) -> list[api_history.Object]:
         """The jobs there now."""
         return self.history.objects("Job", namespace)
@@ -38,23 +78,34 @@ class ObservedSystem:
         return len(workload.ended_as_expected(self.jobs(namespace)))
 
     async def all_end(self, namespace: str, count: int, within_s: float) -> None:
-        """Return when this number of jobs have ended as expected; an error lists the others."""
+        """Return when this number of jobs and all flows have ended as expected; an error lists the
+        others."""
         try:
-            await self.history.until(lambda: self.finished(namespace) >= count, within_s)
+            await self.history.until(
+                lambda: self.finished(namespace) >= count and not self._unfinished_flows(namespace),
+                within_s,
+            )
         except TimeoutError:
             left = {it["metadata"]["name"]: workload.phase(it) for it in self.jobs(namespace)}
             done = {
                 it["metadata"]["name"] for it in workload.ended_as_expected(self.jobs(namespace))
             }
             waiting = {name: phase for name, phase in left.items() if name not in done}
+            waiting |= dict.fromkeys(self._unfinished_flows(namespace), "flow")
             raise AssertionError(f"{len(done)} of {count} jobs ended; {waiting} did not") from None
+
+    def _unfinished_flows(self, namespace: str) -> list[str]:
+        flows = self.history.objects("JobFlow", namespace)
+        return [it["metadata"]["name"] for it in flows if workload.phase(it) != "Succeed"]
 
     def broken(self, *namespaces: str) -> list[str]:
         """Violations that the checkers report for these namespaces and for all nodes."""
         history = self.history.ordered(frozenset(namespaces))
         return [
-            *invariants.violations(history),
+            *invariants.violations(history, retries=workload.RETRIES),
             *gang_atomicity.violations(history, self.decisions.binds),
+            *job_lifecycle.violations(history),
+            *claims.violations(history),
         ]
 
 
@@ -65,6 +116,7 @@ async def start_observed_system(state: Path) -> AsyncIterator[ObservedSystem]:
     async with contextlib.AsyncExitStack() as stack:
         system = RealSystem(state, simulated_nodes=workload.NODES, node_options=size)
         await stack.enter_async_context(system)
+        await claimable.provide_classes(system.parts)
         seen = await stack.enter_async_context(api_history.ApiHistory(system.parts).recording())
         follower = decision_log.DecisionLog(system.parts.kafka_bootstrap)
         decided = await stack.enter_async_context(follower.following())

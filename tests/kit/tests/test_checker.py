@@ -132,3 +132,33 @@ def test_every_violation_is_named(history: list[Event], word: str) -> None:
 def test_a_job_deleted_by_a_user_may_vanish_with_its_pods() -> None:
     history = [*GOOD, job(kind="DELETED"), pod("a", kind="DELETED"), pod("b", kind="DELETED")]
     assert invariants.violations(history, deleted_by_user=frozenset({"j"})) == []
+
+
+def with_policy(phase: str, **status: Any) -> Event:
+    """The job with a policy that restarts it."""
+    found = job(phase=phase, kind="MODIFIED", **status)
+    found["object"]["spec"]["policies"] = [{"event": "PodFailed", "action": "RestartJob"}]
+    return found
+
+
+def test_policies_remove_pods_by_a_restart_or_at_the_end_of_a_job() -> None:
+    gone = pod("a", node="n", phase="Failed", kind="DELETED")
+    restarted = {"version": 1, "retryCount": 1}
+    for allowed in (with_policy("Pending", **restarted), with_policy("Completing")):
+        assert not any(
+            "by nobody" in line for line in invariants.violations([*GOOD, allowed, gone])
+        )
+    for other in (with_policy("Running"), job(phase="Completing", kind="MODIFIED")):
+        assert any("by nobody" in line for line in invariants.violations([*GOOD, other, gone]))
+
+
+def test_a_gang_that_lost_a_pod_to_a_policy_was_bound_as_a_whole() -> None:
+    """A pod that is gone counts: it had a node."""
+    ends = [with_policy("Completed"), pod("a", node="n", phase="Failed", kind="DELETED")]
+    assert invariants.violations([*GOOD, *ends]) == []
+
+
+def test_a_node_may_be_too_small_for_an_init_container() -> None:
+    found = pod("a", node="n")
+    found["object"]["spec"]["initContainers"] = [asking("3")]
+    assert invariants.violations([node("2"), found]) == ["node n has 3 cpu of 2"]

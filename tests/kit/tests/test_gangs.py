@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.testkit.checkers import gang_atomicity
+from stromboli.testkit.checkers import gang_atomicity, invariants
 
 Event = dict[str, Any]
 BOTH = {"d1": ["a", "b"]}
@@ -26,7 +26,7 @@ def pod(
     kind: str = "MODIFIED",
 ) -> Event:
     owner = {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1", "uid": "j"}
-    marks = {gang_atomicity.VERSION: version, gang_atomicity.DECISION: by}
+    marks = {invariants.VERSION: version, gang_atomicity.DECISION: by}
     thing = {
         "kind": "Pod",
         "metadata": {"name": uid, "uid": uid, "ownerReferences": [owner], "annotations": marks},

@@ -25,7 +25,6 @@ Gang = tuple[str, str]
 """Uid of a job, and its version as its pods name it."""
 
 WITHIN_S = 10.0
-VERSION = "volcano.sh/job-version"
 DECISION = "stromboli.sh/decision"
 
 
@@ -56,8 +55,7 @@ class GangAtomicityChecker:
             self._needed[uid] = thing["spec"].get("minAvailable", 0)
             self._names[uid] = thing["metadata"]["name"]
         elif thing["kind"] == "Pod" and (job := invariants.job_of(thing)):
-            marks = thing["metadata"].get("annotations", {})
-            gang = job, marks.get(VERSION, "")
+            gang = job, invariants.mark(thing, invariants.VERSION)
             yield from self._take_pod(gang, thing, event)
 
     def end(self, at: float) -> Iterator[str]:
@@ -85,7 +83,7 @@ class GangAtomicityChecker:
 
     def _uncovered(self, gang: Gang, pod: Object) -> Iterator[str]:
         needed, name = self._needed.get(gang[0], 0), pod["metadata"]["name"]
-        decision = pod["metadata"].get("annotations", {}).get(DECISION, "")
+        decision = invariants.mark(pod, DECISION)
         if not decision:
             yield from self._say(f"pod {name} runs and was bound by no decision")
         at = self._position.get(decision)

@@ -4,7 +4,9 @@ It shares no code with the system on purpose: it reads Kubernetes JSON without t
 so an error in these types cannot hide a violation.
 
 The history is a list of watch events ``{"type": "ADDED"|"MODIFIED"|"DELETED", "object": {...}}`` of
-pods, nodes and jobs in the server's order, starting with an empty cluster.
+pods, nodes and jobs in the server's order, starting with an empty cluster. Other kinds are read by
+``job_lifecycle`` and ``claims``. An event with ``"listed": True`` comes from a list after a restart
+of the server, so earlier events of its object may be missing.
 """
 
 import re
@@ -18,6 +20,7 @@ Object = dict[str, Any]
 
 JOB_GROUP = "batch.volcano.sh/"
 TASK, INDEX = "volcano.sh/task-spec", "volcano.sh/task-index"
+VERSION = "volcano.sh/job-version"
 GROUP = "scheduling.k8s.io/group-name"
 FINAL_PHASES = ("Succeeded", "Failed")
 _UNITS: dict[str, int | Decimal] = {
@@ -56,6 +59,24 @@ def job_of(pod: Object) -> str:
     return ""
 
 
+def mark(thing: Object, key: str) -> str:
+    """An annotation, or empty."""
+    return str((thing["metadata"].get("annotations") or {}).get(key, ""))
+
+
+def phase_of(job: Object) -> str:
+    """The phase in a job's status, or empty."""
+    return str(job.get("status", {}).get("state", {}).get("phase", ""))
+
+
+def is_removed_by_policy(pod: Object, job: Object) -> bool:
+    """Whether a policy of the pod's job removes it: by a restart, or by the end of the job."""
+    spec, status = job["spec"], job.get("status", {})
+    has_policies = any(part.get("policies") for part in (spec, *spec.get("tasks", ())))
+    is_replaced = int(mark(pod, VERSION) or 0) < status.get("version", 0)
+    return has_policies and (is_replaced or phase_of(job) not in ("", "Pending", "Running"))
+
+
 def requests(pod: Object) -> Counter[str]:
     """What the pod takes of a node: its containers together or, if that is more, an init container
     with the sidecars before it; its overhead; and its place among a node's pods."""
@@ -92,26 +113,29 @@ class ClusterState:
         self.nodes: dict[str, Object] = {}
         self.jobs: dict[str, Object] = {}
         self.jobs_ever: dict[str, Object] = {}
+        self.bound_ever: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """Job and its version -> pods that have had a node."""
 
     def take(self, event: Event) -> None:
         """Apply one event."""
         thing = event["object"]
         uid = thing["metadata"]["uid"]
-        table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}[thing["kind"]]
+        table = {"Pod": self.pods, "Node": self.nodes, "Job": self.jobs}.get(thing["kind"], {})
         if event["type"] == "DELETED":
             table.pop(uid, None)
         else:
             table[uid] = thing
         if thing["kind"] == "Job":
             self.jobs_ever[uid] = thing
+        if thing["kind"] == "Pod" and thing["spec"].get("nodeName"):
+            self.bound_ever[job_of(thing), mark(thing, VERSION)].add(uid)
 
 
 def duplicate_pods(world: ClusterState) -> Iterator[str]:
     """Two live pods for one task of one job."""
     seen: dict[tuple[str, str, str], str] = {}
     for pod in live_pods(world.pods.values()):
-        marks = pod["metadata"].get("annotations", {})
-        place = (job_of(pod), marks.get(TASK, ""), marks.get(INDEX, ""))
+        place = (job_of(pod), mark(pod, TASK), mark(pod, INDEX))
         name = pod["metadata"]["name"]
         if place[0] and place in seen:
             yield f"pods {seen[place]} and {name} are both {place[1]}-{place[2]} of one job"
@@ -132,15 +156,12 @@ def overcommitted_nodes(world: ClusterState) -> Iterator[str]:
 
 
 def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
-    """Unfinished jobs of which some pods have nodes, but fewer than must run together."""
-    bound: Counter[str] = Counter()
-    for pod in world.pods.values():
-        if pod["spec"].get("nodeName"):
-            bound[job_of(pod)] += 1
-    for uid, job in world.jobs.items():
-        needed = job["spec"].get("minAvailable", 0)
-        if 0 < bound[uid] < needed:
-            yield f"job {job['metadata']['name']} has {bound[uid]} of {needed} pods bound"
+    """Versions of jobs of which some pods got nodes, but fewer than must run together."""
+    for (uid, _), pods in world.bound_ever.items():
+        job = world.jobs.get(uid)
+        needed = job["spec"].get("minAvailable", 0) if job else 0
+        if job and len(pods) < needed:
+            yield f"job {job['metadata']['name']} has {len(pods)} of {needed} pods bound"
 
 
 def violations(
@@ -161,10 +182,11 @@ def violations(
         if event["type"] == "DELETED" and thing["kind"] in ("Pod", "Job"):
             job = world.jobs_ever.get(job_of(thing)) if thing["kind"] == "Pod" else thing
             name = job["metadata"]["name"] if job else ""
-            if name not in deleted_by_user:
+            is_policy = job is not None and job is not thing and is_removed_by_policy(thing, job)
+            if name not in deleted_by_user and not is_policy:
                 found.append(f"{thing['kind']} {thing['metadata']['name']} was deleted by nobody")
         world.take(event)
-        if thing["kind"] != "Job":
+        if thing["kind"] in ("Pod", "Node"):
             found += (
                 line
                 for line in (*duplicate_pods(world), *overcommitted_nodes(world))
@@ -172,8 +194,7 @@ def violations(
             )
     found += partially_bound_gangs(world)
     for job in world.jobs.values():
-        name, status = job["metadata"]["name"], job.get("status", {})
-        phase = status.get("state", {}).get("phase", "")
+        name, status, phase = job["metadata"]["name"], job.get("status", {}), phase_of(job)
         if phase not in ("Completed", "Failed"):
             found.append(f"job {name} is {phase or 'without a phase'}, not finished")
         if status.get("retryCount", 0) != (retries or {}).get(name, 0):
