@@ -11,8 +11,6 @@ from stromboli.testkit.checkers import claims, gang_atomicity, invariants, job_l
 from stromboli.testkit.real_system import RealSystem
 from tests.faults.support import api_history, claimable, decision_log, workload
 
-RESTARTED_WITHIN_S = 30.0
-
 
 class ObservedSystem:
     """A running system and its onlookers."""
@@ -40,34 +38,6 @@ class ObservedSystem:
             documents = [*workload.of_every_kind(), *gangs]
             group.create_task(workload.submit(self.system.url, namespace, documents))
         return len(gangs) + workload.KINDS
-
-    async def restart(self, namespace: str, name: str) -> int:
-        """Restart a job by a Command, and wait for it; the job's retryCount."""
-        (job,) = (it for it in self.jobs(namespace) if it["metadata"]["name"] == name)
-        target = {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "name": name,
-            "uid": job["metadata"]["uid"],
-        }
-        command = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"name": "restart"},
-            "action": "RestartJob",
-            "target": target,
-        }
-        async with self.system.parts.client() as api:
-            await api.create(
-                f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands", command
-            )
-
-        def retries() -> int:
-            (job,) = (it for it in self.jobs(namespace) if it["metadata"]["name"] == name)
-            return int(job["status"].get("retryCount", 0))
-
-        await self.history.until(lambda: retries() > 0, RESTARTED_WITHIN_S)
-        return retries()
 
     def jobs(self, namespace: str) -> list[api_history.Object]:
         """The jobs there now."""

@@ -104,10 +104,10 @@ def of_every_kind() -> list[dict[str, Any]]:
     return [restarting, completing, disk, device]
 
 
-def flow(namespace: str) -> list[dict[str, Any]]:
+def flow(namespace: str, run_s: float = 0.3) -> list[dict[str, Any]]:
     """A flow of two jobs, the second after the first, with their templates."""
     templates = [
-        _object("JobTemplate", namespace, name, _job(name, pods=2, run_s=0.3, ends="")["spec"])
+        _object("JobTemplate", namespace, name, _job(name, pods=2, run_s=run_s, ends="")["spec"])
         for name in ("first", "second")
     ]
     entries = [{"name": "first"}, {"name": "second", "dependsOn": {"targets": ["first"]}}]
