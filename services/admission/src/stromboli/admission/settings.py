@@ -114,11 +114,12 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     ``~/.local/state/stromboli/tokens/PORT`` ($XDG_STATE_HOME).
     """
     header_timeout_s: float = 15.0
-    """Time for the headers of a request to REST or a webhook; then 408."""
+    """Time for a TLS handshake, and for the headers of a request to REST or a webhook; then 408."""
     body_timeout_s: float = 30.0
     """Period in which the body of a request must make progress; then 408."""
     max_connections: int = 2_000
-    """Open connections of REST, and of webhooks; beyond them 503. Each costs about 50 kB."""
+    """Open connections of REST, and of webhooks, with TLS handshakes under way; beyond them 503.
+    Each costs about 50 kB."""
     health_host: str = "0.0.0.0"
     """Address of the health endpoint, which has its own port: probes have no account, and metrics
     are for the operator.

@@ -4,6 +4,7 @@ service.
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -14,7 +15,7 @@ from litestar import Litestar, MediaType, Response, get
 from litestar.params import FromQuery
 from litestar.types import ControllerRouterHandler
 
-from stromboli.shared.runtime import http_protocol, runtime
+from stromboli.shared.runtime import http_protocol, runtime, tls_handshakes
 
 HEAD_BYTES = 1024 * 1024
 """The longest request line with headers: the same limit as an API server's, so that a value that is
@@ -74,6 +75,12 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _protocol(server: uvicorn.Server) -> asyncio.Protocol:
+    """A protocol as uvicorn makes it for a connection that it accepts itself."""
+    protocol: type[http_protocol.LimitedProtocol] = server.config.http_protocol_class  # type: ignore[assignment]
+    return protocol(server.config, server.server_state, server.lifespan.state)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A bound TCP socket; port 0 selects a free port. Raises OSError when the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -104,6 +111,9 @@ async def serving(
 
     Raises OSError when another process listens on the port: two sockets may be bound to one port.
     """
+    if tls is None and certificate_file:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate_file, key_file or None)
     config = uvicorn.Config(
         app,
         http=http_protocol.limited(limits),
@@ -112,9 +122,6 @@ async def serving(
         lifespan="on",
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=HEAD_BYTES,
-        ssl_certfile=certificate_file or None,
-        ssl_keyfile=key_file or None,
-        ssl_context_factory=None if tls is None else (lambda _config, _default: tls),
     )
     server = _Server(config)
     port: int = bound.getsockname()[1]
@@ -125,14 +132,23 @@ async def serving(
     except OSError as error:
         bound.close()
         raise OSError(error.errno, f"listen on port {port}: {error.strerror}") from None
-    task = asyncio.create_task(server.serve(sockets=[bound]))
+    task = asyncio.create_task(server.serve(sockets=[] if tls else [bound]))
     try:
         while not server.started:
             if task.done():
                 task.result()
                 raise OSError("the HTTP server ended before it started to serve")
             await asyncio.sleep(0.005)
-        yield port
+        async with contextlib.AsyncExitStack() as stack:
+            if tls is not None:
+                handshakes = tls_handshakes.Handshakes(
+                    tls,
+                    limits,
+                    server.server_state.connections,
+                    functools.partial(_protocol, server),
+                )
+                await stack.enter_async_context(handshakes.accepting(bound))
+            yield port
     finally:
         server.should_exit = True
         await asyncio.shield(task)

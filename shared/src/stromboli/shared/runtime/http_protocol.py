@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one HTTP server."""
 
     header_timeout_s: float = 15.0
-    """Time for the headers of a request."""
+    """Time for the headers of a request, and for the TLS handshake before (``tls_handshakes``)."""
     body_timeout_s: float = 30.0
     """Period in which a request's body has to make progress."""
     max_connections: int = 2_000

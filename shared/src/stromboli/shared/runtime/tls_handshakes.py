@@ -1,0 +1,106 @@
+"""TLS handshakes within the limits of an HTTP server.
+
+An event loop that serves TLS makes a connection known to its protocol after the handshake. Until
+then nothing counts it, and a client that opens connections and sends nothing holds each of them for
+a minute. Here connections are accepted one by one and each handshake is counted. Rules:
+
+1. A handshake ends within ``header_timeout_s``. Otherwise the connection is closed.
+2. Handshakes under way and open connections together are at most ``max_connections``. Beyond it,
+   ``RESERVED`` handshakes at a time go on, so that clients get the answer 503; further connections
+   are closed without an answer.
+"""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection
+
+from stromboli.shared.runtime import http_protocol, telemetry
+
+RESERVED = 16
+"""Handshakes for which there is always room: few, because each of them only leads to a refusal."""
+RETRY_S = 1.0
+"""Pause after a connection that cannot be accepted, as when the process has no descriptor left."""
+
+
+class Handshakes:
+    """The handshakes of one server. ``connections``: its open ones. ``make_protocol``: makes what
+    receives the requests of a new one."""
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        limits: http_protocol.Limits,
+        connections: Collection[object],
+        make_protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._tls = tls
+        self._limits = limits
+        self._connections = connections
+        self._make_protocol = make_protocol
+        self._under_way: set[asyncio.Task[bool]] = set()
+        self._is_closed = False
+
+    @contextlib.asynccontextmanager
+    async def accepting(self, bound: socket.socket) -> AsyncIterator[None]:
+        """Accept connections on a listening socket while inside."""
+        loop = asyncio.get_running_loop()
+        bound.settimeout(0)
+        loop.add_reader(bound, self._accept, bound)
+        try:
+            yield
+        finally:
+            self._is_closed = True
+            loop.remove_reader(bound)
+            if tasks := set(self._under_way):
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    def _accept(self, bound: socket.socket) -> None:
+        """Take one connection; the loop calls again while there are more."""
+        try:
+            accepted, _ = bound.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            telemetry.log.warning("connection not accepted", reason=str(error))
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(bound)
+            loop.call_later(RETRY_S, self._retry, bound)
+            return
+        room = max(RESERVED, self._limits.max_connections - len(self._connections))
+        if len(self._under_way) >= room:
+            accepted.close()
+            return
+        accepted.settimeout(0)
+        task = asyncio.create_task(self._shake_hands(accepted))
+        self._under_way.add(task)
+        task.add_done_callback(functools.partial(self._end, accepted))
+
+    def _retry(self, bound: socket.socket) -> None:
+        if not self._is_closed:
+            asyncio.get_running_loop().add_reader(bound, self._accept, bound)
+
+    def _end(self, accepted: socket.socket, task: asyncio.Task[bool]) -> None:
+        self._under_way.discard(task)
+        if task.cancelled() or not task.result():
+            accepted.close()
+
+    async def _shake_hands(self, accepted: socket.socket) -> bool:
+        """Whether the connection has a protocol now, which closes it."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make_protocol,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.header_timeout_s,
+            )
+        except OSError:
+            return False  # of the client: TLS, the connection or the timeout
+        except Exception as error:  # one connection must not end the others
+            telemetry.log.error("handshake failed", error=type(error).__name__, exc_info=error)
+            return False
+        return True
