@@ -225,6 +225,24 @@ def test_an_enabled_rest_requires_accounts_on_one_port_of_pod_service_and_policy
     assert rule in helm.the_only(objects, "NetworkPolicy")["spec"]["ingress"]
 
 
+def test_every_image_can_be_given_by_digest(real_tools: tools.Tools) -> None:
+    """A digest replaces the tag: what it names cannot be changed in the registry."""
+    digest = f"sha256:{64 * 'a'}"
+    charts = ("admission", "controller", "kafka", "monitor", "scheduler")
+    options = [part for chart in charts for part in ("--set", f"{chart}.image.digest={digest}")]
+    found = helm.rendered("stromboli", *TRIAL, *options, "--set", "monitor.agent.enabled=true")
+    images = [
+        container["image"]
+        for each in found
+        if each["kind"] in ("Deployment", "StatefulSet", "DaemonSet")
+        for container in each["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(images) == len(charts) + 1
+    assert all(image.endswith(f"@{digest}") for image in images)
+    with pytest.raises(helm.HelmError, match="/image/digest"):
+        helm.rendered("stromboli", *TRIAL, "--set", "kafka.image.digest=latest")
+
+
 def test_only_an_impersonating_rest_may_impersonate(real_tools: tools.Tools) -> None:
     for options, expected in (((), False), (("--set", "rest.impersonate=true"), True)):
         objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)

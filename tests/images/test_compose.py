@@ -100,6 +100,19 @@ def test_rest_without_accounts_is_documented_at_its_published_port() -> None:
     assert AdmissionSettings(kafka=KafkaSettings()).rest_open_to_all is False
 
 
+def test_every_image_can_be_given_by_digest() -> None:
+    """Without a variable it is the version that the tests run."""
+    text = compose_services.FILE.read_text()
+    own = {f"stromboli-{service}" for service in compose_services.OURS}
+    images = set(re.findall(r"^    image: (\S+)$", text, re.MULTILINE)) - own
+    assert len(images) == len({each["image"] for each in SERVICES.values()} - own)
+    assert all(re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[^}@]+:[^}@]+\}", image) for image in images)
+    assert all(
+        SERVICES[service]["build"]["args"]["PYTHON_IMAGE"] == "python:3.13-slim"
+        for service in compose_services.OURS
+    )
+
+
 def test_versions_are_those_that_the_tests_run() -> None:
     kwok = version("go/kwok/go.mod", r"sigs\.k8s\.io/kwok (v\S+)")
     kubernetes = version("go/go.mod", r"k8s\.io/kubernetes (v\S+)")

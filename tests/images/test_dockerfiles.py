@@ -30,6 +30,15 @@ def test_an_image_runs_unprivileged_and_has_a_health_check(
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_the_base_image_can_be_given_by_digest(service: str) -> None:
+    """One build argument in front of all stages names it for each."""
+    first, *rest = image_build.dockerfile(service)
+    assert first == image_build.Step("ARG", "PYTHON_IMAGE=python:3.13-slim")
+    stages = [step.value for step in rest if step.instruction == "FROM"]
+    assert stages == ["$PYTHON_IMAGE AS build", "$PYTHON_IMAGE"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_an_image_installs_the_locked_versions(service: str) -> None:
     """The versions of the workspace's lock, each with its hash."""
     wanted = image_build.requirements(service)
@@ -83,7 +92,8 @@ def index(authority: trustme.CA) -> Iterator[str]:
 
 def first_steps(service: str) -> list[image_build.Step]:
     """Those between FROM and the first COPY, which make the file of trusted certificates."""
-    steps = image_build.dockerfile(service)[1:]
+    steps = iter(image_build.dockerfile(service))
+    next(step for step in steps if step.instruction == "FROM")
     return list(itertools.takewhile(lambda step: step.instruction != "COPY", steps))
 
 

@@ -93,6 +93,7 @@ _ANY: Schema = {"type": "object"}
 _NAME: Schema = {"type": "string", "pattern": r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"}
 _PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 _PULL: Schema = {"enum": ["Always", "IfNotPresent", "Never"]}
+_DIGEST: Schema = {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}
 _QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9.]+([EPTGMk]i?|m)?$"}
 _RESOURCES = _object({"requests": _map(_QUANTITY), "limits": _map(_QUANTITY)}, more=True)
 _ON = _object({"enabled": _FLAG})
@@ -133,7 +134,7 @@ GLOBAL = _object(
 )
 _COMMON: Schema = {
     "replicas": {"type": "integer", "minimum": 0, "maximum": 5},
-    "image": _object({"repository": _TEXT, "tag": _TEXT, "digest": _TEXT, "pullPolicy": _PULL}),
+    "image": _object({"repository": _TEXT, "tag": _TEXT, "digest": _DIGEST, "pullPolicy": _PULL}),
     "environment": _list(
         _object({"name": _TEXT, "value": _TEXT, "valueFrom": _ANY}, required=["name"])
     ),
@@ -222,7 +223,9 @@ def _umbrella() -> Schema:
 def _kafka() -> Schema:
     return _object(
         {
-            "image": _object({"repository": _TEXT, "tag": _TEXT, "pullPolicy": _PULL}),
+            "image": _object(
+                {"repository": _TEXT, "tag": _TEXT, "digest": _DIGEST, "pullPolicy": _PULL}
+            ),
             "storage": _object({"size": _QUANTITY, "className": _TEXT}),
             "resources": _RESOURCES,
             "networkPolicy": _ON,
