@@ -20,6 +20,8 @@ _PLUGIN = "ssh"
 _MARK = REDACTED.encode()
 _SECRET_FIELDS = ("data", "stringData")
 _LISTS_OF_VALUES = ("env", "httpHeaders")
+"""Fields whose entries are ``{name, value}``: nothing below an entry is a value itself."""
+_CONTAINERS = (dict, list)
 T = TypeVar("T", bound=meta.Object)
 
 
@@ -127,7 +129,7 @@ def _redact(value: Any) -> bool:
     while pending:
         found = pending.pop()
         if isinstance(found, list):
-            pending += found
+            pending += [each for each in found if isinstance(each, _CONTAINERS)]
         elif isinstance(found, dict):
             for name in _LISTS_OF_VALUES:
                 changed |= _redact_entries(found.get(name))
@@ -136,7 +138,11 @@ def _redact(value: Any) -> bool:
             if found.get("kind") == "Secret":
                 for name in _SECRET_FIELDS:
                     changed |= _redact_members(found.get(name))
-            pending += found.values()
+            pending += [
+                each
+                for name, each in found.items()
+                if name not in _LISTS_OF_VALUES and isinstance(each, _CONTAINERS)
+            ]
     return changed
 
 
