@@ -1,6 +1,7 @@
 """Rules of ``strom job``."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli.render import job_view, pod_status
+from stromboli.cli.render import job_view, pod_status, timeline
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
@@ -379,3 +380,24 @@ def test_the_bar_of_a_wait_counts_what_is_through(
     tasks = (batch.TaskSpec(name="a", replicas=5),)
     job = batch.Job(spec=batch.JobSpec(tasks=tasks, **spec), status=batch.JobStatus(**status))
     assert job_view.done(job) == done
+
+
+def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted() -> None:
+    def ran(phase: str, *, is_seen: bool = True) -> str:
+        at = [builders.NOON + timedelta(seconds=seconds) for seconds in (0, 100, 160)]
+        seen = [batch.JobCondition(status="Running", last_transition_time=at[1])] * is_seen
+        state = batch.JobState(phase=phase, last_transition_time=at[2])
+        status = batch.JobStatus(state=state, conditions=tuple(seen), running_duration="2m40s")
+        return job_view.ran(builders.make_job(status=status), at[2] + timedelta(seconds=30))
+
+    assert (ran("Running"), ran("Completed"), ran("Pending")) == ("90s", "60s", "")
+    assert ran("Completed", is_seen=False) == "2m40s"
+    event = timeline.Event(
+        involved_object=timeline.InvolvedObject(kind="Job", name="a"),
+        reason="Reclaimed",
+        message="2 pods reclaimed by queue research for job default/x",
+        last_timestamp=builders.NOON,
+    )
+    told = job_view.last_eviction([event], builders.NOON + timedelta(seconds=43))
+    assert told == ["evicted   2 pods reclaimed by queue research for job default/x, 43s ago"]
+    assert job_view.last_eviction([], builders.NOON) == []

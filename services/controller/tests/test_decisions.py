@@ -8,12 +8,14 @@ import pytest
 from stromboli.controller.core.decisions import decisions
 from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import errors, keys, topics
-from stromboli.shared.api import batch, core
+from stromboli.shared.api import batch, core, meta
+from stromboli.shared.api import scheduling as api_scheduling
 from stromboli.shared.messages import scheduling
 from stromboli.testkit.builders import (
     NOON,
     make_job,
     make_pod,
+    make_pod_group,
     make_record,
     snapshot_of,
     undecodable_record,
@@ -23,7 +25,9 @@ DECISION = "scheduler/3/7"
 JOB = make_job(status=batch.JobStatus(state=batch.JobState(phase="Pending")))
 
 
-def cache(*objects: core.Pod | batch.Job) -> controller_cache.ControllerCache:
+def cache(
+    *objects: core.Pod | batch.Job | api_scheduling.PodGroup,
+) -> controller_cache.ControllerCache:
     folded = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     for each in objects:
         folded.apply(make_record(snapshot_of(each)))
@@ -189,7 +193,7 @@ def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
 def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
     pod = make_pod()
     eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
-    first = decisions.notices(pod, eviction, NOON, NOON)
+    first = decisions.notices(pod, eviction, "evicted", NOON, NOON)
     assert [it.subresource for it in first] == ["", "status"]
     assert b"2026-01-01T12:00:00+00:00" in first[0].patch
     assert b"DisruptionTarget" in first[1].patch
@@ -197,11 +201,36 @@ def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
     told = msgspec.structs.replace(
         noticed(pod, NOON.isoformat()), status=core.PodStatus(conditions=(target,))
     )
-    assert decisions.notices(told, eviction, NOON, NOON) == ()
+    assert decisions.notices(told, eviction, "evicted", NOON, NOON) == ()
 
 
 def test_a_pod_that_ends_at_once_is_marked_and_told_no_time() -> None:
     pod = make_pod()
-    (mark,) = decisions.notices(pod, eviction_of(pod), NOON, NOON)
+    (mark,) = decisions.notices(pod, eviction_of(pod), "evicted", NOON, NOON)
     assert (mark.subresource, b"it ends at" in mark.patch) == ("status", False)
     assert b"PreemptionByScheduler" in mark.patch
+
+
+@pytest.mark.parametrize(
+    ("action", "namespace", "cause"),
+    [
+        ("reclaim", "default", "reclaimed by queue research for job default/urgent"),
+        ("preempt", "default", "preempted by job default/urgent of queue research"),
+        ("reclaim", "other", "reclaimed by queue research for a job in another namespace"),
+        ("preempt", "other", "preempted by a job in another namespace of queue research"),
+        ("shuffle", "default", "evicted (shuffle)"),
+    ],
+)
+def test_an_eviction_names_the_job_and_the_queue_that_get_the_room(
+    action: str, namespace: str, cause: str
+) -> None:
+    """A job of another namespace is not named: its name is not for every user."""
+    owner = meta.OwnerReference(
+        api_version="batch.volcano.sh/v1alpha1", kind="Job", name="urgent", uid="u", controller=True
+    )
+    group = make_pod_group("urgent-u", namespace=namespace, queue="research")
+    metadata = msgspec.structs.replace(group.metadata, owner_references=(owner,))
+    group = msgspec.structs.replace(group, metadata=metadata)
+    victim = msgspec.structs.replace(eviction_of(make_pod()), reason=action)
+    assert decisions.eviction_cause(cache(group), victim, group.metadata.key) == cause
+    assert decisions.eviction_cause(cache(), victim, group.metadata.key) == f"evicted ({action})"

@@ -104,3 +104,30 @@ def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_it
 def gone(told: Sequence[tuple[str, object]]) -> list[str]:
     messages = [it for _, it in told if isinstance(it, batch.TaskChanged)]
     return [it.reason for it in messages if it.after == "Gone"]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen going", "vanished"])
+def test_the_events_of_an_evicted_pod_say_for_whom(is_seen: bool) -> None:
+    harness = running(make_job(tasks=[make_task(replicas=1)]))
+    (pod,) = harness.pods()
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "reclaimed by queue research for job default/x; it ends at 2026-01-01T12:00:00",
+    }
+    harness.change_pod(pod.metadata.key, conditions=[condition])
+    harness.settle()
+    if is_seen:
+        harness.delete(kinds.PODS, pod.metadata.key)
+        harness.settle()
+    harness.reap(pod.metadata.key)
+    harness.settle()
+    told = [it for _, it in harness.told if isinstance(it, batch.TaskChanged) and it.detail]
+    assert {(it.reason, it.detail) for it in told} == {
+        ("Preempted", "reclaimed by queue research for job default/x")
+    }
+    said = [each for each in harness.events.values() if each.reason == "Reclaimed"]
+    assert [each.message for each in said] == (
+        ["1 pod reclaimed by queue research for job default/x"]
+    )

@@ -1,12 +1,12 @@
 """Jobs as rows of a list, and one job in full. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
 
 from stromboli.cli.commands import explain
-from stromboli.cli.render import output, pod_status
+from stromboli.cli.render import output, pod_status, timeline
 from stromboli.client import phases, responses
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch, core
@@ -25,6 +25,8 @@ NO_SCHEDULER = (
     "again"
 )
 """For a job that was stored without admission, or that another system handles."""
+EVICTIONS = ("Preempted", "Reclaimed")
+"""Reasons of Events about evicted pods of a job."""
 MOST_INDEXES = 60
 """Characters of an array's failed indexes that are shown; the status has them all."""
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
@@ -45,15 +47,29 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
     )
 
 
-def wide(job: batch.Job) -> tuple[str, ...]:
+def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:
     """A job as the rest of a row under ``WIDE_HEADERS``."""
     state = job.status.state
     return (
         job.metadata.annotation(keys.USER) or "",
         job.spec.priority_class_name,
-        job.status.running_duration,
+        ran(job, now),
         ": ".join(part for part in (state.reason, state.message) if part),
     )
+
+
+def ran(job: batch.Job, now: datetime) -> str:
+    """The time since the job last became Running, up to its end. A job that was too short to be
+    seen Running ran for at most its ``runningDuration``, which begins at its creation."""
+    phase = phases.phase_of(job)
+    is_over = phase in phases.ENDS
+    began = [it.last_transition_time for it in job.status.conditions if it.status == "Running"]
+    if phase != "Running" and not is_over:
+        return ""
+    if not began or began[-1] is None:
+        return job.status.running_duration
+    ended = job.status.state.last_transition_time if is_over else None
+    return output.age(began[-1], ended or now)
 
 
 def progress(job: batch.Job) -> str:
@@ -104,6 +120,19 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     if beside := [wish.tool for wish in debug_tools.requested_tools(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
+
+
+def last_eviction(events: Iterable[timeline.Event], now: datetime) -> list[str]:
+    """The last eviction of pods of the job and for whom, as a fact; empty if there was none."""
+    found = [
+        (event.at, event.message)
+        for event in events
+        if event.involved_object.kind == "Job" and event.reason in EVICTIONS and event.at
+    ]
+    if not found:
+        return []
+    at, message = max(found)
+    return [f"{'evicted':<9} {message}, {output.age(at, now)} ago"]
 
 
 def _gang(least: int, total: int) -> str:

@@ -120,7 +120,8 @@ def _entries_of_attempts(
     for attempt in before:
         who = attempt.pod.removeprefix(f"{job}-")
         exited = "ended" if attempt.exit_code is None else f"exited {attempt.exit_code}"
-        why = f" ({attempt.reason})" if attempt.reason else ""
+        reason = attempt.detail or attempt.reason
+        why = f" ({reason})" if reason else ""
         for at, rank, what in (
             (attempt.created_at, CREATED, "created"),
             (attempt.bound_at, BOUND, f"bound to {attempt.node}"),

@@ -11,8 +11,9 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (deleted
     without an observed end). ``reason``: why it ends, as in ``batch.events``. Times are None until
     the state is reached, and where it was not observed; ``created_at`` is then the object's
-    creation time in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``devices``:
-    resource -> ids of the devices that were assigned.
+    creation time in whole seconds. ``attempt`` counts from 1; 0 if it is not known. ``detail``:
+    for whom an evicted pod makes room. ``devices``: resource -> ids of the devices that were
+    assigned.
     """
 
     task: str
@@ -30,6 +31,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     running_at: Instant | None = None
     terminating_at: Instant | None = None
     ended_at: Instant | None = None
+    detail: str = ""
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property

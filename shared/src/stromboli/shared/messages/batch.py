@@ -48,7 +48,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     ``devices``: resource -> ids that were assigned when it was bound. ``created_at``: the pod's
     creation time (whole seconds) in the first event about it, which need not be ``Pending`` if
     earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
-    for a deleted one.
+    for a deleted one. ``detail`` explains the reason: for whom the pod was evicted.
     """
 
     job: str
@@ -69,6 +69,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     created_at: Instant | None = None
     object_version: int = 0
+    detail: str = ""
 
 
 @register("stromboli.batch.job_deleted.v1")

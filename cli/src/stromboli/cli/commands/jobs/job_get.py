@@ -1,12 +1,20 @@
 """``strom job get`` and ``delete``."""
 
+import contextlib
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.commands.jobs import job_selection
-from stromboli.cli.render import job_view, output, pod_status
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import job_view, output, pod_status, timeline
 from stromboli.shared.api import kinds
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
 
 
 def get(
@@ -26,7 +34,8 @@ def get(
         explanation = client.explanation(namespace, name)
         now = datetime.now(UTC)
         waiting = explain.waiting_pods(client, pods, now)
-    output.show_lines([*job_view.facts(job, now), ""])
+        evicted = job_view.last_eviction(_events(client, namespace, name), now)
+    output.show_lines([*job_view.facts(job, now), *evicted, ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
@@ -34,6 +43,14 @@ def get(
             *output.without_empty_last_column(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
         )
     output.show_lines(job_view.waits(explanation, waiting))
+
+
+def _events(client: "Client", namespace: str, name: str) -> list[timeline.Event]:
+    """The job's Events; none if the user may not list Events."""
+    with contextlib.suppress(CommandError):
+        raws = client.events(namespace, name)
+        return [msgspec.json.decode(raw, type=timeline.Event) for raw in raws]
+    return []
 
 
 def delete(

@@ -80,7 +80,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         str(attempt.index),
         str(attempt.attempt or ""),
         attempt.state,
-        attempt.reason,
+        attempt.detail or attempt.reason,
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
         output.age(attempt.created_at, began),

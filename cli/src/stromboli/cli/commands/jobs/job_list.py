@@ -64,7 +64,7 @@ def list_jobs(
         )
 
     def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
-        return job_view.row(job, now) + (job_view.wide(job) if is_wide else ())
+        return job_view.row(job, now) + (job_view.wide(job, now) if is_wide else ())
 
     jobs = listing.Listing(
         kind=kinds.JOBS,

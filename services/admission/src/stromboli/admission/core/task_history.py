@@ -168,6 +168,7 @@ def _next_attempt(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAt
         node=told.node or found.node,
         devices=told.devices or found.devices,
         reason=told.reason or found.reason,
+        detail=told.detail or found.detail,
         exit_code=found.exit_code if told.exit_code is None else told.exit_code,
     )
 

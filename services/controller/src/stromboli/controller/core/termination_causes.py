@@ -19,6 +19,10 @@ CAUSES = frozenset(policy_event_names.TERMINATION_CAUSES)
 
 DISRUPTED = "DisruptionTarget"
 PREEMPTION = "PreemptionByScheduler"
+NOTICE = "; it ends at "
+"""Separates the cause of an eviction from the end of its notice period."""
+LONGEST_DETAIL = 253
+"""Characters of a detail in an event: other clients may write the condition as well."""
 _DISRUPTIONS = {
     PREEMPTION: PREEMPTED,
     "DeletionByTaintManager": NODE_LOST,
@@ -73,6 +77,14 @@ def of(pod: core.Pod) -> str:
     if any(end.reason == OOM_KILLED for end in ends(pod)):
         return OOM_KILLED
     return ""
+
+
+def detail(pod: core.Pod) -> str:
+    """For an evicted pod, for whom: ``preempted by job default/urgent of queue research``."""
+    if of(pod) != PREEMPTED:
+        return ""
+    text = next((it.message for it in pod.status.conditions if it.reason == PREEMPTION), "")
+    return text.partition(NOTICE)[0][:LONGEST_DETAIL]
 
 
 def history_reason(pod: core.Pod) -> str:

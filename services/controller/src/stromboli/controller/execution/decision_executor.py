@@ -385,16 +385,17 @@ class DecisionExecutor:
         group = self._turns_of(decided.pod_group)
         answer = decisions.before_eviction(self._cache, eviction)
         if answer is None:
-            call = functools.partial(self._evict_now, eviction, group, permit)
+            cause = decisions.eviction_cause(self._cache, eviction, decided.pod_group)
+            call = functools.partial(self._evict_now, eviction, cause, group, permit)
             answer = await isolation.run(call, decisions.failure, "eviction", pod=eviction.pod)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 
     async def _evict_now(
-        self, eviction: messages.Eviction, group: str, permit: InFlightPermit
+        self, eviction: messages.Eviction, cause: str, group: str, permit: InFlightPermit
     ) -> decisions.ExecutionResult:
         """Mark the pod as evicted, wait for its notice period, and delete it."""
-        due = await self._give_notice(eviction, group)
+        due = await self._give_notice(eviction, cause, group)
         if isinstance(due, decisions.ExecutionResult):
             return due
         if eviction.notice_s > 0:
@@ -412,7 +413,7 @@ class DecisionExecutor:
         return decisions.EXECUTED
 
     async def _give_notice(
-        self, eviction: messages.Eviction, group: str
+        self, eviction: messages.Eviction, cause: str, group: str
     ) -> datetime | decisions.ExecutionResult:
         """Write the eviction on the pod: its condition and, with a notice period, its end. Returns
         the end, of this or an earlier notice, or the result if there is nothing to evict.
@@ -427,7 +428,7 @@ class DecisionExecutor:
             now = self._clock()
             due = decisions.due(found, eviction, now)
             try:
-                for patch in decisions.notices(found, eviction, due, now):
+                for patch in decisions.notices(found, eviction, cause, due, now):
                     await self._retrier.until_done(
                         functools.partial(self._executor.patch, patch, group)
                     )

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, manifests
+from stromboli.controller.core import commands, lifecycle, manifests, termination_causes
 from stromboli.controller.core.store import controller_cache
 from stromboli.controller.core.tasks import tasks
 from stromboli.shared import errors, keys
@@ -157,8 +157,33 @@ def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime
     return latest if told is None else min(told, latest)
 
 
+def eviction_cause(
+    cache: controller_cache.ControllerCache, eviction: scheduling.Eviction, pod_group: str
+) -> str:
+    """Why a pod is evicted and for whom: ``reclaimed by queue research for job default/train``.
+
+    ``pod_group`` needs the room. Names in other namespaces are not shown to the pod's owner.
+    """
+    action = next((word for name, word in _ACTIONS.items() if name in eviction.reason), "")
+    group = cache.pod_group(pod_group)
+    if not action or group is None:
+        return f"evicted ({eviction.reason})"
+    namespace = group.metadata.namespace
+    owner = group.metadata.controller
+    job = f"job {namespace}/{owner.name}" if owner else f"PodGroup {pod_group}"
+    if namespace != eviction.namespace:
+        job = "a job in another namespace"
+    if action == "reclaimed":
+        return f"reclaimed by queue {group.spec.queue} for {job}"
+    return f"preempted by {job} of queue {group.spec.queue}"
+
+
+_ACTIONS = {"preempt": "preempted", "reclaim": "reclaimed"}
+"""Part of the name of a scheduler's action -> what happens to its victims."""
+
+
 def notices(
-    pod: core.Pod, eviction: scheduling.Eviction, at: datetime, now: datetime
+    pod: core.Pod, eviction: scheduling.Eviction, cause: str, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
     """The patches that mark a pod as evicted: the annotation with its end, if it has a notice
     period, then Kubernetes' condition for evictions. Nothing that is on the pod already."""
@@ -171,8 +196,8 @@ def notices(
             "type": DISRUPTION,
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"evicted ({eviction.reason})"
-            + (f"; it ends at {at.isoformat()}" if has_notice else ""),
+            "message": cause
+            + (f"{termination_causes.NOTICE}{at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
         }
         found.append(_with_condition(pod, condition))

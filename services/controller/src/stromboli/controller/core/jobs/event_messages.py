@@ -23,7 +23,9 @@ def of_event(
             return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
         case "FellShort":
             up = facts.running + facts.succeeded + facts.failed
-            return f"{up} of {facts.starts_with} needed pods are running"
+            short = f"{up} of {facts.starts_with} needed pods are running"
+            evicted = (termination_causes.detail(pod) for pod in pods)
+            return "; ".join(filter(None, (short, next(filter(None, evicted), ""))))
         case "Exhausted":
             return f"maxRetry {facts.max_retry} is reached; {_begun_by(job)}"
         case "Cleared" | "Stopped":

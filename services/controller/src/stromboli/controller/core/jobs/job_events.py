@@ -1,5 +1,6 @@
 """Events of a job: those that are due for ``batch.events``, and Kubernetes Events about it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
@@ -10,23 +11,26 @@ from stromboli.controller.core.store import controller_cache, event_history
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
+from stromboli.shared.messages import batch
+
+_ENDING = (event_history.TERMINATING, *event_history.OVER)
+"""States of a pod whose eviction was recorded already."""
 
 
 def due(
     cache: controller_cache.ControllerCache, job: Job, observed: job_pods.JobPods, now: datetime
 ) -> commands.Stage:
     """Events that are not published yet: of pods, then of the phase. O(pods that may differ)."""
-    events: list[commands.Command] = list(
-        event_history.due_tasks(
-            cache.published,
-            job,
-            observed.unsettled(),
-            cache.is_going,
-            cache.unknown_pods(),
-            observed.settle,
-            now,
-        )
+    of_tasks = event_history.due_tasks(
+        cache.published,
+        job,
+        observed.unsettled(),
+        cache.is_going,
+        cache.unknown_pods(),
+        observed.settle,
+        now,
     )
+    events: list[commands.Command] = [*_evictions(job, of_tasks, now), *of_tasks]
     message = event_history.due_phase(cache.published, job)
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
@@ -40,6 +44,20 @@ def due(
             )
         )
     return tuple(events)
+
+
+def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[commands.RecordEvent]:
+    """An Event for each cause for which pods of the job were evicted, with their number."""
+    counts: Counter[str] = Counter()
+    for command in of_tasks:
+        told = command.message if isinstance(command, commands.Publish) else None
+        is_first = isinstance(told, batch.TaskChanged) and told.before not in _ENDING
+        if isinstance(told, batch.TaskChanged) and told.detail and is_first:
+            counts[told.detail] += 1
+    for detail, count in counts.items():
+        reason = "Reclaimed" if detail.startswith("reclaimed") else "Preempted"
+        text = f"{count} pod{'s' * (count > 1)} {detail}"
+        yield about(job, "Warning", reason, text, now, recurs=True)
 
 
 def about(

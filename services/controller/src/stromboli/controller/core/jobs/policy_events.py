@@ -31,7 +31,8 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     it began, where its object says so. ``by_any``: whether ``*`` means it, too.
 
     Of a pod that failed by itself or was rejected by its node: ``attempt`` and ``created_at``, from
-    which its default back-off follows. ``attempt`` is 0 for a pod that was disrupted.
+    which its default back-off follows. ``attempt`` is 0 for a pod that was disrupted. ``detail``:
+    for whom an evicted pod makes room.
     """
 
     events: tuple[str, ...]
@@ -44,13 +45,15 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     is_node_rejection: bool = False
     attempt: int = 0
     created_at: datetime | None = None
+    detail: str = ""
 
     def said(self) -> str:
         """For messages: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
         whose = self.pod or (f"task {self.task}" if self.task else "")
         first = f"{self.events[0]} of {whose}" if whose else self.events[0]
         code = () if self.exit_code is None else (f"exit code {self.exit_code}",)
-        return ", ".join((first, *self.events[1:], *code))
+        detail = (self.detail,) if self.detail else ()
+        return ", ".join((first, *self.events[1:], *code, *detail))
 
 
 class Pods(Protocol):
@@ -90,7 +93,7 @@ def collect(
     for told in _vanished(cache, job, pods):
         if pods.asks_for(told.pod):
             events = ("PodEvicted", *_named(told.reason))
-            yield PolicyEvent(events, told.task, told.pod, told.index)
+            yield PolicyEvent(events, told.task, told.pod, told.index, detail=told.detail)
     for task in tasks.specs(job):
         if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
             yield PolicyEvent(("TaskCompleted",), task.name)
@@ -139,7 +142,14 @@ def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> PolicyEven
     else:
         return None
     found = PolicyEvent(
-        events, member.task.name, pod.metadata.name, member.index, code, since, by_any
+        events,
+        member.task.name,
+        pod.metadata.name,
+        member.index,
+        code,
+        since,
+        by_any,
+        detail=termination_causes.detail(pod),
     )
     if events[0] != "PodFailed" or _DISRUPTED & set(cause):
         return found

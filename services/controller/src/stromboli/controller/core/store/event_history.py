@@ -47,6 +47,8 @@ class TaskRecord(msgspec.Struct, gc=False):
     attempt: int
     reason: str
     object_version: int
+    detail: str = ""
+    """Not part of the state that the next leader reads: it only explains ``reason``."""
 
 
 class JobHistory(msgspec.Struct):
@@ -168,6 +170,7 @@ class EventHistory:
         task = None if told is None else told.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
             task.reason = termination_causes.of(gone) or task.reason
+            task.detail = termination_causes.detail(gone) or task.detail
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
         told = self._of(message.job, message.uid)
@@ -199,6 +202,7 @@ def _count(told: JobHistory, message: batch.TaskChanged) -> TaskRecord:
         message.attempt,
         message.reason,
         message.object_version,
+        message.detail,
     )
 
 
@@ -348,6 +352,7 @@ def _changed(
         else {},
         created_at=pod.metadata.creation_timestamp if before is None else None,
         object_version=found.object_version,
+        detail=termination_causes.detail(pod),
     )
 
 
@@ -367,6 +372,7 @@ def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batc
         version=task.version,
         attempt=task.attempt,
         reason=task.reason or _ended_by(job, task),
+        detail=task.detail,
     )
 
 
