@@ -32,7 +32,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.cli import main
 from stromboli.cli.vcctl import programs
 from stromboli.embedded.cluster import EmbeddedCluster, Webhook
-from stromboli.shared import envelope, keys, topics
+from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import batch as messages
@@ -63,6 +63,16 @@ class Node:
                 yield text[at : at + 7]
 
         yield chunks()
+
+    @contextlib.asynccontextmanager
+    async def deleted_logs(
+        self, namespace: str, name: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """As a node that keeps the output of deleted pods."""
+        if (query.uid, query.container) not in self.written:
+            raise errors.NotFoundError(f"log of {namespace}/{name}", "not kept")
+        async with self.logs(query.uid, query) as chunks:
+            yield chunks
 
 
 NODE = "node"

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from stromboli.cli.commands.jobs import job_exec
 from stromboli.cli.render import log_lines, pod_status
+from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.testkit import builders
 
 FAKE = """#!/bin/sh
 if [ "$1" = config ]; then echo ours; exit; fi
@@ -194,3 +196,48 @@ def test_a_terminal_is_passed_on() -> None:
     source = log_lines.Source(pod="p", uid="u", container="c", label="l", colour="red")
     words = job_exec.kubectl_arguments(source, "n", ("sh",), is_terminal=True)
     assert words[:3] == ["exec", "--stdin", "--tty"]
+
+
+@pytest.fixture
+def restarted(api_server: Any, strom: Any) -> None:
+    """A job whose first attempt was deleted; a process node has kept its log."""
+    strom("job", "run", "a")
+    uid = api_server.job("a").metadata.uid
+    api_server.tell_tasks("default/a", uid, "Pending", "Running", "Gone", attempt=1)
+    api_server.tell_tasks("default/a", uid, "Pending", "Running", attempt=2)
+    api_server.node.written["uid-1", "default0"] = b"out of memory\n"
+
+
+@pytest.mark.usefixtures("restarted")
+def test_the_log_of_an_earlier_attempt_is_read_where_its_node_has_kept_it(
+    api_server: Any, strom: Any
+) -> None:
+    shown = strom("job", "logs", "a", "--attempt", "1", "--no-prefix", "-c", "default0")
+    assert (shown.exit_code, shown.stdout) == (0, "out of memory\n")
+    dropped = strom("job", "logs", "a", "--attempt", "2", "-c", "default0")
+    assert dropped.exit_code == 1
+    assert dropped.stderr.splitlines()[0] == (
+        "strom: job default/a: the pod of p2 is deleted, and its kubelet has dropped the log"
+    )
+    absent = strom("job", "logs", "a", "--attempt", "3")
+    assert (absent.exit_code, absent.stderr.splitlines()[0]) == (
+        1,
+        "strom: job default/a: attempt 3 not found; the last one is 2",
+    )
+    assert strom("job", "logs", "a", "--attempt", "1", "--follow").exit_code == 2
+
+
+def test_each_container_of_an_attempt_is_a_source() -> None:
+    job = builders.make_job("j", tasks=[builders.make_task("w", 2)])
+    attempts = [
+        TaskAttempt(
+            task="w", index=index, attempt=attempt, pod=f"j-w-{index}", pod_uid="u", state="Gone"
+        )
+        for index in (1, 0)
+        for attempt in (1, 2)
+    ]
+    found = log_lines.attempt_sources(job, attempts, 2, None, None, None)
+    assert [(each.label, each.is_over) for each in found] == [("w-0", True), ("w-1", True)]
+    assert [each.label for each in log_lines.attempt_sources(job, attempts, 1, "w", 1, "x")] == [
+        "w-1"
+    ]

@@ -9,6 +9,8 @@ import pytest
 
 from embedded.tests.process_pods import NODE, Document, ProcessCluster, phase, state
 from stromboli.embedded.processes import agent, launcher_client, machine
+from stromboli.embedded.processes.disk import PodFolder
+from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -389,3 +391,32 @@ def test_a_person_is_told_that_nothing_is_isolated_and_what_is_missing() -> None
     assert machine.describe_isolation("", "") == []
     assert "nothing is isolated" in machine.describe_isolation("user", "")[0]
     assert "not permitted" in machine.describe_isolation("plain", "not permitted")[1]
+
+
+async def test_the_log_of_a_deleted_pod_is_kept_by_its_node(
+    process_cluster: ProcessCluster,
+) -> None:
+    """A restart deletes the pods of a job, and their logs have the reason for it."""
+    uids = []
+    for text in ("first", "second"):
+        await process_cluster.run("p", "sh", "-c", f"echo {text}")
+        uids.append((await process_cluster.over("p"))["metadata"]["uid"])
+        if text == "first":
+            await process_cluster.cluster.delete(kinds.PODS, "default", "p", grace_seconds=0)
+    assert await process_cluster.log("p", "main", uid=uids[0]) == "first\n"
+    assert await process_cluster.log("p", uid=uids[1]) == "second\n"
+    with pytest.raises(errors.NotFoundError, match="no node has kept its log"):
+        await process_cluster.log("p", "main", uid="../../x")
+
+
+def test_the_oldest_logs_of_deleted_pods_go_first(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", most_pods=3, most_bytes=25)
+    for number in range(5):
+        pod = PodFolder(tmp_path / "pods" / str(number))
+        folder = pod.begin_log("main", 0)
+        (folder / f"{0:020d}").write_bytes(b"x" * 10)
+        archive.keep(pod, "default", f"p{number}", "u")
+        kept = tmp_path / "logs" / f"default_p{number}_u"
+        os.utime(kept, ns=(number, number))
+    found = [archive.find("default", f"p{number}", "u") is not None for number in range(5)]
+    assert found == [False, False, False, True, True]

@@ -9,6 +9,7 @@ import pytest
 
 from stromboli.admission.rest import application, log_routes
 from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
@@ -28,6 +29,15 @@ class EchoKubelet:
             yield b"\xff\n"
 
         yield chunks()
+
+    @contextlib.asynccontextmanager
+    async def deleted_logs(
+        self, namespace: str, name: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        if query.uid != "kept":
+            raise errors.NotFoundError(f"log of {namespace}/{name}", "not kept")
+        async with self.logs(query.uid, query) as chunks:
+            yield chunks
 
 
 @pytest.fixture
@@ -68,3 +78,11 @@ async def test_a_log_that_cannot_be_read_is_a_problem_that_says_why(
     answer = await client.get(path, params={"container": container})
     assert answer.status_code == status
     assert said in answer.json()["detail"]
+
+
+async def test_the_log_of_a_deleted_pod_is_read_by_its_uid(client: httpx.AsyncClient) -> None:
+    kept = await client.get(LOG, params={"uid": "kept", "container": "main"})
+    assert (kept.status_code, kept.content) == (200, b"main None \xff\n")
+    dropped = await client.get(LOG, params={"uid": "other", "container": "main"})
+    assert dropped.status_code == 404
+    assert "the pod is deleted, and no node has kept its log" in dropped.json()["detail"]

@@ -238,11 +238,13 @@ def log(
     follow: bool = False,
     previous: bool = False,
     tail_lines: int | None = None,
+    uid: str = "",
 ) -> Call[bytes]:
     """What a pod's container wrote, as a stream; the container may be left out if there is one."""
     query = {"container": container} if container else {}
     query |= {"follow": "true"} if follow else {}
     query |= {"previous": "true"} if previous else {}
+    query |= {"uid": uid} if uid else {}
     query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
     return Call(
         method="GET",

@@ -7,7 +7,8 @@ import msgspec
 
 from stromboli.cli.render import pod_status
 from stromboli.shared import keys
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, core
+from stromboli.shared.api.task_history import TaskAttempt
 
 COLOURS = (
     "cyan",
@@ -77,6 +78,48 @@ def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None)
                 )
             )
     return found
+
+
+def attempt_sources(
+    job: batch.Job,
+    attempts: Iterable[TaskAttempt],
+    attempt: int,
+    task: str | None,
+    index: int | None,
+    container: str | None,
+) -> list[Source]:
+    """The containers of one attempt by task and index, also of deleted pods."""
+    names = {each.name: _container_names(each) for each in job.spec.tasks}
+    chosen = sorted(
+        (
+            each
+            for each in attempts
+            if each.attempt == attempt and task in (None, each.task) and index in (None, each.index)
+        ),
+        key=lambda each: (each.task, each.index, each.retry_count),
+    )
+    several = container is None and any(len(found) > 1 for found in names.values())
+    return [
+        Source(
+            pod=each.pod,
+            uid=each.pod_uid,
+            container=name,
+            label=each.pod.removeprefix(f"{job.metadata.name}-") + (f"/{name}" if several else ""),
+            colour=COLOURS[place % len(COLOURS)],
+            is_over=True,
+        )
+        for place, each in enumerate(chosen)
+        for name in (names.get(each.task, ()) if container is None else (container,))
+    ]
+
+
+def _container_names(task: batch.TaskSpec) -> tuple[str, ...]:
+    """The containers of a task's pods; none of a template that cannot be read."""
+    try:
+        spec = msgspec.json.decode(task.template.spec, type=core.PodSpec)
+    except msgspec.DecodeError:
+        return ()
+    return tuple(each.name for each in spec.containers)
 
 
 def not_started(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> dict[str, str]:

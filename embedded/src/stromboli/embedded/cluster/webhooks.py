@@ -38,3 +38,9 @@ class Kubelet(Protocol):
         self, uid: str, query: port.LogQuery
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
         """As ``port.Cluster.logs``, for the pod with this uid and one of its containers."""
+
+    def deleted_logs(
+        self, namespace: str, name: str, query: port.LogQuery
+    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
+        """The output of the deleted pod with ``query.uid``. Raises NotFoundError if the node does
+        not keep it."""

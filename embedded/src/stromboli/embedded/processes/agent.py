@@ -19,6 +19,8 @@ from stromboli.embedded.processes import machine, worker
 from stromboli.embedded.processes.core import addresses
 from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.disk import PodFolder
+from stromboli.embedded.processes.log_archive import LogArchive
+from stromboli.embedded.processes.output import Output
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
@@ -29,7 +31,8 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class ProcessNodeAgent:
-    """The agent. ``nodes``: manifests; ``state``: folder for the files of all pods.
+    """The agent. ``nodes``: manifests; ``state``: folder for the files of all pods;
+    the output of deleted pods is kept in a folder ``logs`` beside it.
 
     ``view``: what containers see of the machine, see ``machine.view``.
     """
@@ -45,6 +48,7 @@ class ProcessNodeAgent:
         self._cluster = cluster
         self._documents = {_name(document): document for document in nodes}
         self._state = state
+        self._archive = LogArchive(state.with_name("logs"))
         self._clock = clock
         self._health = runtime.Health("process-nodes")
         self._around = worker.NodeContext(
@@ -61,6 +65,8 @@ class ProcessNodeAgent:
         self._workers: dict[str, worker.PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._named: dict[str, addresses.PodAddress] = {}
+        self._clearing: dict[str, asyncio.Event] = {}
+        """Uids of deleted pods whose files are being removed, and whose output is being kept."""
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
         self.endpoint: Mapping[str, Any] = {}
@@ -110,6 +116,32 @@ class ProcessNodeAgent:
         async with contextlib.aclosing(chunks):
             yield chunks
 
+    @contextlib.asynccontextmanager
+    async def deleted_logs(
+        self, namespace: str, name: str, query: cluster_port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Read the output of a container of a deleted pod."""
+        what = f"read the log of Pod {namespace}/{name}"
+        known = self._workers.get(query.uid)
+        if known is not None and known.pod.metadata.key == f"{namespace}/{name}":
+            async with self.logs(query.uid, query) as chunks:
+                yield chunks  # its deletion is not observed yet
+            return
+        if clearing := self._clearing.get(query.uid):
+            await clearing.wait()
+        try:
+            folder = await asyncio.to_thread(self._archive.find, namespace, name, query.uid)
+        except ValueError as error:
+            raise errors.NotFoundError(what, str(error)) from None
+        runs = [] if folder is None else await asyncio.to_thread(folder.runs, query.container)
+        if folder is None or len(runs) <= query.previous:
+            raise errors.NotFoundError(what, "no output of this container is kept")
+        run = runs[-2] if query.previous else runs[-1]
+        output = Output(folder.log(query.container, run), is_over=True)
+        chunks = output.chunks(follow=False, tail_lines=query.tail_lines)
+        async with contextlib.aclosing(chunks):
+            yield chunks
+
     def uid_of(self, namespace: str, name: str) -> str:
         """Return the uid of one of our pods; empty if there is none of this name."""
         for uid, each in self._workers.items():
@@ -152,15 +184,16 @@ class ProcessNodeAgent:
         task = self._tasks.get(uid)
         if gone is None:
             return
+        self._clearing[uid] = asyncio.Event()
         if task is None:
             self._clear(gone)
             return
         task.add_done_callback(lambda _: self._clear(gone))
         task.cancel()
 
-    @staticmethod
-    def _clear(gone: worker.PodWorker) -> None:
-        asyncio.get_running_loop().run_in_executor(None, gone.clear)
+    def _clear(self, gone: worker.PodWorker) -> None:
+        work = asyncio.get_running_loop().run_in_executor(None, gone.clear, self._archive)
+        work.add_done_callback(lambda _: self._clearing.pop(gone.pod.metadata.uid).set())
 
     async def _remove_orphans(self) -> None:
         """Delete the files of pods that were deleted while the agent was down."""

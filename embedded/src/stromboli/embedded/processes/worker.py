@@ -28,6 +28,7 @@ from stromboli.embedded.processes.core import pod as pods
 from stromboli.embedded.processes.disk import LOOKUP, PodFolder
 from stromboli.embedded.processes.launcher import main as launcher
 from stromboli.embedded.processes.launcher import segments
+from stromboli.embedded.processes.log_archive import LogArchive
 from stromboli.embedded.processes.output import Output
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
@@ -133,9 +134,11 @@ class PodWorker:
                 )
                 self._folder.lay(volumes.volume_contents(self.pod, given))
 
-    def clear(self) -> None:
-        """Delete the pod's folder after its loop ended."""
+    def clear(self, archive: LogArchive) -> None:
+        """Delete the pod's folder after its loop ended; its output moves to the archive."""
         if self._folder.path.exists():
+            pod = self.pod.metadata
+            archive.keep(self._folder, pod.namespace, pod.name, pod.uid)
             self._folder.remove()
 
     def output(self, query: cluster_port.LogQuery) -> Output:

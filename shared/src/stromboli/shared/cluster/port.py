@@ -49,12 +49,15 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     ``container`` may be empty if the pod has only one. ``follow``: continue until the container
     ends. ``previous``: the output before its last restart. ``tail_lines``: only its last lines.
+    ``uid``: the pod must have this uid. A deleted pod is found if its node keeps the output of
+    deleted pods, which kubelets of Kubernetes do not; NotFoundError if it is not kept.
     """
 
     container: str = ""
     follow: bool = False
     previous: bool = False
     tail_lines: int | None = None
+    uid: str = ""
 
 
 class Cluster(Protocol):

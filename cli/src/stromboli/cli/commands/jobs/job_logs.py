@@ -43,6 +43,15 @@ def logs(
         bool,
         typer.Option("--previous", "-p", help="The log of the previous run of each container."),
     ] = False,
+    attempt: Annotated[
+        int | None,
+        typer.Option(
+            "--attempt",
+            min=1,
+            help="The log of this attempt, as job history numbers them. A kubelet drops the logs "
+            "of deleted pods; process nodes keep them.",
+        ),
+    ] = None,
     prefix: Annotated[
         bool, typer.Option("--prefix/--no-prefix", help="Print the pod's name before each line.")
     ] = True,
@@ -53,6 +62,8 @@ def logs(
 
     All pods, or those of --task and --index.
     """
+    if follow and attempt is not None:
+        raise typer.BadParameter("set either --attempt or --follow", param_hint="--attempt")
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         if problem := log_lines.unknown_task(job, task):
@@ -73,8 +84,18 @@ def logs(
         why = f"see why: strom explain {name} -n {namespace}"
 
         reader = _LogReader(
-            client, namespace, name, tail, previous=previous, follow=follow, prefix=prefix
+            client,
+            namespace,
+            name,
+            tail,
+            previous=previous,
+            follow=follow,
+            prefix=prefix,
+            is_attempt=attempt is not None,
         )
+        if attempt is not None:
+            reader.read(_sources_of_attempt(client, job, attempt, task, index, container))
+            return
         if not follow:
             found = look()
             if not found:
@@ -85,6 +106,28 @@ def logs(
         if not look():
             output.show_note(f"No pod has started yet; waiting. To {why}.")
         reader.follow(look, lambda: _has_ended(client, namespace, name))
+
+
+def _sources_of_attempt(
+    client: "Client",
+    job: batch.Job,
+    attempt: int,
+    task: str | None,
+    index: int | None,
+    container: str | None,
+) -> list[log_lines.Source]:
+    """The containers of an attempt. Raises CommandError if no pod has made this attempt."""
+    namespace, name = job.metadata.namespace, job.metadata.name
+    tasks = client.tasks(namespace, name, job.metadata.uid).tasks
+    found = log_lines.attempt_sources(job, tasks, attempt, task, index, container)
+    if not found:
+        last = max((each.attempt for each in tasks), default=0)
+        raise CommandError(
+            f"job {namespace}/{name}",
+            f"attempt {attempt} not found; {f'the last one is {last}' if last else 'it has none'}",
+            f"list its attempts: strom job history {name} -n {namespace}",
+        )
+    return found
 
 
 def _never_started(
@@ -142,7 +185,9 @@ class _LogReader:
         previous: bool,
         follow: bool,
         prefix: bool,
+        is_attempt: bool = False,
     ) -> None:
+        self._is_attempt = is_attempt
         self._client = client
         self._namespace = namespace
         self._job = job
@@ -226,6 +271,7 @@ class _LogReader:
             follow=self._follow,
             previous=self._previous,
             tail_lines=0 if is_again and self._tail is not None else self._tail,
+            uid=source.uid if self._is_attempt else "",
         )
         lines = log_lines.LineBuffer()
         try:
@@ -236,7 +282,9 @@ class _LogReader:
                     self._seen_bytes[key] = self._seen_bytes.get(key, 0) + len(chunk) - passed
                     yield from lines.feed(chunk[passed:])
         except NotFoundError:
-            return  # deleted since
+            if self._is_attempt:
+                self._troubles.setdefault(source.label, self._dropped(source))
+            return  # else deleted since
         except CommandError as error:
             if type(error) is not CommandError:  # it has its own next step
                 self._troubles.setdefault(source.label, error)
@@ -249,6 +297,12 @@ class _LogReader:
         self._troubles.pop(source.label, None)
         self._seen_bytes.setdefault(key, 0)
         yield from lines.end()
+
+    def _dropped(self, source: log_lines.Source) -> CommandError:
+        """The error for a deleted pod: only process nodes keep the logs of such pods."""
+        why = f"the pod of {source.label} is deleted, and its kubelet has dropped the log"
+        next_step = f"see how it ended: strom job history {self._job} -n {self._namespace}"
+        return CommandError(f"job {self._namespace}/{self._job}", why, next_step)
 
     def _show(self, source: log_lines.Source, line: str, prefixes: dict[str, str]) -> None:
         if not self._prefix:

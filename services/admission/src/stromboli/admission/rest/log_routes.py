@@ -32,9 +32,21 @@ def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
         follow: FromQuery[bool] = False,
         previous: FromQuery[bool] = False,
         tail_lines: Annotated[int | None, QueryParameter(name="tailLines", ge=0)] = None,
+        uid: Annotated[
+            str,
+            QueryParameter(
+                name="uid",
+                description="The pod must have this uid; a deleted one is found if its node keeps "
+                "the output of deleted pods.",
+            ),
+        ] = "",
     ) -> Stream:
         query = cluster_port.LogQuery(
-            container=container, follow=follow, previous=previous, tail_lines=tail_lines
+            container=container,
+            follow=follow,
+            previous=previous,
+            tail_lines=tail_lines,
+            uid=uid,
         )
         async with contextlib.AsyncExitStack() as stack:
             chunks = await stack.enter_async_context(cluster.logs(namespace, name, query))

@@ -204,18 +204,29 @@ class KubernetesCluster:
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """The output of a container, which the API server reads from the kubelet."""
+        what = f"read the log of Pod {namespace}/{pod}"
+        if query.uid and query.uid != await self._uid_of(namespace, pod):
+            reason = "the pod is deleted, and its kubelet has dropped its log"
+            raise errors.NotFoundError(what, reason)
         asked = {"container": query.container} if query.container else {}
         asked |= {name: "true" for name in ("follow", "previous") if getattr(query, name)}
         if query.tail_lines is not None:
             asked["tailLines"] = str(query.tail_lines)
         opened = self._connection.stream(
             kinds.PODS.path(namespace, pod, "log"),
-            f"read the log of Pod {namespace}/{pod}",
+            what,
             asked,
             may_be_silent=True,
         )
         async with opened as chunks:
             yield chunks
+
+    async def _uid_of(self, namespace: str, pod: str) -> str:
+        """The uid of the pod of this name; empty if there is none."""
+        try:
+            return kinds.metadata_of(await self.get(kinds.PODS, namespace, pod)).uid
+        except errors.NotFoundError:
+            return ""
 
     async def is_reachable(self) -> bool:
         """Whether the server reports ready within two seconds."""
