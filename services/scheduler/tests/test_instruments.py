@@ -195,3 +195,8 @@ def test_preemptions_are_counted_by_statements_and_victims(metrics: Metrics) -> 
     assert lines["volcano_pod_preemption_victims"] == 2
     assert lines['volcano_eviction_transactions_total{action="preempt"}'] == 2
     assert lines['volcano_eviction_transactions_total{action="reclaim"}'] == 1
+
+
+def test_a_service_that_starts_again_in_its_process_exports_no_gauge_twice() -> None:
+    """The meter keeps every instrument until the process ends."""
+    assert instruments.of_process() is instruments.of_process()

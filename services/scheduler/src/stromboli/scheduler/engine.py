@@ -121,7 +121,7 @@ class Engine:
         self._find = find
         self._run_watched = watched
         self._inputs = session_inputs.SessionInputs(ask=ask)
-        self._instruments = instruments.Instruments() if measures is None else measures
+        self._instruments = instruments.of_process() if measures is None else measures
         self._gauges_updated_at: datetime | None = None
         self._waiting_observed_at: datetime | None = None
         self._troubles = plugin_isolation.FailureHistory()

@@ -3,6 +3,7 @@
 Gauges are those of the newest session that exported them: a series ends with its queue or job.
 """
 
+import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,6 +117,13 @@ class Instruments:
             ]
 
         return observe
+
+
+@functools.cache
+def of_process() -> Instruments:
+    """The instruments of this process. A service that starts again in it continues them: the meter
+    keeps every instrument, and would export the gauges of each start."""
+    return Instruments()
 
 
 class _Timer(AbstractContextManager[None]):
