@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.cluster import pod_index, row_counts
+from stromboli.scheduler.core.cluster import carried_terms, label_index, pod_index, row_counts
+from stromboli.scheduler.core.cluster.pod_kinds import PodKind
 from stromboli.scheduler.core.model import entities, nodes, pod_terms
 
 Counts = pod_index.Counts
@@ -32,15 +33,23 @@ class PodAffinityIndex:
         self._max_tallies = pod_index.max_cached_counts(len(table), bytes_kept)
         self._terms: dict[int, pod_terms.AffinityTerms] = {}
         self._tallies: dict[tuple[pod_terms.Matcher, ...], Counts] = {}
-        self.anti_affinity_carriers = row_counts.SessionCountsBy(
+        self.anti_affinity_carriers = carried_terms.SessionCarriedTerms(
             known.anti_affinity_carriers, len(table)
         )
         """Pods by the anti-affinity terms that they carry."""
-        self.preference_carriers = row_counts.SessionCountsBy(known.preference_carriers, len(table))
+        self.preference_carriers = carried_terms.SessionCarriedTerms(
+            known.preference_carriers, len(table)
+        )
         """Pods by the weighted preference terms that they carry."""
-        self._moves: list[tuple[pod_index.PodKind, list[int], int]] = []
-        """(kind of pods, row of each, 1 or -1)."""
-        self._followed: dict[pod_index.PodKind, list[Counts]] = {}
+        self._tally_index: label_index.SelectorIndex[tuple[pod_terms.Matcher, ...]] = (
+            label_index.SelectorIndex()
+        )
+        """The keys of ``_tallies``, by their first matcher."""
+        self._moves: dict[PodKind, list[tuple[list[int], int]]] = {}
+        """Kind of pods -> row of each, and 1 or -1."""
+        self._moved_kinds = label_index.KindIndex()
+        """The kinds in ``_moves``."""
+        self._followed: dict[PodKind, list[Counts]] = {}
         """Kind of pods -> cached answers that count them."""
 
     def put(self, tasks: Sequence[entities.Task]) -> None:
@@ -61,23 +70,27 @@ class PodAffinityIndex:
         return found
 
     def counts(self, *matchers: pod_terms.Matcher) -> Counts:
-        """Pods per node that all matchers select, valid until the next placement. The first call
-        costs O(nodes).
+        """Pods per node that all matchers, at least one, select; valid until the next placement.
+        The first call costs O(nodes + placements of pods with a label of the matchers).
         """
         tally = self._tallies.get(matchers)
         if tally is None:
             if len(self._tallies) >= self._max_tallies:
                 self._tallies.clear()
+                self._tally_index.clear()
+                self._followed.clear()
             tally = self._tallies[matchers] = self._known.counts(matchers).copy()
-            for placed, rows, change in self._moves:
+            self._tally_index.add(matchers, matchers[0])
+            for placed in self._moved_kinds.candidates(matchers):
                 if self._known.matches_pod(matchers, placed):
-                    np.add.at(tally, rows, change)
-            self._followed.clear()
+                    self._followed.pop(placed, None)
+                    for rows, change in self._moves[placed]:
+                        np.add.at(tally, rows, change)
         return tally
 
     def matches_pod(self, matcher: pod_terms.Matcher, task_class: entities.TaskClass) -> bool:
         """Whether pods of the class that are not being deleted are selected."""
-        return self._known.matches_pod((matcher,), pod_index.PodKind(task_class, alive=True))
+        return self._known.matches_pod((matcher,), PodKind(task_class, alive=True))
 
     def places(self, key: str) -> tuple[npt.NDArray[np.int32], int]:
         """Each node's domain under a topology key (-1 for none), and the number of domains."""
@@ -107,16 +120,20 @@ class PodAffinityIndex:
                 rows[task.pod.metadata.deletion_timestamp is None].append(row)
         for is_alive in (False, True):
             if rows[is_alive]:
-                placed = pod_index.PodKind(tasks[0].task_class, is_alive)
+                placed = PodKind(tasks[0].task_class, is_alive)
                 self._move(placed, rows[is_alive], change)
 
-    def _move(self, placed: pod_index.PodKind, rows: list[int], change: int) -> None:
-        self._moves.append((placed, rows, change))
+    def _move(self, placed: PodKind, rows: list[int], change: int) -> None:
+        moves = self._moves.get(placed)
+        if moves is None:
+            moves = self._moves[placed] = []
+            self._moved_kinds.add(placed)
+        moves.append((rows, change))
         followed = self._followed.get(placed)
         if followed is None:
             followed = self._followed[placed] = [
-                tally
-                for matchers, tally in self._tallies.items()
+                self._tallies[matchers]
+                for matchers in self._tally_index.candidates(placed.task_class.labels)
                 if self._known.matches_pod(matchers, placed)
             ]
         for counts in followed:

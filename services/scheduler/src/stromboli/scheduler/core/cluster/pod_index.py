@@ -6,11 +6,17 @@ carries them, and cached answers are limited in bytes.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from stromboli.scheduler.core.cluster import device_claims, row_counts
+from stromboli.scheduler.core.cluster import (
+    carried_terms,
+    device_claims,
+    label_index,
+    row_counts,
+)
+from stromboli.scheduler.core.cluster.pod_kinds import PodKind, pod_kind
 from stromboli.scheduler.core.model import entities, node_attributes, pod_terms
 
 Counts: TypeAlias = row_counts.Counts
@@ -26,13 +32,6 @@ found again on demand.
 """
 
 
-class PodKind(NamedTuple):
-    """Pods that no matcher can tell apart."""
-
-    task_class: entities.TaskClass
-    alive: bool
-
-
 def max_cached_counts(nodes: int, bytes_kept: int = MAX_CACHED_BYTES) -> int:
     """Number of arrays over all nodes that may be cached."""
     return min(MAX_CACHED_COUNTS, max(MIN_CACHED_COUNTS, bytes_kept // (8 * (nodes + 1))))
@@ -42,10 +41,10 @@ class PodIndex:
     """The pods on nodes. Rows are those of ``nodes.Nodes``."""
 
     def __init__(self) -> None:
-        self.anti_affinity_carriers: row_counts.CountsBy[pod_terms.Term] = row_counts.CountsBy()
+        self.anti_affinity_carriers = carried_terms.CarriedTerms[pod_terms.Term](_pods_of_term)
         """Pods by the anti-affinity terms that they carry."""
-        self.preference_carriers: row_counts.CountsBy[tuple[int, pod_terms.Term]] = (
-            row_counts.CountsBy()
+        self.preference_carriers = carried_terms.CarriedTerms[tuple[int, pod_terms.Term]](
+            _pods_of_preference
         )
         """Pods by the weighted preference terms that they carry."""
         self.ports: row_counts.CountsBy[entities.Port] = row_counts.CountsBy()
@@ -54,9 +53,15 @@ class PodIndex:
         self._size = 0
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {}
         self._placed: dict[PodKind, dict[int, int]] = {}
+        self._kinds = label_index.KindIndex()
+        """The kinds in ``_placed``."""
         self._terms: dict[PodKind, pod_terms.AffinityTerms] = {}
         """Affinity terms of the kinds in ``_placed`` that have an affinity."""
         self._tallies: dict[tuple[pod_terms.Matcher, ...], Counts] = {}
+        self._tally_index: label_index.SelectorIndex[tuple[pod_terms.Matcher, ...]] = (
+            label_index.SelectorIndex()
+        )
+        """The keys of ``_tallies``, by their first matcher."""
         self._followed: dict[PodKind, list[Counts]] = {}
         self._follows = 0
 
@@ -88,16 +93,18 @@ class PodIndex:
         self._drop_cached_counts()
 
     def counts(self, matchers: tuple[pod_terms.Matcher, ...]) -> Counts:
-        """Pods per node that all matchers select; read-only.
+        """Pods per node that all matchers, at least one, select; read-only.
 
-        The first call costs O(classes + selected pods).
+        The first call costs O(nodes + selected pods + classes with a label of the matchers).
         """
         tally = self._tallies.get(matchers)
         if tally is None:
             if len(self._tallies) >= max_cached_counts(self._size):
                 self._drop_cached_counts()
             tally = self._tallies[matchers] = np.zeros(self._size, np.int64)
-            for placed, rows in self._placed.items():
+            self._tally_index.add(matchers, matchers[0])
+            for placed in self._kinds.candidates(matchers):
+                rows = self._placed[placed]
                 if self.matches_pod(matchers, placed):
                     if placed in self._followed:
                         self._followed[placed].append(tally)
@@ -120,7 +127,10 @@ class PodIndex:
 
     def _count(self, task: entities.Task, row: int, change: int) -> None:
         placed = pod_kind(task)
-        rows = self._placed.setdefault(placed, {})
+        rows = self._placed.get(placed)
+        if rows is None:
+            rows = self._placed[placed] = {}
+            self._kinds.add(placed)
         number = rows.get(row, 0) + change
         if number:
             rows[row] = number
@@ -131,6 +141,7 @@ class PodIndex:
             counts[row] += change
         if not rows:
             del self._placed[placed]
+            self._kinds.discard(placed)
             self._terms.pop(placed, None)
             self._follows -= len(self._followed.pop(placed, ()))
 
@@ -142,8 +153,8 @@ class PodIndex:
                 self._followed.clear()
                 self._follows = 0
             followed = self._followed[placed] = [
-                tally
-                for matchers, tally in self._tallies.items()
+                self._tallies[matchers]
+                for matchers in self._tally_index.candidates(placed.task_class.labels)
                 if self.matches_pod(matchers, placed)
             ]
             self._follows += len(followed)
@@ -165,10 +176,14 @@ class PodIndex:
 
     def _drop_cached_counts(self) -> None:
         self._tallies.clear()
+        self._tally_index.clear()
         self._followed.clear()
         self._follows = 0
 
 
-def pod_kind(task: entities.Task) -> PodKind:
-    """The kind of a task's pod."""
-    return PodKind(task.task_class, task.pod.metadata.deletion_timestamp is None)
+def _pods_of_term(term: pod_terms.Term) -> pod_terms.Matcher:
+    return term.pods
+
+
+def _pods_of_preference(preference: tuple[int, pod_terms.Term]) -> pod_terms.Matcher:
+    return preference[1].pods

@@ -116,9 +116,11 @@ class CountsBy(Generic[K]):
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = RowCounts(self._size)
+            self._added(key)
         counts.add(row, change)
         if change < 0 and not counts:
             del self._counts[key]
+            self._dropped(key)
 
     def reorder_rows(self, sources: node_attributes.Sources) -> None:
         """Put rows in a new order. O(pods + nodes)."""
@@ -127,6 +129,9 @@ class CountsBy(Generic[K]):
         self._size, after = len(sources), targets.tolist()
         moved = {key: counts.reordered(sources, after) for key, counts in self._counts.items()}
         self._counts = {key: counts for key, counts in moved.items() if counts}
+        for key in moved:
+            if key not in self._counts:
+                self._dropped(key)
 
     def dense(self) -> Mapping[K, Counts]:
         """All counts as arrays."""
@@ -136,6 +141,12 @@ class CountsBy(Generic[K]):
     def bytes_used(self) -> int:
         """Memory of the counts, about."""
         return sum(counts.bytes_used for counts in self._counts.values())
+
+    def _added(self, key: K) -> None:
+        """A key has pods that had none."""
+
+    def _dropped(self, key: K) -> None:
+        """A key has no pods any more."""
 
 
 class SessionCountsBy(Generic[K]):
@@ -168,5 +179,9 @@ class SessionCountsBy(Generic[K]):
             known = self._known.get(key)
             if known is None:
                 self._new.append(key)
+                self._added(key)
             self._own[key] = RowCounts(self._size) if known is None else known.copy()
         self._own[key].add(row, change)
+
+    def _added(self, key: K) -> None:
+        """A key has pods in this session that had none."""

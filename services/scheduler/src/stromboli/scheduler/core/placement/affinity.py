@@ -106,7 +106,11 @@ class Affinity:
         carried = self._board.anti_affinity_carriers
         kept = self._shunned_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):
-            meant = [term for term in carried if self._board.matches_pod(term.pods, task_class)]
+            meant = [
+                term
+                for term in carried.candidates(task_class.labels)
+                if self._board.matches_pod(term.pods, task_class)
+            ]
             kept = self._shunned_by[task_class.number] = (len(carried), meant)
         return kept[1]
 
@@ -116,7 +120,11 @@ class Affinity:
         carried = self._board.preference_carriers
         kept = self._liked_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):
-            meant = [like for like in carried if self._board.matches_pod(like[1].pods, task_class)]
+            meant = [
+                like
+                for like in carried.candidates(task_class.labels)
+                if self._board.matches_pod(like[1].pods, task_class)
+            ]
             kept = self._liked_by[task_class.number] = (len(carried), meant)
         return kept[1]
 
