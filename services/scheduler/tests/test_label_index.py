@@ -1,8 +1,13 @@
 """Candidates by label: every selector that selects a pod is among them, and few others."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import carried_terms, session
 from stromboli.scheduler.core.cluster import label_index, pod_kinds
 from stromboli.scheduler.core.model import pod_terms, requirements
 from stromboli.scheduler.core.model.entities import TaskClass
@@ -93,3 +98,27 @@ def test_a_pod_is_compared_with_selectors_of_its_own_labels_only() -> None:
         index.add(at, pod_terms.Matcher(selector, ("default",)))
     assert list(index.candidates({"app": "a7", "tier": "b"})) == [7]
     assert list(index.candidates({"app": "other"})) == []
+
+
+def comparisons(classes: int) -> int:
+    """How often a session compares a selector with a class, with a term for each class."""
+    found = 0
+    code = pod_terms.Matcher.matches_pod.__code__
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal found
+        found += event == "call" and frame.f_code is code
+
+    given_cluster = carried_terms.build_cluster(nodes=200, classes=classes, terms=classes)
+    sys.setprofile(count)
+    try:
+        timed = session.run_timed(given_cluster)
+    finally:
+        sys.setprofile(None)
+    assert len(timed.closed.decisions.binds) == classes
+    return found
+
+
+def test_a_session_compares_selectors_in_proportion_to_the_classes() -> None:
+    """Not to classes x terms: 20 and 100 of each are five times as many comparisons, not 25."""
+    assert comparisons(100) <= 6 * comparisons(20)
