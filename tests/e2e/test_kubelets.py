@@ -4,11 +4,8 @@ Simulated nodes report what an annotation contains; here exit codes, signals, th
 and exec are those of the kernel, containerd and the kubelet.
 """
 
-import asyncio
-import subprocess
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +15,14 @@ import yaml
 from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
-from stromboli.testkit.parts.container_images import BUSYBOX
 from stromboli.testkit.parts.tools import KubeletTools, Tools
-from stromboli.testkit.real_system import RealSystem
-from tests.e2e.support.rest_user import Document, User
+from tests.e2e.support import kubelet_system
+from tests.e2e.support.kubelet_system import FOREVER, NODES, KubeletSystem, job, moment, shell
 
 pytestmark = [pytest.mark.kubelet, pytest.mark.timeout(300)]
-NODES = 2
-"""Of one CPU each."""
 GRACE_S = 30
 ENDING_S = 2.0
 """How long the preempted container takes to end after SIGTERM: far less than its grace period."""
-FOREVER = "while true; do sleep 0.2; done"
-
-
-class KubeletSystem:
-    """The running system, as a user and an operator have it."""
-
-    def __init__(self, system: RealSystem, tools: Tools) -> None:
-        self.user = User(system.url)
-        self._kubectl = [tools.program("kubectl"), f"--kubeconfig={system.parts.kubeconfig}"]
-
-    def kubectl(self, *arguments: str) -> str:
-        """What ``kubectl`` prints. Raises CalledProcessError."""
-        command = [*self._kubectl, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    def container(self, pod: Document) -> Document:
-        """The status of a pod's only container; empty before it has one."""
-        statuses: list[Document] = pod["status"].get("containerStatuses", [{}])
-        return statuses[0]
-
-    def tasks(self, job: str) -> list[Document]:
-        """Every attempt of a job's tasks, also of deleted pods."""
-        found: list[Document] = self.user.get(job, "/tasks?history")["tasks"]
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -63,45 +33,9 @@ def system(
     configuration = state / "scheduler.yaml"
     preempting = {**config_reader.DEFAULT, "actions": "enqueue, allocate, preempt, backfill"}
     configuration.write_text(yaml.safe_dump(preempting))
-    with asyncio.Runner() as runner:
-        environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
-        running = RealSystem(state, environment=environment, kubelets=NODES)
-        runner.run(running.start())
-        opened = KubeletSystem(running, real_tools)
-        try:
-            yield opened
-        finally:
-            opened.user.close()
-            runner.run(running.stop())
-
-
-def job(name: str, command: list[str], *, pods: int = 1, **rest: Any) -> Document:
-    """A job of containers that run a command; ``container`` and ``pod`` add fields to those."""
-    container = {
-        "name": "main",
-        "image": BUSYBOX,
-        "command": command,
-        "resources": {"requests": {"cpu": "500m"}},
-        **rest.pop("container", {}),
-    }
-    pod = {"restartPolicy": "Never", "containers": [container], **rest.pop("pod", {})}
-    return {
-        "apiVersion": kinds.JOBS.api_version,
-        "kind": kinds.JOBS.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "tasks": [{"name": "work", "replicas": pods, "template": {"spec": pod}}],
-            **{"minAvailable": pods, **rest},
-        },
-    }
-
-
-def shell(script: str) -> list[str]:
-    return ["sh", "-c", script]
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    environment = {"STROM_SCHEDULER_CONFIGURATION": str(configuration)}
+    with kubelet_system.running(state, real_tools, environment) as opened:
+        yield opened
 
 
 def test_a_gang_of_three_runs_at_the_same_time_and_completes(system: KubeletSystem) -> None:

@@ -5,7 +5,7 @@
 
 Separate from the other real parts: few tests need it, it needs root, and the kubelet is a build of
 its own (22 s where `make real-tools` has just built the same version of Kubernetes, 5 minutes of
-CPU where not; 84 MB).
+CPU where not; 84 MB). Images are made from Debian's packages (base_images.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, cache, toolchains  # noqa: E402 - needs the path above
+from tools.real import base_images, binaries, cache, toolchains  # noqa: E402 - needs the path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
@@ -35,6 +35,7 @@ PROGRAMS = {
     "runc": "runc",
     "busybox": "busybox-static",
     "unshare": "util-linux",
+    "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
 }
 """Program -> Debian's package of it."""
@@ -135,8 +136,9 @@ def build(place: Path) -> None:
 
 def describe(place: Path, programs: dict[str, str]) -> str:
     """The line of JSON with the paths."""
-    paths = {name: path for name, path in programs.items() if name != "ip"}
-    return json.dumps({"kubelet": str(place / "kubelet"), **paths})
+    paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
+    image = base_images.place(dict(os.environ)) / "mpi.tar"
+    return json.dumps({"kubelet": str(place / "kubelet"), "mpi_image": str(image), **paths})
 
 
 def where() -> str:
@@ -146,6 +148,8 @@ def where() -> str:
     place = directory()
     if not cache.is_installed(place):
         missing.append("the kubelet")
+    if not cache.is_installed(base_images.place(dict(os.environ))):
+        missing.append("the image for MPI jobs")
     if missing:
         raise InstallError(f"missing {', '.join(missing)}: run `make kubelet-tools`")
     if os.geteuid() != 0:
@@ -166,6 +170,9 @@ def main() -> int:
         place = directory()
         if not cache.is_installed(place):
             build(place)
+        images = base_images.place(dict(os.environ))
+        if not cache.is_installed(images):
+            base_images.build(programs["mmdebstrap"], images)
         print(f"kubelets can start: {describe(place, programs)}")
     except InstallError as error:
         print(f"kubelet-tools: {error}", file=sys.stderr)

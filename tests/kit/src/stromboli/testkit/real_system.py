@@ -137,11 +137,14 @@ class RealSystem:
         commands: Mapping[str, Sequence[str]] | None = None,
         controllers: Sequence[str] = (),
         kubelets: int = 0,
+        kubelet_images: Mapping[str, Path] | None = None,
+        node_grace_s: int | None = None,
     ) -> None:
         """Describe it, with all state below ``state``. ``environment``: further settings;
         ``commands``: service -> what to run instead of the service as it is here;
         ``controllers``: of Kubernetes, beside the usual ones; ``kubelets``: nodes with real
-        kubelets and containers, for which ``make kubelet-tools`` must have been run."""
+        kubelets and containers, for which ``make kubelet-tools`` must have been run;
+        ``kubelet_images``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
         self._authority = trustme.CA()
         client = _client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
@@ -150,13 +153,14 @@ class RealSystem:
             definitions=crds.documents(),
             controllers=controllers,
             kubelet_client=client,
+            node_grace_s=node_grace_s,
             fsync=fsync,
         )
         self.kubelets: KubeletNodes | None = None
         if kubelets:
             found, server = tools.locate_kubelets(), self.parts.api_server
             self.kubelets = KubeletNodes(
-                found, state / "kubelets", server, self._authority, kubelets
+                found, state / "kubelets", server, self._authority, kubelets, kubelet_images
             )
         self._state = state
         self._simulated = simulated_nodes

@@ -11,25 +11,49 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 BUSYBOX = "localhost/stromboli/busybox:1"
 PAUSE = "localhost/stromboli/pause:1"
-APPLETS = ("sh", "sleep", "cat", "echo", "hostname", "true", "false", "kill", "env", "dd", "head")
+MPI = "localhost/stromboli/mpi:1"
+"""Made by `make kubelet-tools`: OpenMPI, sshd and mpi4py on Debian."""
+APPLETS = (
+    "sh",
+    "sleep",
+    "cat",
+    "echo",
+    "hostname",
+    "true",
+    "false",
+    "kill",
+    "env",
+    "dd",
+    "head",
+    "nc",
+)
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 OCI = "application/vnd.oci.image"
+LAYER = f"{OCI}.layer.v1.tar"
 
 
-def write_archive(busybox: Path, archive: Path) -> None:
-    """Write an OCI archive with BUSYBOX and PAUSE; `busybox` is a statically linked program."""
+def write_archive(busybox: Path, archive: Path, images: Mapping[str, Path] | None = None) -> None:
+    """Write an OCI archive with BUSYBOX and PAUSE; `busybox` is a statically linked program.
+
+    `images`: further images by name, each the tar of its root file system.
+    """
     layer = _layer(busybox.read_bytes())
     with tarfile.open(archive, "w") as target:
-        layer_ref = _add_blob(target, f"{OCI}.layer.v1.tar", layer)
+        layer_ref = _add_blob(target, LAYER, layer)
         manifests = [
-            _image(target, layer_ref, BUSYBOX, {"Cmd": ["/bin/sh"]}),
+            _image(target, layer_ref, BUSYBOX, {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh"]}),
             _image(target, layer_ref, PAUSE, {"Entrypoint": ["/bin/sleep", "2147483647"]}),
         ]
+        for name, root in (images or {}).items():
+            layer_ref = _add_layer(target, root)
+            environment = ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
+            manifests.append(_image(target, layer_ref, name, {"Env": environment}))
         _add(target, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         index = {"schemaVersion": 2, "manifests": manifests}
         _add(target, "index.json", json.dumps(index).encode())
@@ -56,7 +80,7 @@ def _image(
     document = {
         "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {"Env": ["PATH=/bin"], **config},
+        "config": config,
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     }
     manifest = {
@@ -67,6 +91,14 @@ def _image(
     }
     reference = _add_blob(target, f"{OCI}.manifest.v1+json", json.dumps(manifest).encode())
     return {**reference, "annotations": {"io.containerd.image.name": name}}
+
+
+def _add_layer(target: tarfile.TarFile, root: Path) -> dict[str, Any]:
+    """Add a file of any size without reading it into memory."""
+    with root.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    target.add(root, f"blobs/sha256/{digest}", recursive=False)
+    return {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": root.stat().st_size}
 
 
 def _add_blob(target: tarfile.TarFile, media_type: str, content: bytes) -> dict[str, Any]:

@@ -19,13 +19,14 @@ import os
 import shlex
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
 
 import trustme
 
-from stromboli.testkit.parts import container_images
+from stromboli.testkit.parts import cluster_dns, container_images
 from stromboli.testkit.parts.kubernetes import CLIENT_ERRORS, ApiServer
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import KubeletTools
@@ -36,6 +37,8 @@ PROC_SYS = Path("/proc/sys")
 CGROUPS = Path("/sys/fs/cgroup")
 RECORDS = Path("/run")
 NODE_CPUS = 1
+LEASE_S = 4
+"""A kubelet renews its lease four times in it, so that a lost node is noticed within seconds."""
 REMOVED_WITHIN_S = 10.0
 
 
@@ -57,9 +60,11 @@ class KubeletNode(Part):
         network: Network,
         node: str,
         client_ca: Path,
+        images: Path,
     ) -> None:
         super().__init__(state)
         self.node = node
+        self._images = images
         self.cgroup = f"/{network.name}/{node}"
         self._tools = tools
         self._server = server
@@ -76,8 +81,6 @@ class KubeletNode(Part):
         for folder in ("kubelet", "containerd", "cni"):
             (self.state / folder).mkdir(exist_ok=True)
         (self.state / "resolv.conf").touch()
-        images = self.state / "images.tar"
-        container_images.write_archive(Path(self._tools.busybox), images)
         (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
         (self.state / "containerd.toml").write_text(self._containerd())
         (self.state / "kubelet.json").write_text(json.dumps(self._kubelet(), indent=1))
@@ -97,8 +100,8 @@ class KubeletNode(Part):
         return ready and not node["spec"].get("taints")
 
     def _script(self) -> str:
-        quoted = (str(self.state), self._tools.containerd, self._tools.ctr)
-        state, containerd, ctr = map(shlex.quote, quoted)
+        quoted = (str(self.state), self._tools.containerd, self._tools.ctr, str(self._images))
+        state, containerd, ctr, images = map(shlex.quote, quoted)
         kubelet = [
             self._tools.kubelet,
             f"--config={self.state / 'kubelet.json'}",
@@ -115,7 +118,7 @@ mkdir -p /run/containerd /var/lib/kubelet
 mount --bind {state}/kubelet /var/lib/kubelet
 {containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
 until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
-{ctr} --namespace k8s.io images import --snapshotter native {state}/images.tar
+{ctr} --namespace k8s.io images import --snapshotter native {images}
 {shlex.join(kubelet)} &
 kubelet=$!
 trap 'kill -TERM $kubelet; wait $kubelet' TERM
@@ -173,7 +176,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "makeIPTablesUtilChains": False,
             "resolvConf": str(self.state / "resolv.conf"),
+            "clusterDNS": [self._network.gateway],
+            "clusterDomain": cluster_dns.DOMAIN,
             "failSwapOn": False,
+            "nodeLeaseDurationSeconds": LEASE_S,
             "oomScoreAdj": 0,
             "enforceNodeAllocatable": ["none"],
             "systemReserved": {"cpu": str(reserved)},
@@ -225,25 +231,45 @@ class KubeletNodes:
     """Nodes ``kubelet-0`` and so on of an API server: started on entry, undone on exit."""
 
     def __init__(
-        self, tools: KubeletTools, state: Path, server: ApiServer, authority: trustme.CA, count: int
+        self,
+        tools: KubeletTools,
+        state: Path,
+        server: ApiServer,
+        authority: trustme.CA,
+        count: int,
+        images: Mapping[str, Path] | None = None,
     ) -> None:
-        """Describe them. ``authority`` has signed the API server's client certificate."""
+        """Describe them. ``authority`` has signed the API server's client certificate; ``images``:
+        name -> tar of its root file system, beside the image of busybox."""
         self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
         self._network = Network(f"strom{os.getpid()}", free_third_byte(), state / "addresses")
         self._authority = authority
         self._client_ca = state / "client-ca.pem"
         self._state = state
+        self._tools = tools
+        self._images = images or {}
+        self._archive = state / "images.tar"
         self.nodes = [
-            KubeletNode(tools, state / name, server, self._network, name, self._client_ca)
+            KubeletNode(
+                tools, state / name, server, self._network, name, self._client_ca, self._archive
+            )
             for name in (f"kubelet-{number}" for number in range(count))
         ]
+        self._dns = cluster_dns.ClusterDns(state / "dns", self._network.gateway, server)
 
     async def start(self) -> None:
         """Prepare the machine, then start all nodes side by side."""
         await asyncio.to_thread(self._record_machine)
         try:
             await asyncio.to_thread(self._add_bridge)
+            await asyncio.to_thread(
+                container_images.write_archive,
+                Path(self._tools.busybox),
+                self._archive,
+                self._images,
+            )
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._dns.start())
                 for node in self.nodes:
                     group.create_task(node.start())
         except BaseException:
@@ -251,9 +277,7 @@ class KubeletNodes:
             raise
 
     def _record_machine(self) -> None:
-        for record in RECORDS.glob("stromboli-kubelets-*.json"):
-            if not Path("/proc", record.stem.rpartition("-")[2]).exists():
-                undo(record)
+        undo_ended()
         self._state.mkdir(parents=True, exist_ok=True)
         self._client_ca.write_bytes(self._authority.cert_pem.bytes())
         values = {name: (PROC_SYS / name).read_text() for name in SYSCTLS}
@@ -268,7 +292,7 @@ class KubeletNodes:
 
     async def stop(self) -> None:
         """End all nodes with their containers, and undo what is visible outside of them."""
-        await asyncio.gather(*(node.stop() for node in self.nodes))
+        await asyncio.gather(self._dns.stop(), *(node.stop() for node in self.nodes))
         if self._record.exists():
             await asyncio.to_thread(undo, self._record)
 
@@ -285,6 +309,13 @@ class KubeletNodes:
     ) -> None:
         """Stop everything."""
         await self.stop()
+
+
+def undo_ended() -> None:
+    """Undo what runs left whose process has ended without doing so."""
+    for record in RECORDS.glob("stromboli-kubelets-*.json"):
+        if not Path("/proc", record.stem.rpartition("-")[2]).exists():
+            undo(record)
 
 
 def undo(record: Path) -> None:

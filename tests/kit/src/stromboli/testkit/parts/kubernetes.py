@@ -270,10 +270,16 @@ class ControllerManager(Part):
         server: ApiServer,
         *,
         further: Sequence[str] = (),
+        node_grace_s: int | None = None,
         detached: bool = False,
     ) -> None:
-        """Describe a controller manager of `server`, with `further` controllers."""
+        """Describe a controller manager of `server`, with `further` controllers.
+
+        `node_grace_s`: after how many seconds without a heartbeat a node is not ready; None:
+        never, for simulated nodes, which send none.
+        """
         super().__init__(state, detached=detached)
+        self._node_grace_s = node_grace_s or 24 * 3600
         self._tools = tools
         self._server = server
         self._controllers = (*CONTROLLERS, *further)
@@ -287,7 +293,8 @@ class ControllerManager(Part):
             f"--service-account-private-key-file={self._server.service_account_key}",
             f"--root-ca-file={self._server.ca_file}",
             "--leader-elect=false",
-            "--node-monitor-grace-period=24h",  # simulated nodes send no heartbeats
+            f"--node-monitor-grace-period={self._node_grace_s}s",
+            "--node-monitor-period=1s",
             "--authentication-skip-lookup=true",
             "--secure-port=0",
             "--kube-api-qps=1000",  # the default of 20 takes a minute to collect a big job's pods

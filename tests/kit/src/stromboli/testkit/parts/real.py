@@ -32,13 +32,15 @@ class RealParts:
         stages: Path = kwok.STAGES,
         controllers: Sequence[str] = (),
         kubelet_client: tuple[Path, Path] | None = None,
+        node_grace_s: int | None = None,
         detached: bool = False,
     ) -> None:
         """Describe the parts, with all state below `state`, an empty directory.
 
         `definitions` are CustomResourceDefinitions to create before the garbage collector
         starts; it takes up to 30 s to notice later ones. `controllers` run beside the usual ones
-        of kube-controller-manager. `kubelet_client`: see `ApiServer`.
+        of kube-controller-manager. `kubelet_client`: see `ApiServer`;
+        `node_grace_s`: see `ControllerManager`.
         `detached` parts outlive this process.
         Raises RealPartsMissingError if `make real-tools` has not been run.
         """
@@ -58,6 +60,7 @@ class RealParts:
             state / "kube-controller-manager",
             self.api_server,
             further=controllers,
+            node_grace_s=node_grace_s,
             detached=detached,
         )
         self.kwok = kwok.Kwok(

@@ -43,6 +43,8 @@ class KubeletTools:
     cni: str
     busybox: str
     unshare: str
+    mpi_image: str
+    """Tar of a root file system with OpenMPI and sshd."""
 
 
 def installer() -> Path:

@@ -1,0 +1,151 @@
+"""The four services over real kubelets and containers, as a user and an operator have them."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from stromboli.shared.api import kinds
+from stromboli.testkit.parts.container_images import BUSYBOX
+from stromboli.testkit.parts.kubelets import KubeletNode
+from stromboli.testkit.parts.tools import Tools
+from stromboli.testkit.real_system import RealSystem
+from tests.e2e.support.rest_user import STROM, Document, User
+
+NODES = 2
+"""Of one CPU each."""
+NODE_GRACE_S = 10
+"""How long a kubelet may be silent until its node is not ready."""
+FOREVER = "while true; do sleep 0.2; done"
+
+
+class KubeletSystem:
+    """The running system."""
+
+    def __init__(self, system: RealSystem, tools: Tools, runner: asyncio.Runner) -> None:
+        self.user = User(system.url)
+        self._system = system
+        self._runner = runner
+        self._tools = tools
+        self._kubectl = [tools.program("kubectl"), f"--kubeconfig={system.parts.kubeconfig}"]
+
+    def kubectl(self, *arguments: str) -> str:
+        """What ``kubectl`` prints. Raises CalledProcessError."""
+        command = [*self._kubectl, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def strom(self, *arguments: str) -> str:
+        """What ``strom`` prints to a user who has kubectl and a kubeconfig; options of its own come
+        before ``--``."""
+        words = list(arguments)
+        end = words.index("--") if "--" in words else len(words)
+        words[end:end] = ["--server", self._system.url]
+        path = f"{self._tools.bin}:{os.environ['PATH']}"
+        environment = {"PATH": path, "KUBECONFIG": str(self._system.parts.kubeconfig)}
+        ran = subprocess.run(
+            [str(STROM), *words],
+            env={**os.environ, **environment},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return ran.stdout
+
+    def container(self, pod: Document) -> Document:
+        """The status of a pod's only container; empty before it has one."""
+        statuses: list[Document] = pod["status"].get("containerStatuses", [{}])
+        return statuses[0]
+
+    def tasks(self, job: str) -> list[Document]:
+        """Every attempt of a job's tasks, also of deleted pods."""
+        found: list[Document] = self.user.get(job, "/tasks?history")["tasks"]
+        return found
+
+    def running(self, job: str) -> list[Document]:
+        """A job's pods of which the container runs."""
+        pods = self.user.pods(job)
+        return [pod for pod in pods if "running" in self.container(pod).get("state", {})]
+
+    def kill_node(self, name: str) -> None:
+        """End kubelet, containerd and containers of a node by SIGKILL, as a power failure does."""
+        self._runner.run(self._node(name).kill())
+
+    def start_node(self, name: str) -> None:
+        """Start a node again with its disk; returns when it is ready."""
+        self._runner.run(self._node(name).start())
+
+    def _node(self, name: str) -> KubeletNode:
+        assert self._system.kubelets is not None
+        return next(node for node in self._system.kubelets.nodes if node.node == name)
+
+
+@contextlib.contextmanager
+def running(
+    state: Path,
+    tools: Tools,
+    environment: Mapping[str, str],
+    images: Mapping[str, Path] | None = None,
+) -> Iterator[KubeletSystem]:
+    """A system with kubelets alone, whose silence is noticed; ``environment``: settings;
+    ``images``: name -> tar of its root file system, beside busybox."""
+    with asyncio.Runner() as runner:
+        system = RealSystem(
+            state,
+            environment=environment,
+            kubelets=NODES,
+            kubelet_images=images,
+            node_grace_s=NODE_GRACE_S,
+            controllers=("taint-eviction-controller",),
+        )
+        runner.run(system.start())
+        opened = KubeletSystem(system, tools, runner)
+        try:
+            yield opened
+        finally:
+            opened.user.close()
+            runner.run(system.stop())
+
+
+def job(name: str, command: list[str], *, pods: int = 1, **rest: Any) -> Document:
+    """A job of containers that run a command; ``container`` and ``pod`` add fields to those."""
+    return {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec(command, pods=pods, **rest),
+    }
+
+
+def spec(command: list[str], *, pods: int = 1, **rest: Any) -> Document:
+    """The spec of such a job, as templates have it."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX,
+        "command": command,
+        "resources": {"requests": {"cpu": "500m"}},
+        **rest.pop("container", {}),
+    }
+    pod = {"restartPolicy": "Never", "containers": [container], **rest.pop("pod", {})}
+    return {
+        "tasks": [{"name": "work", "replicas": pods, "template": {"spec": pod}}],
+        **{"minAvailable": pods, **rest},
+    }
+
+
+def requests(**amounts: str) -> Document:
+    """Fields of a container that requests these amounts."""
+    return {"resources": {"requests": amounts}}
+
+
+def shell(script: str) -> list[str]:
+    """The command that runs a script."""
+    return ["sh", "-c", script]
+
+
+def moment(text: str) -> datetime:
+    """A time as the API writes it."""
+    return datetime.fromisoformat(text)
