@@ -18,6 +18,7 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.
 
 SERVICES := admission controller monitor scheduler
 NODES ?= 100
+KUBELETS ?= 0
 REPEAT ?= 1
 DEPTH ?= 50
 SECONDS ?= 600
@@ -112,8 +113,11 @@ real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the 
 kubelet-tools: setup ## install containerd and build the kubelet for test-kubelets (needs root)
 	@$(BIN)/python tools/real/kubelets.py
 
-real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100
-	@$(BIN)/python -m stromboli.testkit.real_up up --nodes $(NODES)
+real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100 KUBELETS=0
+ifneq ($(KUBELETS),0)
+	@$(MAKE) --no-print-directory kubelet-tools
+endif
+	@$(BIN)/python -m stromboli.testkit.real_up up --nodes $(NODES) --kubelets $(KUBELETS)
 
 real-down: setup ## stop exactly what real-up started
 	@$(BIN)/python -m stromboli.testkit.real_up down

@@ -16,7 +16,8 @@ import msgspec
 import typer
 
 from stromboli.shared.runtime import runtime
-from stromboli.testkit.parts import process, tools
+from stromboli.testkit.parts import kubelets, process, tools
+from stromboli.testkit.parts.container_images import BUSYBOX
 from stromboli.testkit.real_system import RealSystem
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -45,8 +46,8 @@ def _read(state: Path) -> Running | None:
     return running if process.identify(running.pid) == identity else None
 
 
-async def _keep(state: Path, nodes: int, simulated: int) -> None:
-    system = RealSystem(state, fake_nodes=nodes, simulated_nodes=simulated)
+async def _keep(state: Path, nodes: int, simulated: int, with_kubelets: int) -> None:
+    system = RealSystem(state, fake_nodes=nodes, simulated_nodes=simulated, kubelets=with_kubelets)
     async with system:
         identity = process.identify(_own_pid())
         if identity is None:
@@ -57,7 +58,7 @@ async def _keep(state: Path, nodes: int, simulated: int) -> None:
             str(system.parts.kubeconfig),
             system.url,
             system.parts.kafka_bootstrap,
-            nodes + simulated,
+            nodes + simulated + with_kubelets,
         )
         partial = state / "running.json.part"
         partial.write_bytes(msgspec.json.encode(running))
@@ -70,15 +71,18 @@ def _own_pid() -> int:
 
 
 @app.command()
-def keep(state: State, nodes: int = 0, simulated: int = 0) -> None:
+def keep(state: State, nodes: int = 0, simulated: int = 0, with_kubelets: int = 0) -> None:
     """Hold everything until stopped; ``up`` starts this."""
-    runtime.run(lambda: _keep(state, nodes, simulated))
+    runtime.run(lambda: _keep(state, nodes, simulated, with_kubelets))
 
 
 @app.command()
 def up(
     nodes: Annotated[int, typer.Option(help="Fake nodes (KWOK): pods on them run for ever.")] = 100,
     simulated: Annotated[int, typer.Option(help="Simulated nodes: pods on them end.")] = 4,
+    with_kubelets: Annotated[
+        int, typer.Option("--kubelets", help="Nodes with kubelet and containerd (root, Linux).")
+    ] = 0,
     state: State = DEFAULT_STATE,
 ) -> None:
     """Start everything and print where it is."""
@@ -87,6 +91,8 @@ def up(
         return
     try:
         tools.locate()
+        if with_kubelets:
+            tools.locate_kubelets()
     except tools.RealPartsMissingError as error:
         raise SystemExit(str(error)) from None
     shutil.rmtree(state, ignore_errors=True)
@@ -98,6 +104,8 @@ def up(
         str(nodes),
         "--simulated",
         str(simulated),
+        "--with-kubelets",
+        str(with_kubelets),
         "--state",
         str(state),
     ]
@@ -120,6 +128,8 @@ def up(
     typer.echo(f"kubeconfig  {started.kubeconfig}")
     typer.echo(f"Kafka       {started.kafka}")
     typer.echo(f"nodes       {started.nodes}")
+    if with_kubelets:
+        typer.echo(f"containers  on kubelet-0 and so on, without a registry: image {BUSYBOX}")
     typer.echo(
         f"try         STROM_SERVER={started.rest} .venv/bin/strom apply -f examples/gang.yaml"
     )
@@ -133,6 +143,7 @@ def down(state: State = DEFAULT_STATE) -> None:
         typer.echo("nothing runs")
         return
     asyncio.run(process.end(process.Identity(running.pid, running.started_ticks), grace_s=30.0))
+    kubelets.undo_ended()  # what the keeper left if it had to be killed
     (state / "running.json").unlink(missing_ok=True)
     typer.echo("stopped")
 
