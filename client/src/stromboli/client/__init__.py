@@ -1,4 +1,6 @@
-"""Jobs from Python: hand in, await, watch. ``Client`` blocks, ``AsyncClient`` is awaited."""
+"""Python client: submit jobs, wait for them, watch them. ``Client`` blocks, ``AsyncClient`` is for
+asyncio.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,9 @@ _HOMES = {"AsyncClient": "asynchronous", "Client": "blocking", "job": "jobs"}
 
 
 def __getattr__(name: str) -> Any:
-    """Clients are imported once they are asked for: they bring httpx, 0.1 s, which who wants
-    nothing but the answers' types need not pay."""
+    """Imports the clients on first use: they import httpx, 0.1 s, which users of the response types
+    do not need.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f"{__name__}.{_HOMES[name]}")

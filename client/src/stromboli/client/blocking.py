@@ -1,4 +1,4 @@
-"""The client of programs without an event loop."""
+"""The client for programs without an event loop."""
 
 import contextlib
 import functools
@@ -25,13 +25,13 @@ M = TypeVar("M", bound=meta.Object)
 class Client:
     """A connection to one server. Use as a context manager.
 
-    ``url``: else ``STROM_SERVER``, else port 8480 of this machine. ``token``, ``token_file``, else
-    what ``credentials`` finds: who we are, where the server has accounts. ``ca_file``, else
-    ``STROM_CA_FILE``: whose certificates to believe. Making one raises ClientError for what is
-    wrong with these. Objects come as our reading of
-    them; what Kubernetes says beyond it comes from ``send(calls....)``. Nothing is sent twice,
-    except that watches come back after a break. ``on_warning``: gets each warning of the server
-    about an object that it accepted; by default it is logged.
+    ``url`` defaults to ``STROM_SERVER``, then to port 8480 of this machine. ``token`` or
+    ``token_file`` authenticates at a server with accounts; the default is described in
+    ``credentials``. ``ca_file`` (default ``STROM_CA_FILE``) contains the trusted CA certificate.
+    The constructor raises ClientError for invalid arguments. Objects are returned as Structs with
+    the fields that Stromboli uses; ``send(calls....)`` returns the other fields, too. Requests are
+    never retried, except that watches reconnect. ``on_warning`` receives each warning of the server
+    about an accepted object; by default it is logged.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Client:
         return answer
 
     def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
-        """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
+        """Whether the server is ready, and service -> fact -> its problem or warning."""
         response = self._send(calls.readiness(), within_s)
         said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
         return response.is_success, said
@@ -87,7 +87,7 @@ class Client:
 
     @contextlib.contextmanager
     def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
-        """The answer in chunks, for as long as it goes on; a break just ends it.
+        """The response in chunks. A broken connection ends it.
 
         Entering raises ClientError.
         """
@@ -112,9 +112,10 @@ class Client:
         *,
         idempotency_key: str = "",
     ) -> batch.Job:
-        """A new job as stored. With a key the call may be repeated: the job is made once.
+        """Create a job; returns it as stored. With a key the call may be repeated: the job is
+        created once.
 
-        Raises RejectedError with every mistake, ConflictError if the name is taken.
+        Raises RejectedError with every violation, ConflictError if the name exists.
         """
         call = calls.create_job(namespace, job)
         return kinds.JOBS.decode(
@@ -125,13 +126,14 @@ class Client:
         self, objects: Sequence[calls.Submitted], namespace: str = "default"
     ) -> list[Applied]:
         """Create or change objects of any kind, as manifests or Structs, all or none. Structs
-        without a namespace belong to this one. Raises RejectedError."""
+        without a namespace get this one. Raises RejectedError.
+        """
         return self.send(calls.apply(objects, namespace))
 
     def check(
         self, objects: Sequence[calls.Submitted], namespace: str = "default"
     ) -> list[Applied]:
-        """What ``apply`` would make of objects; writes nothing. Raises RejectedError."""
+        """The objects as ``apply`` would store them; writes nothing. Raises RejectedError."""
         return self.send(calls.check(objects, namespace))
 
     def submit_many(
@@ -141,9 +143,9 @@ class Client:
         *,
         idempotency_key: str = "",
     ) -> BulkResult:
-        """Thousands of new jobs in one request, each by itself: look at the answer's items.
+        """Create thousands of jobs independently in one request; the result has an item for each.
 
-        It may be repeated as it is: what stands is unchanged.
+        The call may be repeated: existing jobs are unchanged.
         """
         call = calls.bulk(calls.document(job, namespace) for job in jobs)
         return self.send(call.keyed(idempotency_key) if idempotency_key else call)
@@ -169,11 +171,11 @@ class Client:
         return self.send(calls.tasks(namespace, name, uid))
 
     def explanation(self, name: str, namespace: str = "default") -> Explanation:
-        """Why a job waits. Raises NotFoundError."""
+        """Why a job is pending. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
 
     def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
-        """Ask for an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""
+        """Execute an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""
         return kinds.COMMANDS.decode(self.send(calls.command(namespace, name, action)))
 
     def scale(
@@ -185,37 +187,39 @@ class Client:
         task: str = "",
         min_available: int | None = None,
     ) -> batch.Job:
-        """The job with more pods for a task, or fewer. ``task`` may be left out if it has one
-        alone; without ``min_available`` a gang that needed all its pods goes on needing all.
+        """Scale a task of a job; returns the job. ``task`` may be omitted if the job has only one.
+        Without ``min_available`` a gang that needs all its pods continues to need all.
 
-        Raises NotFoundError, RejectedError, ConflictError if somebody else was faster.
+        Raises NotFoundError, RejectedError, ConflictError after a concurrent change.
         """
         call = calls.scale(namespace, name, replicas, task, min_available)
         return kinds.JOBS.decode((self.send(call)).object)
 
     def delete(self, name: str, namespace: str = "default") -> None:
-        """Delete a job and all that is its own. Raises NotFoundError."""
+        """Delete a job and its child objects. Raises NotFoundError."""
         self.send(calls.delete_job(namespace, name))
 
-    # --- flows, templates and crons: ``kinds.JOB_FLOWS``, ``JOB_TEMPLATES``, ``CRON_JOBS``; made
-    # and changed with ``apply`` -----------------------------------------------------------------
+    # --- flows, templates and crons: ``kinds.JOB_FLOWS``, ``JOB_TEMPLATES``, ``CRON_JOBS``; created
+    # and changed with ``apply``
 
     def workloads(self, kind: Kind[M], namespace: str = "") -> Iterator[M]:
-        """Those of a namespace, or all, page by page."""
+        """The flows, templates or crons of a namespace, or all, page by page."""
         return self._all(kind, functools.partial(workload_calls.workloads, kind, namespace))
 
     def workload(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
-        """One of them. Raises NotFoundError."""
+        """One flow, template or cron. Raises NotFoundError."""
         return kind.decode(self.send(workload_calls.workload(kind, namespace, name)))
 
     def delete_workload(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
-        """Delete one with all that is its own. Raises NotFoundError."""
+        """Delete a flow, template or cron and its child objects. Raises NotFoundError."""
         self.send(workload_calls.delete_workload(kind, namespace, name))
 
     # --- queues and gangs -------------------------------------------------------------------
 
     def create_queue(self, queue: scheduling.Queue | calls.Document) -> scheduling.Queue:
-        """A new queue as stored. Raises RejectedError, ConflictError if the name is taken."""
+        """Create a queue; returns it as stored. Raises RejectedError, ConflictError if the name
+        exists.
+        """
         return kinds.QUEUES.decode(self.send(calls.create_queue(queue)))
 
     def delete_queue(self, name: str) -> None:
@@ -231,12 +235,12 @@ class Client:
         return kinds.QUEUES.decode(self.send(calls.queue(name)))
 
     def pod_groups(self, namespace: str = "") -> list[scheduling.PodGroup]:
-        """Gangs of a namespace, or all."""
+        """The PodGroups of a namespace, or all."""
         page = self.send(calls.pod_groups(namespace))
         return [kinds.POD_GROUPS.decode(item) for item in page.items]
 
     def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
-        """One gang. Raises NotFoundError."""
+        """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(self.send(calls.pod_group(namespace, name)))
 
     # --- watching --------------------------------------------------------------------------
@@ -248,12 +252,12 @@ class Client:
         *,
         on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> Generator[Change[T], None, None]:
-        """The changes that a ``calls.watch_...`` asks for: everything that is, ``synced``, what
-        happens then.
+        """The changes of a ``calls.watch_...``: all existing objects, ``synced``, then every
+        change.
 
-        Comes back after every break, from where it was, and tells ``on_break`` of its first try
-        that fails; ends after ``timeout_s`` seconds. Raises ClientError if the server cannot be
-        reached at first, or says no.
+        Reconnects after a broken connection at the same position, and calls ``on_break`` with the
+        first error; ends after ``timeout_s`` seconds. Raises ClientError if the first connection
+        fails or the server rejects the request.
         """
         resuming = watch_state.ResumingWatch(call, self.url, on_break)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -286,9 +290,9 @@ class Client:
         on_change: Callable[[batch.Job], object] | None = None,
         on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> batch.Job:
-        """The job once it is in one of these phases, or at an end. ``on_change`` is told of it
-        whenever it has changed, ``on_break`` once the server cannot be reached, which is waited
-        for.
+        """The job once it is in one of these phases, or in a final one. Calls ``on_change`` with
+        every change of the job, and ``on_break`` when the server becomes unavailable; the wait
+        continues.
 
         Raises NotFoundError; GoneError if it is deleted meanwhile, TimedOutError after
         ``timeout_s`` seconds.

@@ -28,14 +28,15 @@ Submitted = Document | meta.Object
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 PAGE_ITEMS = 500
-"""Objects a page: some megabytes, and milliseconds to decode."""
+"""Objects per page: some megabytes, and milliseconds to decode."""
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One request. ``what`` names the object in errors; ``read`` decodes a good answer and raises
-    msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object is missing;
-    ``is_creation``: it means that the namespace is. ``objects``: how many are written one after
-    the other before it is answered."""
+    """One request. ``what`` names the object in errors; ``read`` decodes a successful response and
+    raises msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object does not exist;
+    ``is_creation``: it means that the namespace does not exist. ``objects``: how many objects the
+    server writes before it responds.
+    """
 
     method: str
     path: str
@@ -49,13 +50,15 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     objects: int = 1
 
     def keyed(self, idempotency_key: str) -> "Call[T]":
-        """The same call, safe to repeat: the server does it once and answers alike each time."""
+        """The same call with an idempotency key: the server executes it once and repeats its
+        response.
+        """
         headers = {**self.headers, "idempotency-key": idempotency_key}
         return msgspec.structs.replace(self, headers=headers)
 
 
 def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
-    """What the server's answer means. Raises AnsweredError, UnreadableError."""
+    """Decode the server's response. Raises ResponseError, UnreadableError."""
     kind = content_type.partition(";")[0].strip()
     try:
         if 200 <= status < 300 and (kind == JSON or not body):
@@ -64,8 +67,8 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
             raise _rejection(call, status, msgspec.json.decode(body, type=Problem))
     except msgspec.DecodeError as error:
         raise errors.UnreadableError(call.what, str(error)) from None
-    told = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
-    raise errors.UnreadableError(call.what, told)
+    summary = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
+    raise errors.UnreadableError(call.what, summary)
 
 
 def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.ResponseError:
@@ -78,8 +81,9 @@ def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.Respons
 
 
 def document(submitted: Submitted, namespace: str) -> Document:
-    """An object as a manifest; a Struct without a namespace is put into this one. Raises TypeError
-    for a Struct of no kind that may be handed in."""
+    """An object as a manifest; a Struct without a namespace gets this one. Raises TypeError for a
+    Struct of an unsupported kind.
+    """
     if not isinstance(submitted, meta.Object):
         return submitted
     kind = _KINDS.get(type(submitted))
@@ -98,7 +102,7 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 
 def _named(documents: Sequence[Document]) -> str:
-    """One object by kind and name, several together."""
+    """One object by kind and name; the number of several."""
     metadata = documents[0].get("metadata") if len(documents) == 1 else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"
@@ -107,7 +111,7 @@ def _named(documents: Sequence[Document]) -> str:
 
 
 def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list[Applied]]:
-    """Create or change objects, all or none. Structs that name no namespace belong to this one."""
+    """Create or change objects, all or none. Structs without a namespace get this one."""
     documents = [document(each, namespace) for each in objects]
     return Call(
         method="POST",
@@ -121,12 +125,12 @@ def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list
 
 
 def check(objects: Sequence[Submitted], namespace: str = "default") -> Call[list[Applied]]:
-    """What ``apply`` would make of objects, as they would be stored; writes nothing."""
+    """The objects as ``apply`` would store them; writes nothing."""
     return msgspec.structs.replace(apply(objects, namespace), path="/v1/check")
 
 
 def bulk(documents: Iterable[Document]) -> Call[BulkResult]:
-    """Create or change thousands of objects, each by itself; with apiVersion and kind."""
+    """Create or change thousands of objects independently; each has apiVersion and kind."""
     body = msgspec.json.Encoder().encode_lines(documents)
     return Call(
         method="POST",
@@ -144,7 +148,9 @@ def bulk(documents: Iterable[Document]) -> Call[BulkResult]:
 
 
 def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
-    """A new job; the answer is the job as stored. Raises InvalidArgumentError for what is none."""
+    """Create a job; the response is the job as stored. Raises InvalidArgumentError for an argument
+    that is not a job.
+    """
     return Call(
         method="POST",
         path=_jobs(namespace),
@@ -180,7 +186,7 @@ def job(namespace: str, name: str) -> Call[bytes]:
 
 
 def delete_job(namespace: str, name: str) -> Call[None]:
-    """Delete a job and all that is its own."""
+    """Delete a job and its child objects."""
     return _job_call("DELETE", namespace, name, "", no_content)
 
 
@@ -201,19 +207,19 @@ def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
 
 
 def job_tools(namespace: str, name: str) -> Call[Page]:
-    """The pods of tools that run beside a job."""
+    """The pods of a job's debug tools."""
     return _job_call("GET", namespace, name, "/tools", PAGE)
 
 
 def explanation(namespace: str, name: str) -> Call[Explanation]:
-    """Why a job waits."""
+    """Why a job is pending."""
     return _job_call(
         "GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode
     )
 
 
 def command(namespace: str, name: str, action: str) -> Call[bytes]:
-    """Ask for an action on a job, such as ``AbortJob``; the answer is the Command."""
+    """Execute an action on a job, such as ``AbortJob``; the response is the Command."""
     body = msgspec.json.encode({"action": action})
     return _job_call("POST", namespace, name, "/commands", bytes, body)
 
@@ -221,8 +227,9 @@ def command(namespace: str, name: str, action: str) -> Call[bytes]:
 def scale(
     namespace: str, name: str, replicas: int, task: str = "", min_available: int | None = None
 ) -> Call[Applied]:
-    """Give a task of a job more pods, or fewer. ``task`` may be left out if the job has one alone;
-    without ``min_available`` a gang that needed all its pods goes on needing all."""
+    """Scale a task of a job. ``task`` may be omitted if the job has only one; without
+    ``min_available`` a gang that needs all its pods continues to need all.
+    """
     asked: dict[str, object] = {"replicas": replicas}
     asked |= {"task": task} if task else {}
     asked |= {} if min_available is None else {"minAvailable": min_available}
@@ -240,7 +247,9 @@ def log(
     tail_lines: int | None = None,
     uid: str = "",
 ) -> Call[bytes]:
-    """What a pod's container wrote, as a stream; the container may be left out if there is one."""
+    """The output of a pod's container, as a stream; the container may be omitted if there is only
+    one.
+    """
     query = {"container": container} if container else {}
     query |= {"follow": "true"} if follow else {}
     query |= {"previous": "true"} if previous else {}
@@ -259,7 +268,7 @@ def log(
 
 
 def create_queue(queue: scheduling.Queue | Document) -> Call[bytes]:
-    """A new queue; the answer is the queue as stored."""
+    """Create a queue; the response is the queue as stored."""
     made = document(queue, "")
     return Call(
         method="POST",
@@ -308,7 +317,7 @@ def node_leases() -> Call[Page]:
 
 
 def node_topology(name: str) -> Call[TopologyObserved]:
-    """What a node really has, and who holds it."""
+    """The observed hardware of a node, and its allocations."""
     return Call(
         method="GET",
         path=f"{_node(name)}/topology",
@@ -357,7 +366,7 @@ def me() -> Call[Me]:
 
 
 def scheduling_input() -> Call[SchedulingInput]:
-    """What the scheduler sees of the cluster."""
+    """The cluster as the scheduler reads it."""
     return Call(
         method="GET",
         path="/v1/scheduling",
@@ -368,7 +377,7 @@ def scheduling_input() -> Call[SchedulingInput]:
 
 
 def readiness() -> Call[dict[str, dict[str, str]]]:
-    """Service -> fact -> what it waits for (with status 503) or warns of."""
+    """Service -> fact -> its problem (with status 503) or warning."""
     return Call(
         method="GET",
         path="/readyz",
@@ -386,7 +395,7 @@ def watch_jobs(namespace: str = "") -> Call[batch.Job]:
 
 
 def watch_job(namespace: str, name: str) -> Call[batch.Job]:
-    """Changes of a job that is there or may come."""
+    """Changes of a job, which may not exist yet."""
     return _watch_of_job(namespace, name, "", kinds.JOBS.decode)
 
 
@@ -396,7 +405,7 @@ def watch_job_pods(namespace: str, name: str) -> Call[core.Pod]:
 
 
 def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
-    """Why a job waits, whenever that changes."""
+    """Why a job is pending, on every change."""
     read = msgspec.json.Decoder(Explanation).decode
     return _watch_of_job(namespace, name, "/explanation", read)
 
@@ -491,5 +500,5 @@ def _queue(name: str) -> str:
 
 
 def path_segment(name: str) -> str:
-    """A name inside a path; an empty one leaves a hole there, which is never sent."""
+    """A name inside a path; an empty one leaves an empty segment, which is never sent."""
     return quote(name, safe="")

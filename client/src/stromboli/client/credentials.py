@@ -1,8 +1,8 @@
-"""Who a program says it is: a bearer token, read anew for each request where it stands in a file.
+"""Credentials: a bearer token, which is read again for each request if it is in a file.
 
-The first of: what the program gives, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, what a server on
-loopback left for its user (``stromboli.shared.loopback_token``), the file of a projected volume in
-a pod. A token goes over HTTPS or to this machine, and nowhere else.
+The first of: the program's arguments, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, the token file that a
+server on loopback writes for its user (``stromboli.shared.loopback_token``), the file of a
+projected volume in a pod. A token is sent only over HTTPS or to this machine.
 """
 
 import os
@@ -85,7 +85,7 @@ def certificate_authority(ca_file: str | Path | None) -> ssl.SSLContext | None:
         return None
     try:
         return ssl.create_default_context(cafile=chosen)
-    except OSError as error:  # ssl's own is one of them
+    except OSError as error:  # includes ssl.SSLError
         raise errors.UnreadableFileError(
             f"authority {chosen}", error.strerror or str(error)
         ) from None

@@ -28,7 +28,7 @@ from stromboli.shared.messages.admission import Violation
 
 
 class ClientError(Exception):
-    """``what``: the object asked about, such as ``job default/train``."""
+    """``what``: the object of the call, such as ``job default/train``."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
@@ -61,8 +61,9 @@ class UnreadableError(ClientError):
 
 
 class ResponseError(ClientError):
-    """The server said no; nothing was written. ``is_creation``: the object asked about was to be
-    made, so what was not found is its namespace."""
+    """An error response; nothing was written. ``is_creation``: the call creates the object, so a
+    404 is about its namespace.
+    """
 
     def __init__(
         self,
@@ -80,15 +81,15 @@ class ResponseError(ClientError):
 
 
 class UnauthenticatedError(ResponseError):
-    """The server does not know who we are; ``reason`` says what is wrong with the token."""
+    """Authentication failed; ``reason`` names the error of the token."""
 
 
 class ForbiddenError(ResponseError):
-    """The user lacks rights; ``violations`` has each, and the rule that would give it."""
+    """The user lacks rights; ``violations`` has each, and the rule that would grant it."""
 
 
 class NotFoundError(ResponseError):
-    """There is no such object; for a creation, no such namespace."""
+    """The object does not exist; for a creation, the namespace."""
 
 
 class ConflictError(ResponseError):
@@ -100,7 +101,7 @@ class ExpiredError(ResponseError):
 
 
 class RejectedError(ResponseError):
-    """The server found the objects wrong; ``violations`` has every mistake."""
+    """The server rejected the objects; ``violations`` has every violation."""
 
 
 class UnavailableError(ResponseError):

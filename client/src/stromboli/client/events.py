@@ -1,4 +1,4 @@
-"""Server-sent events: the wire format, and what a watch tells. Pure.
+"""Server-sent events: the wire format, and the changes of a watch. Pure.
 
 Source: WHATWG HTML, section 9.2.6 (interpreting an event stream).
 """
@@ -12,17 +12,18 @@ ChangeType = Literal["added", "modified", "deleted", "reset", "synced"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event as it came."""
+    """One event as received."""
 
     type: str
     data: str
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to an object. ``reset`` and ``synced`` have none.
+    """A change of an object. ``reset`` and ``synced`` have none.
 
-    A watch begins with everything that is, as ``added``, and says ``synced`` after it. ``reset``:
-    too much was missed; forget what you know, all comes again up to the next ``synced``.
+    A watch begins with all existing objects as ``added``, followed by ``synced``. ``reset``: too
+    many changes were missed; drop all objects, because the watch sends them again up to the next
+    ``synced``.
     """
 
     type: ChangeType
@@ -30,7 +31,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Parser:
-    """Lines in, events out. ``last_id`` is what to resume from."""
+    """Lines in, events out. ``last_id`` is the id to resume from."""
 
     def __init__(self) -> None:
         self.last_id = ""
@@ -39,7 +40,7 @@ class Parser:
         self._data: list[str] = []
 
     def feed(self, line: str) -> Event | None:
-        """The event that this line, without its end, completes."""
+        """The event that this line (without its end) completes."""
         if not line:
             return self._completed()
         field, _, value = line.partition(":")
@@ -53,7 +54,7 @@ class Parser:
         return None
 
     def broken(self) -> None:
-        """The stream ended: what of an event had come is no event."""
+        """The stream ended: an incomplete event is dropped."""
         self._id, self._type, self._data = self.last_id, "", []
 
     def _completed(self) -> Event | None:

@@ -1,4 +1,4 @@
-"""A job of one task and one container, as most are. Pure."""
+"""Creates a job of one task and one container. Pure."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ def job(
     queue: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> batch.Job:
-    """A job of ``replicas`` equal pods that start together, or ``min_available`` of them do.
+    """A job of ``replicas`` equal pods, of which ``min_available`` (default: all) start together.
 
-    ``requests``: what each pod asks for, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
-    ``annotations`` stand on its pods. An empty ``queue`` leaves the choice to the server. Jobs of
-    several tasks are ``batch.Job`` of ``stromboli.shared.api``, or dictionaries as YAML has them.
-    Raises InvalidArgumentError if ``command`` is one string.
+    ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
+    ``annotations`` are set on its pods. With an empty ``queue`` the server chooses. Jobs of several
+    tasks are ``batch.Job`` of ``stromboli.shared.api``, or dictionaries as in YAML. Raises
+    InvalidArgumentError if ``command`` is one string.
     """
     if isinstance(command, str):
         raise errors.InvalidArgumentError(

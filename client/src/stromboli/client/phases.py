@@ -15,9 +15,9 @@ PHASES = (
     "Failed",
 )
 ENDS = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
-"""Phases that a job does not leave by itself."""
+"""Phases that a job leaves only by a command."""
 
 
 def phase_of(job: batch.Job) -> str:
-    """The phase; a job that the controller has not seen yet is Pending."""
+    """The phase; Pending before the first reconciliation."""
     return job.status.state.phase or "Pending"

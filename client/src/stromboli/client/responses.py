@@ -1,4 +1,4 @@
-"""What the server answers, as Structs. Objects in it stay Kubernetes' own JSON, undecoded."""
+"""The server's responses as Structs. Objects in them stay Kubernetes' own JSON, not decoded."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from stromboli.shared.messages.scheduling import PodGroupExplained
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of a submitted object: ``created``, ``configured`` or ``unchanged``."""
+    """The result of a submitted object: ``created``, ``configured`` or ``unchanged``."""
 
     kind: str
     namespace: str
@@ -15,12 +15,13 @@ class Applied(msgspec.Struct, frozen=True):
     result: str
     object: msgspec.Raw
     warnings: tuple[str, ...] = ()
-    """What of the object has no effect, or none yet."""
+    """Fields of the object that have no effect, or none yet."""
 
 
 class ItemResult(msgspec.Struct, frozen=True):
-    """What became of one object of many: ``result`` is created, configured, unchanged, refused (see
-    ``violations``, ``detail``) or failed (``status`` says why as HTTP does; try it again)."""
+    """The result of one object of a bulk request: ``result`` is created, configured, unchanged,
+    refused (see ``violations``, ``detail``) or failed (``status`` is an HTTP status; retry).
+    """
 
     index: int
     result: str
@@ -36,8 +37,9 @@ class ItemResult(msgspec.Struct, frozen=True):
 
 
 class BulkResult(msgspec.Struct, frozen=True):
-    """How often each result came, and all results in the order of the objects. ``unread``: objects
-    beyond the server's limit."""
+    """The number of each result, and all results in the order of the objects. ``unread``: objects
+    beyond the server's limit.
+    """
 
     counts: dict[str, int]
     items: tuple[ItemResult, ...]
@@ -45,8 +47,9 @@ class BulkResult(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a collection, as of ``resource_version``; ``continue_`` asks for the next part and
-    is empty on the last one."""
+    """A part of a collection, as of ``resource_version``; ``continue_`` is the token of the next
+    page and empty on the last one.
+    """
 
     items: tuple[msgspec.Raw, ...]
     resource_version: str = ""
@@ -54,9 +57,11 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits. ``explained`` is what the scheduler says, None once nothing is in its way;
-    ``in_front`` are the PodGroups before it in its queue, the next one first; None if its place is
-    not known. ``held``: what keeps its pods from being made at all, as ``FailedCreate: ...``."""
+    """Why a job is pending. ``explained`` is the scheduler's explanation, None once nothing blocks
+    the job; ``in_front`` are the PodGroups before it in its queue, the next one first; None if its
+    position is not known. ``held``: the error that prevents the creation of its pods, as
+    ``FailedCreate: ...``.
+    """
 
     job: str
     phase: str
@@ -75,14 +80,16 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class SchedulingInput(msgspec.Struct, frozen=True):
-    """Manifests with what scheduling looks at; ``unread``: what the server could not read."""
+    """Manifests reduced to scheduling fields; ``unread``: objects that the server could not
+    decode.
+    """
 
     items: tuple[msgspec.Raw, ...]
     unread: tuple[str, ...] = ()
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """RFC 9457, as far as we read it."""
+    """The fields of RFC 9457 in use."""
 
     title: str = ""
     detail: str = ""

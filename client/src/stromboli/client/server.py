@@ -23,7 +23,7 @@ OBJECT_WITHIN_S = 0.5
 
 
 def url(given: str | None) -> str:
-    """The base URL: the given one, else ``STROM_SERVER``, else this machine. Raises ValueError."""
+    """The base URL: the argument, else ``STROM_SERVER``, else this machine. Raises ValueError."""
     chosen = given or os.environ.get(VARIABLE) or DEFAULT_URL
     parts = urlsplit(chosen)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -43,19 +43,20 @@ def httpx_options(
     is_loopback = urlsplit(base_url).hostname in LOOPBACK
     found = {"base_url": base_url, "timeout": response_timeout_s, "trust_env": not is_loopback}
     if urlsplit(base_url).scheme == "http":
-        # No certificate is ever checked: to read those of the system costs 30 ms. Without any, a
+        # No certificate is needed for http: loading the system's takes 30 ms. Without any, a
         # redirect to https would fail, not pass unchecked.
         found["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if (authority := credentials.certificate_authority(ca_file)) is not None:
         found["verify"] = authority
-    # Also without a token: with the environment trusted, httpx would take one from ~/.netrc.
+    # Also without a token: if the environment were trusted, httpx would use one from ~/.netrc.
     found["auth"] = credentials.authentication(base_url, token, token_file) or httpx.Auth()
     return found
 
 
 def request(call: calls.Call[Any]) -> dict[str, Any]:
-    """The call as arguments of httpx's ``request``. Raises UnnamedError for an empty name, with
-    which the path would be that of something else."""
+    """The call as arguments of httpx's ``request``. Raises EmptyNameError for an empty name, which
+    would change the path to another resource.
+    """
     if "//" in call.path or call.path.endswith("/"):
         raise errors.EmptyNameError(call.what, "a name is empty")
     headers = {"content-type": calls.JSON, **call.headers} if call.body else call.headers
@@ -77,7 +78,7 @@ def unreachable(base_url: str, error: Exception, within_s: float) -> errors.Unre
     """An error of httpx as an UnreachableError."""
     if isinstance(error, httpx.TimeoutException):
         why = f"no answer within {within_s:g} s"
-    else:  # without the "[Errno 111] " before it
+    else:  # without the prefix "[Errno 111] "
         why = str(error).partition("] ")[2] or str(error) or type(error).__name__
     return errors.UnreachableError(f"server {base_url}", why)
 

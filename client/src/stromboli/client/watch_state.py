@@ -67,7 +67,7 @@ class ResumingWatch(Generic[T]):
         return response.is_success and kind.startswith("text/event-stream")
 
     def refuse(self, response: httpx.Response, body: bytes) -> None:
-        """Handle a response that is no stream: returns if a retry is useful, else raises."""
+        """Handle a response that is not a stream: returns if a retry is useful, else raises."""
         kind = response.headers.get("content-type", "")
         try:
             calls.answer(self.call, response.status_code, kind, body)
@@ -76,14 +76,14 @@ class ResumingWatch(Generic[T]):
                 raise
             self._failed(error)
         else:
-            raise errors.UnreadableError(self.call.what, f"{self.call.path} is no event stream")
+            raise errors.UnreadableError(self.call.what, f"{self.call.path} is not an event stream")
 
     def broke(self, error: Exception) -> None:
         """The connection failed. Raises UnreachableError if the server was never reached."""
-        told = server.unreachable(self._url, error, CONNECT_WITHIN_S)
+        connection_error = server.unreachable(self._url, error, CONNECT_WITHIN_S)
         if not self._was_reached:
-            raise told from None
-        self._failed(told)
+            raise connection_error from None
+        self._failed(connection_error)
 
     def feed(self, line: str) -> Change[T] | None:
         """The change that a line completes. Raises UnreadableError."""

@@ -1,11 +1,11 @@
-"""Which worker executes which calls: sizes of chunks, lost workers, repeated calls. Pure.
+"""Assigns calls to workers: sizes of chunks, lost workers, repeated calls. Pure.
 
 Workers are reused, and a chunk costs two files, so short calls travel in large chunks: a chunk is
 sized to take ``TARGET_S`` seconds by the duration of the calls before. Each worker holds at most
 ``PREFETCH`` chunks, so that it never waits for the next and a slow worker holds little.
 
-The calls of a lost worker are sent again, each in a chunk of its own, so that a call that ends its
-process is found out: it is given up after ``max_losses`` losses, and the others run. A call may
+The calls of a lost worker are sent again, each in a separate chunk, so that a call that ends its
+process is identified: it fails after ``max_losses`` losses, and the others run. A call may
 therefore be executed more than once.
 """
 

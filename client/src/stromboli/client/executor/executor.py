@@ -75,7 +75,7 @@ class JobExecutor(concurrent.futures.Executor):
             job = worker_job(self.job_name, workers, session, options)
             self._client.submit(job, options.namespace)
             self._owned = undo.pop_all()
-        # A program that does not shut down leaves no job behind either.
+        # Deletes the job of a program that does not call shutdown.
         self._delete_job = weakref.finalize(
             self, _delete_job, self._client, self.namespace, self.job_name
         )

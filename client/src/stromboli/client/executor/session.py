@@ -73,7 +73,7 @@ class Session:
         return self._dispatcher.is_idle
 
     def open(self) -> None:
-        """Create the session's folders and the sign of life for workers. Raises OSError."""
+        """Create the session's folders and the heartbeat for workers. Raises OSError."""
         for folder in ("inbox", "workers", "results"):
             self._store.make(folder)
         self._store.write("client", b"0")
@@ -84,11 +84,11 @@ class Session:
         self._dispatcher.add(number)
 
     def step(self, now: float, is_wanted: Callable[[int], bool]) -> list[Done]:
-        """Read results, look at workers and the job, send calls. Returns the calls that ended.
+        """Read results, check workers and the job, send calls. Returns the calls that ended.
 
-        ``now``: seconds of a clock that only goes forward. ``is_wanted``: see
-        ``Dispatcher.assign``. Raises WorkersLostError when no worker will come any more, OSError
-        and other errors of the store; then the step may be repeated.
+        ``now``: seconds of a monotonic clock. ``is_wanted``: see ``Dispatcher.assign``. Raises
+        WorkersLostError when no worker will start any more, OSError and other errors of the store;
+        then the step may be repeated.
         """
         done = self._read_results()
         if now >= self._beat_at + BEAT_EVERY_S:
@@ -168,7 +168,7 @@ class Session:
         return done
 
     def _look_at_job(self) -> None:
-        """Raises WorkersLostError when the job has ended; a server that is away is waited for."""
+        """Raises WorkersLostError when the job has ended; an unavailable server is retried."""
         try:
             job = self._client.job(self._job, self._namespace)
             phase = phases.phase_of(job)
@@ -188,7 +188,7 @@ class Session:
         except errors.NotFoundError:
             raise errors.WorkersLostError(self.what, "its job was deleted") from None
         except (errors.UnreachableError, errors.UnavailableError) as error:
-            _log.warning("%s: the server is away: %s", self.what, error.reason)
+            _log.warning("%s: the server is unavailable: %s", self.what, error.reason)
 
     def _report_wait(self) -> None:
         found = self._client.explanation(self._job, self._namespace)

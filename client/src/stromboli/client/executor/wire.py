@@ -1,4 +1,4 @@
-"""What is written to the session's files: calls, results and announcements, pickled."""
+"""The content of the session's files: calls, results and announcements, pickled."""
 
 import pickle
 import platform
@@ -42,8 +42,9 @@ class ChunkResult(msgspec.Struct, frozen=True):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A worker says that it is alive. ``worker``: unique for each process; ``beat`` increments;
-    ``leaving``: it ends now and executes nothing more."""
+    """A worker announces that it is alive. ``worker``: unique for each process; ``beat``
+    increments; ``leaving``: it ends now and executes nothing more.
+    """
 
     worker: str
     python: str
@@ -52,7 +53,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class WorkerTerminated(BaseException):
-    """The worker's process was asked to end, in the middle of a call or between calls."""
+    """The worker's process received SIGTERM, during a call or between calls."""
 
 
 class RemoteTraceback(Exception):  # noqa: N818 - the standard library's executor calls it so

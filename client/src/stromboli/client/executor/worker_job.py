@@ -11,21 +11,20 @@ from stromboli.client import errors
 
 MODULE = "stromboli.client.executor.worker"
 ENDED_TTL_S = 600
-"""An ended job is deleted after it, should the executor not do so."""
+"""Time after which an ended job is deleted if the executor does not delete it."""
 MAX_RETRY = 10_000
 """Restarts of workers are bounded for each call, not for the job."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods of an executor are.
+    """Options of an executor's pods.
 
-    ``image``: has the caller's minor version of Python, ``stromboli-client[executor]`` and what the
-    functions import; empty on process nodes, which run this interpreter in this directory.
+    ``image``: has the caller's minor version of Python, ``stromboli-client[executor]`` and the
+    modules of the functions; empty on process nodes, which run this interpreter in this directory.
     ``requests``: of each worker, such as ``{"cpu": "1", "nvidia.com/gpu": "1"}``. ``secrets``:
     Secrets whose keys become environment variables, such as an object store's credentials.
-    ``volume_claim``: a PersistentVolumeClaim that is mounted where ``storage`` is.
-    ``orphaned_after_s``: seconds after which workers end and remove the session when the executor's
-    process is gone.
+    ``volume_claim``: a PersistentVolumeClaim that is mounted at ``storage``. ``orphaned_after_s``:
+    seconds after which workers end and remove the session when the executor's process has ended.
     """
 
     image: str = ""
