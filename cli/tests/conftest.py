@@ -283,7 +283,7 @@ def api_server(tmp_path: Path) -> Iterator[ApiServer]:
             serving = http.serving(app, http.listen("127.0.0.1", 0))
             one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"
             await stack.enter_async_context(admissions[0].watch_caches)
-            one.health.set("picture", None)
+            one.health.set("cache", None)
             started.set_result(one)
             await stop.wait()
 

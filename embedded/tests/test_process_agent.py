@@ -148,14 +148,14 @@ async def test_what_a_container_needs_is_waited_for_and_said(
         "p", lambda it: "message" in str(it.get("status", {}).get("containerStatuses"))
     )
     assert phase(pod) == "Pending"
-    assert state(pod)["waiting"]["message"] == "ConfigMap late is not there"
+    assert state(pod)["waiting"]["message"] == "ConfigMap late does not exist"
     await process_cluster.cluster.create(
         kinds.CONFIG_MAPS, "default", objects.config_map("late", colour="blue")
     )
     assert phase(await process_cluster.over("p")) == "Succeeded"
     assert await process_cluster.log("p") == "blue\n"
     events = (await process_cluster.cluster.list(kinds.EVENTS, "default")).items
-    assert any("ConfigMap late is not there" in objects.read(it)["message"] for it in events)
+    assert any("ConfigMap late does not exist" in objects.read(it)["message"] for it in events)
 
 
 async def test_a_failed_container_restarts_and_its_previous_log_can_be_read(

@@ -50,7 +50,7 @@ async def test_after_an_interruption_each_record_arrives_in_the_order_of_its_top
     async def read() -> None:
         nonlocal position
         async with contextlib.aclosing(
-            materialization.materialize(bus, WANTED, health.set, "picture")
+            materialization.materialize(bus, WANTED, health.set, "cache")
         ) as batches:
             async for batch in batches:
                 found.extend(batch.records)
@@ -64,9 +64,9 @@ async def test_after_an_interruption_each_record_arrives_in_the_order_of_its_top
             await written(writer, range(first, behind))
             first = behind
             async with bus.cut(folds=1):
-                while "picture" not in health.problems:  # noqa: ASYNC110 - what it was reported
+                while "cache" not in health.problems:  # noqa: ASYNC110 - what it was reported
                     await asyncio.sleep(0.001)
-                assert health.problems == {"picture": "read the log: cut off"}
+                assert health.problems == {"cache": "read the log: cut off"}
         _, ends = await records.read(log, *WANTED)
         while dict(position.positions) != ends:  # noqa: ASYNC110 - where its reader is
             await asyncio.sleep(0.001)
@@ -97,7 +97,7 @@ async def test_a_permanent_failure_is_an_error(tmp_path: Path) -> None:
     bus = Refusing(tmp_path / "log.db", errors.ForbiddenError("read the log", "no rights"))
     health = runtime.Health("test")
     with pytest.raises(errors.ForbiddenError):
-        await anext(materialization.materialize(bus, WANTED, health.set, "picture"))
+        await anext(materialization.materialize(bus, WANTED, health.set, "cache"))
 
 
 async def test_a_retry_waits_for_the_delay_of_the_log(tmp_path: Path) -> None:
@@ -108,11 +108,9 @@ async def test_a_retry_waits_for_the_delay_of_the_log(tmp_path: Path) -> None:
     def tell(fact: str, problem: str | None) -> None:
         reported.append(f"{fact}: {problem}")
 
-    reading = asyncio.ensure_future(
-        anext(materialization.materialize(bus, WANTED, tell, "picture"))
-    )
+    reading = asyncio.ensure_future(anext(materialization.materialize(bus, WANTED, tell, "cache")))
     for _ in range(100):
         await asyncio.sleep(0.001)
-    assert reported == ["picture: read the log: too many"]
+    assert reported == ["cache: read the log: too many"]
     reading.cancel()
     await asyncio.wait([reading])

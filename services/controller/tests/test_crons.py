@@ -195,7 +195,7 @@ def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
     harness.submit(make_job(hours(1)[0]))
     go_on(harness)
     assert harness.job(f"default/{hours(1)[0]}").metadata.controller is None
-    assert "somebody else" in said(harness, "FailedCreate")[0]
+    assert "another owner" in said(harness, "FailedCreate")[0]
 
 
 def test_a_time_whose_name_is_taken_is_looked_at_less_and_less_often_and_says_so() -> None:

@@ -150,7 +150,7 @@ def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
     harness.submit(make_flow("f", {"a": []}))
     harness.settle()
     assert harness.job("default/f-a").metadata.controller is None
-    assert any("somebody else" in event.message for event in harness.events.values())
+    assert any("another owner" in event.message for event in harness.events.values())
 
 
 def test_nothing_is_made_in_place_of_a_job_that_cannot_be_read() -> None:

@@ -183,7 +183,7 @@ def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
     harness.submit(make_pod("theirs", "absent", scheduler="other", created=harness.now))
     harness.settle()
     item = ReconcileKey("podgroup", "default/absent")
-    assert (harness.reasons(), harness.due(item)) == ([], harness.now + missing_groups.TOLD_AFTER)
+    assert (harness.reasons(), harness.due(item)) == ([], harness.now + missing_groups.WARNED_AFTER)
     harness.wait(30)
     harness.restart()
     harness.settle()

@@ -36,7 +36,7 @@ def test_jobs_that_end_are_counted_by_queue() -> None:
     harness = running(make_job(tasks=[make_task(replicas=2)]))
     finish(harness, "Succeeded", "Succeeded")
     for _, message in harness.told:
-        measured.instruments.told(harness.cache, message)
+        measured.instruments.published(harness.cache, message)
     assert any(isinstance(it, messages.JobPhaseChanged) for _, it in harness.told)
     assert measured.value('volcano_job_completed_phase_count{queue_name="default"}') == 1
     assert measured.value('volcano_job_failed_phase_count{queue_name="default"}') is None

@@ -193,7 +193,7 @@ def test_a_strangers_pod_holds_its_name_and_the_job_says_so() -> None:
     assert harness.reasons().count("FailedCreate") == 1
     assert harness.pods()[0].metadata.controller is None
     noted = harness.job().metadata.annotation(keys.HELD) or ""
-    assert noted.startswith("FailedCreate: pod j1-worker-0 cannot be made: ")
+    assert noted.startswith("FailedCreate: pod j1-worker-0 cannot be created: ")
     harness.reap("default/j1-worker-0")
     harness.settle()
     assert harness.pods()[0].metadata.controller is not None

@@ -16,7 +16,7 @@ from stromboli.testkit.doubles import interruptible_bus
 
 async def told(running: shell.Running) -> None:
     """Its health says what it cannot read."""
-    while "picture" not in running.health.problems:
+    while "cache" not in running.health.problems:
         assert not running.task.done(), running.task.exception()
         await asyncio.sleep(0.001)
     while "history" not in running.health.warnings:  # noqa: ASYNC110 - a fact of its health

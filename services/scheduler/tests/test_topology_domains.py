@@ -129,7 +129,7 @@ def test_a_cycle_is_cut_where_the_tier_does_not_decrease(tiers: tuple[int, int])
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (spine("s", "r9"), "HyperNode s: its member HyperNode r9 is not there"),
+        (spine("s", "r9"), "HyperNode s: its member HyperNode r9 does not exist"),
         (
             hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="("))]),
             "HyperNode s: regexMatch '(' is not a regular expression: missing ): (",
@@ -166,7 +166,7 @@ def test_a_tier_name_of_two_tiers_means_the_lower_one() -> None:
     """The lower tier is the stricter constraint."""
     found = tree(rack("r1", "n1", tier_name="rack"), spine("s", "r1", tier_name="rack"))
     assert found.tier_names == {"rack": 1}
-    assert found.complaints == ["tier name rack stands for the tiers 1, 2: the lowest counts"]
+    assert found.complaints == ["tier name rack names the tiers 1, 2: the lowest is used"]
 
 
 def test_sums_and_common_domains() -> None:

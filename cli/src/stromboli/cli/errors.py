@@ -47,7 +47,7 @@ class NotFoundError(CommandError):
 
 
 class UnreachableError(CommandError):
-    """Nobody answers at the server's address."""
+    """No response from the server's address."""
 
     exit_code = UNREACHABLE
 

@@ -49,12 +49,12 @@ class InstalledCommand(lazy.LazyCommand):
 
 
 class _BrokenCommand(TyperCommand):
-    """Stands for a command that cannot be imported."""
+    """Placeholder for a command that cannot be imported."""
 
     def __init__(self, entry: "metadata.EntryPoint", reason: str) -> None:
         def fail() -> None:
             raise CommandError(
-                entry.name, f"cannot be loaded: {reason}", f"install {_distribution(entry)} anew"
+                entry.name, f"cannot be loaded: {reason}", f"reinstall {_distribution(entry)}"
             )
 
         super().__init__(

@@ -140,4 +140,4 @@ async def _records(bus: port.Bus) -> list[envelope.Record]:
             found += batch.records
             if batch.caught_up:
                 return found
-    raise AssertionError("a fold goes on for ever")
+    raise AssertionError("materialize never ends")

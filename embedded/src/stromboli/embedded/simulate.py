@@ -126,8 +126,8 @@ def decide_on(objects: list[str], config: Path | None, now: datetime | None) -> 
     loaded = scheduler_file.read(None if config is None else str(config))
     for warning in loaded.warnings:
         output.show_note(f"strom: {warning}")
-    picture = _cluster_cache(manifests.read(objects, sys.stdin), now or datetime.now(UTC))
-    closed = simulate.run(loaded.configuration, picture, registry.find)
+    cache = _cluster_cache(manifests.read(objects, sys.stdin), now or datetime.now(UTC))
+    closed = simulate.run(loaded.configuration, cache, registry.find)
     for complaint in closed.complaints:
         output.show_note(f"strom: {complaint}")
     return simulate.summarize(Path(objects[0]).stem, closed)

@@ -294,7 +294,7 @@ class CoreHarness:
         self.objects[kind.plural, key] = body
         if kind in topics.SNAPSHOTS:
             self._show(builders.snapshot_of(redaction.without_values(stored)))
-        elif kind in kinds.WORKLOADS and self.cache.strays.has_owners(kind):
+        elif kind in kinds.WORKLOADS and self.cache.unmanaged_pods.has_owners(kind):
             owner = stored.metadata
             found = self.cache.note_owner(owner.namespace, owner.uid, owner)
             self.dirty |= dict.fromkeys(found)

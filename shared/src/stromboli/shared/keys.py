@@ -99,7 +99,7 @@ TOOL = PREFIX + "tool"
 """Label of a debug tool's pod: the name of the tool."""
 TOOL_OF = PREFIX + "tool-of"
 """Label of a debug tool's pod: the job it belongs to."""
-TOOL_WISH = PREFIX + "tool-wish"
+TOOL_REQUEST = PREFIX + "tool-request"
 """Annotation of a debug tool's pod: digest of the request from which it was created."""
 
 JOB_NAME = "volcano.sh/job-name"

@@ -199,7 +199,7 @@ class _Builder:
             return
         found = self._known.get(exact.name)
         if found is None:
-            self._complain(name, f"its member HyperNode {exact.name} is not there")
+            self._complain(name, f"its member HyperNode {exact.name} does not exist")
         elif found.spec.tier >= self._known[name].spec.tier:
             self._complain(
                 name,
@@ -264,7 +264,7 @@ class _Builder:
         for name, meant in sorted(found.items()):
             if len(meant) > 1:
                 numbers = ", ".join(str(tier) for tier in sorted(meant))
-                text = f"tier name {name} stands for the tiers {numbers}: the lowest counts"
+                text = f"tier name {name} names the tiers {numbers}: the lowest is used"
                 self._complaints.append(text)
 
     def _complain(self, name: str, what: str) -> None:

@@ -134,8 +134,8 @@ def render(
     if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
-    told = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
-    return [headline, *told, *said]
+    output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
+    return [headline, *output_lines, *said]
 
 
 def _headline(explanation: Explanation, waiting: WaitingPods) -> str:

@@ -116,11 +116,11 @@ def get(
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
         return
-    picture = node_layout.node_layout(seen, datetime.now(UTC))
+    layout = node_layout.node_layout(seen, datetime.now(UTC))
     if output_format is DrawingFormat.SVG:
         from stromboli.cli.render import node_svg
 
-        output.show_lines([node_svg.render_svg(picture)])
+        output.show_lines([node_svg.render_svg(layout)])
         return
     from rich.console import Console
 
@@ -129,7 +129,7 @@ def get(
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)
     output.show_lines([""])
-    console.print(node_text.render_text(picture))
+    console.print(node_text.render_text(layout))
 
 
 def _show_status(client: "Client", node: core.Node) -> None:

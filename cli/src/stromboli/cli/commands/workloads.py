@@ -173,7 +173,7 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
         "spec": {"suspend": is_suspended},
     }
     with options.client(server) as client:
-        # Applied to one that is not there it would be a new one, and a bad one.
+        # For a missing cron, apply would create an incomplete one.
         client.send(workload_calls.workload(kinds.CRON_JOBS, namespace, name))
         client.apply([document])
     said = "suspended" if is_suspended else "resumed"

@@ -117,7 +117,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         lines.append(("priority", spec.priority_class_name))
     if spec.plugins:
         lines.append(("plugins", ", ".join(spec.plugins)))
-    if beside := [wish.tool for wish in debug_tools.requested_tools(job)]:
+    if beside := [request.tool for request in debug_tools.requested_tools(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
 

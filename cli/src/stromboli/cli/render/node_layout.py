@@ -12,16 +12,16 @@ from stromboli.shared.messages import node_topology
 
 T = TypeVar("T")
 FREE, RESERVED = "·", "r"
-"""Marks of CPUs that no pod has; a letter is a pod's, see ``Picture.holders``."""
+"""Marks of CPUs without a pod; a letter is a pod's, see ``NodeLayout.holders``."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz"
-"""Of pods in order, without those that mean something else."""
+"""Letters of pods in order, without those that have another meaning."""
 MANY = "#"
-"""Of all pods that no letter is left for."""
+"""The mark of all pods for which there is no letter."""
 GIB = 2**30
 
 
 class PodHoldings(msgspec.Struct, frozen=True):
-    """A pod with all it holds alone. ``gpus``: places in ``Picture.gpus``."""
+    """A pod with its exclusive resources. ``gpus``: indexes in ``NodeLayout.gpus``."""
 
     letter: str
     name: str
@@ -49,8 +49,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class NumaCell(msgspec.Struct, frozen=True):
-    """A NUMA node. ``cores``: CPUs of each core with their marks. ``gpus`` and ``nics``: places in
-    the picture's."""
+    """A NUMA node. ``cores``: CPUs of each core with their marks. ``gpus`` and ``nics``: indexes in
+    those of the ``NodeLayout``.
+    """
 
     numa_node: node_topology.NumaNode
     sockets: tuple[int, ...]

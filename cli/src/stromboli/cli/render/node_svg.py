@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from stromboli.cli.render import node_layout as pictures
+from stromboli.cli.render import node_layout
 from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
 
 WIDTH, MARGIN, GAP = 1180, 36, 24
@@ -35,7 +35,7 @@ _RESERVED = (
 """Hatched: neither free nor allocated."""
 
 
-def render_svg(layout: pictures.NodeLayout) -> str:
+def render_svg(layout: node_layout.NodeLayout) -> str:
     """The whole document."""
     parts = list(_head(layout))
     y = 124.0
@@ -80,7 +80,7 @@ def _document(parts: list[str], height: float) -> str:
     )
 
 
-def _head(layout: pictures.NodeLayout) -> Iterator[str]:
+def _head(layout: node_layout.NodeLayout) -> Iterator[str]:
     yield _text(MARGIN, 52, layout.node, 26, bold=True)
     yield _text(MARGIN, 78, "  ·  ".join(layout.title), 14)
     if layout.kubelet:
@@ -89,7 +89,9 @@ def _head(layout: pictures.NodeLayout) -> Iterator[str]:
     yield _text(WIDTH - MARGIN, 52, layout.age, 13, colour, anchor="end", bold=layout.is_silent)
 
 
-def _rows(numa_nodes: tuple[pictures.NumaCell, ...]) -> Iterator[tuple[pictures.NumaCell, ...]]:
+def _rows(
+    numa_nodes: tuple[node_layout.NumaCell, ...],
+) -> Iterator[tuple[node_layout.NumaCell, ...]]:
     """Up to four small NUMA nodes side by side, two large ones."""
     is_small = all(
         len(numa_node.cores) <= 16 and len(numa_node.gpus) <= 2 for numa_node in numa_nodes
@@ -99,13 +101,13 @@ def _rows(numa_nodes: tuple[pictures.NumaCell, ...]) -> Iterator[tuple[pictures.
         yield numa_nodes[start : start + wide]
 
 
-def _columns(numa_node: pictures.NumaCell, wide: float) -> int:
+def _columns(numa_node: node_layout.NumaCell, wide: float) -> int:
     """Cores in a row: whole eights where that fits, since that is how people count them."""
     most = max(int((wide - 40 + TILE_GAP) // (TILE + TILE_GAP)), 1)
     return min(most - most % 8 if most >= 8 else most, max(len(numa_node.cores), 1))
 
 
-def _height(numa_node: pictures.NumaCell, wide: float, *, has_nics: bool) -> float:
+def _height(numa_node: node_layout.NumaCell, wide: float, *, has_nics: bool) -> float:
     high = 62.0 + (16 * ABOUT + 4 if wide < NARROW else 0)
     if numa_node.cores:
         high += math.ceil(len(numa_node.cores) / _columns(numa_node, wide)) * (TILE + TILE_GAP) + 12
@@ -117,8 +119,8 @@ def _height(numa_node: pictures.NumaCell, wide: float, *, has_nics: bool) -> flo
 
 
 def _cell(
-    layout: pictures.NodeLayout,
-    numa_node: pictures.NumaCell,
+    layout: node_layout.NodeLayout,
+    numa_node: node_layout.NumaCell,
     frame: tuple[float, float, float],
     places: dict[int, tuple[float, float]],
     *,
@@ -156,7 +158,9 @@ def _cell(
         places[at] = (left + each / 2, below + GPU_HEIGHT)
 
 
-def _nic_columns(layout: pictures.NodeLayout, numa_node: pictures.NumaCell) -> list[int | None]:
+def _nic_columns(
+    layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell
+) -> list[int | None]:
     """Network cards, each above the GPU it shares a switch with, the others where room is."""
     found: list[int | None] = [None] * max(len(numa_node.gpus), len(numa_node.nics))
     rest = []
@@ -178,14 +182,14 @@ def _nic_columns(layout: pictures.NodeLayout, numa_node: pictures.NumaCell) -> l
     return found
 
 
-def _cell_title(numa_node: pictures.NumaCell) -> tuple[str, list[str]]:
+def _cell_title(numa_node: node_layout.NumaCell) -> tuple[str, list[str]]:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
         return "of no NUMA node that is known", []
     said = [f"socket {', '.join(map(str, numa_node.sockets))}"] if numa_node.sockets else []
     if numa_node.numa_node.memory_bytes:
-        said.append(pictures.format_bytes(numa_node.numa_node.memory_bytes))
+        said.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
     pages = [
-        f"{each.free}/{each.total} × {pictures.format_bytes(each.size_bytes)} pages free"
+        f"{each.free}/{each.total} × {node_layout.format_bytes(each.size_bytes)} pages free"
         for each in numa_node.numa_node.huge_pages
     ]
     return f"NUMA node {numa_node.numa_node.id}", ["  ·  ".join(said), *pages[: ABOUT - 1]]
@@ -203,25 +207,25 @@ def _core(core: tuple[tuple[int, str], ...], x: float, y: float) -> Iterator[str
             f'<rect x="{left:.1f}" y="{y:.1f}" width="{wide - 1:.1f}" height="{TILE}" '
             f'rx="{radius}" fill="{fill}">{title}</rect>'
         )
-        if mark not in (pictures.FREE, pictures.RESERVED):
+        if mark not in (node_layout.FREE, node_layout.RESERVED):
             yield _text(left + wide / 2 - 0.5, y + TILE / 2 + 4, mark, 11, ink, anchor="middle")
 
 
 def _meaning(mark: str) -> str:
-    return {pictures.FREE: "free", pictures.RESERVED: "reserved"}.get(mark, f"held by {mark}")
+    return {node_layout.FREE: "free", node_layout.RESERVED: "reserved"}.get(mark, f"held by {mark}")
 
 
 def _shade(mark: str) -> tuple[str, str]:
-    if mark == pictures.FREE:
+    if mark == node_layout.FREE:
         return "#e9ecf1", FAINT
-    if mark == pictures.RESERVED:
+    if mark == node_layout.RESERVED:
         return "url(#reserved)", FAINT
     return colour(mark), "#ffffff"
 
 
 def _nic(
-    layout: pictures.NodeLayout,
-    numa_node: pictures.NumaCell,
+    layout: node_layout.NodeLayout,
+    numa_node: node_layout.NumaCell,
     at: int,
     frame: tuple[float, float, float, float],
 ) -> Iterator[str]:
@@ -237,7 +241,7 @@ def _nic(
     yield _text(x + wide / 2, y + 32, what, 11, FAINT if nic.is_up else BAD, anchor="middle")
 
 
-def _gpu(layout: pictures.NodeLayout, at: int, x: float, y: float, wide: float) -> Iterator[str]:
+def _gpu(layout: node_layout.NodeLayout, at: int, x: float, y: float, wide: float) -> Iterator[str]:
     place = layout.gpus[at]
     gpu = place.gpu
     letter = place.letters[:1]
@@ -251,7 +255,7 @@ def _gpu(layout: pictures.NodeLayout, at: int, x: float, y: float, wide: float) 
     )
     middle = x + wide / 2
     yield _text(middle, y + 25, f"GPU {gpu.index}", 15, ink, anchor="middle", bold=True)
-    more = pictures.format_bytes(gpu.memory_bytes) if gpu.memory_bytes else ""
+    more = node_layout.format_bytes(gpu.memory_bytes) if gpu.memory_bytes else ""
     if gpu.slices:
         more = f"{len(gpu.slices)} MIG"
     yield _text(middle, y + 43, more, 12, ink, anchor="middle")
@@ -262,7 +266,7 @@ def _gpu(layout: pictures.NodeLayout, at: int, x: float, y: float, wide: float) 
 
 
 def _nvlinks(
-    layout: pictures.NodeLayout, places: dict[int, tuple[float, float]], y: float
+    layout: node_layout.NodeLayout, places: dict[int, tuple[float, float]], y: float
 ) -> tuple[list[str], float]:
     """Straight links as arcs below the GPUs, those to switches down to a bar. The height below."""
     direct = [
@@ -315,15 +319,15 @@ def _nvlinks(
     return [*parts, *labels], max(y, deepest + 14) + GAP
 
 
-def _table_width(layout: pictures.NodeLayout) -> float:
+def _table_width(layout: node_layout.NodeLayout) -> float:
     return 84 + 56 * len(layout.gpus) + 40 if _has_table(layout) else 0
 
 
-def _has_table(layout: pictures.NodeLayout) -> bool:
+def _has_table(layout: node_layout.NodeLayout) -> bool:
     return len(layout.gpus) > 1 or bool(layout.gpus and layout.nics)
 
 
-def _table(layout: pictures.NodeLayout, y: float) -> tuple[list[str], float]:
+def _table(layout: node_layout.NodeLayout, y: float) -> tuple[list[str], float]:
     """Ways between GPUs and network cards."""
     if not _has_table(layout):
         return [], y
@@ -353,7 +357,7 @@ def _table(layout: pictures.NodeLayout, y: float) -> tuple[list[str], float]:
     return parts, y + 12
 
 
-def _link_label(x: float, y: float, label: str, link: pictures.Link | None) -> Iterator[str]:
+def _link_label(x: float, y: float, label: str, link: node_layout.Link | None) -> Iterator[str]:
     if not label:
         return
     is_nvlink = link is not None and link.nvlinks > 0
@@ -364,7 +368,7 @@ def _link_label(x: float, y: float, label: str, link: pictures.Link | None) -> I
     yield _text(x + 26, y + 16, label + star, 11, ink, anchor="middle", bold=is_nvlink)
 
 
-def _legend(layout: pictures.NodeLayout, y: float, left: float) -> tuple[list[str], float]:
+def _legend(layout: node_layout.NodeLayout, y: float, left: float) -> tuple[list[str], float]:
     """The allocations, beside the table."""
     x = MARGIN + left
     parts = [_text(x, y + 14, "Held by", 15, bold=True)]
@@ -388,7 +392,10 @@ def _legend(layout: pictures.NodeLayout, y: float, left: float) -> tuple[list[st
     if not layout.holders:
         parts.append(_text(x, y + 12, "no pod holds anything alone", 13, FAINT))
         y += 30
-    for mark, said in ((pictures.FREE, "free"), (pictures.RESERVED, "reserved for the system")):
+    for mark, said in (
+        (node_layout.FREE, "free"),
+        (node_layout.RESERVED, "reserved for the system"),
+    ):
         fill, _ = _shade(mark)
         parts.append(_box(x, y, 24, 24, fill, "none", 6))
         parts.append(_text(x + 36, y + 17, said, 13, FAINT))
@@ -398,7 +405,7 @@ def _legend(layout: pictures.NodeLayout, y: float, left: float) -> tuple[list[st
 
 def colour(letter: str) -> str:
     """A pod's colour."""
-    return COLOURS[pictures.LETTERS.find(letter) % len(COLOURS)]
+    return COLOURS[node_layout.LETTERS.find(letter) % len(COLOURS)]
 
 
 def _box(x: float, y: float, wide: float, high: float, fill: str, edge: str, radius: int) -> str:

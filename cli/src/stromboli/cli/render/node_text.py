@@ -1,4 +1,4 @@
-"""A node's picture for terminals, with Rich."""
+"""A node's hardware as text for terminals, with Rich."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stromboli.cli.render import node_layout as pictures
+from stromboli.cli.render import node_layout
 from stromboli.shared.messages.node_topology import UNKNOWN_NUMA_NODE
 
 COLOURS = (
@@ -26,8 +26,8 @@ WAYS = {"PIX": "cyan", "PXB": "cyan", "INTERNAL": "cyan", "PHB": "yellow", "NODE
 CORES_A_ROW = 16
 
 
-def render_text(layout: pictures.NodeLayout) -> RenderableType:
-    """The whole picture."""
+def render_text(layout: node_layout.NodeLayout) -> RenderableType:
+    """The whole layout as text."""
     parts: list[RenderableType] = [
         _head(layout),
         *(_cell(layout, numa_node) for numa_node in layout.numa_nodes),
@@ -47,7 +47,7 @@ def _with_gaps(parts: list[RenderableType]) -> Iterator[RenderableType]:
             yield Text("")
 
 
-def _head(layout: pictures.NodeLayout) -> Text:
+def _head(layout: node_layout.NodeLayout) -> Text:
     head = Text.assemble((layout.node, "bold"), "   ", "   ".join(layout.title))
     if layout.kubelet:
         head.append(f"\nkubelet: {layout.kubelet}")
@@ -55,7 +55,7 @@ def _head(layout: pictures.NodeLayout) -> Text:
     return head
 
 
-def _cell(layout: pictures.NodeLayout, numa_node: pictures.NumaCell) -> Panel:
+def _cell(layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell) -> Panel:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column()
@@ -68,22 +68,22 @@ def _cell(layout: pictures.NodeLayout, numa_node: pictures.NumaCell) -> Panel:
     return Panel(grid, title=_cell_title(numa_node), title_align="left", box=box.ROUNDED)
 
 
-def _cell_title(numa_node: pictures.NumaCell) -> Text:
+def _cell_title(numa_node: node_layout.NumaCell) -> Text:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
         return Text("of no NUMA node that is known")
     said = [f"NUMA node {numa_node.numa_node.id}"]
     if numa_node.sockets:
         said.append("socket " + ", ".join(map(str, numa_node.sockets)))
     if numa_node.numa_node.memory_bytes:
-        said.append(pictures.format_bytes(numa_node.numa_node.memory_bytes))
+        said.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
     said += [
-        f"{pages.free} of {pages.total} pages of {pictures.format_bytes(pages.size_bytes)} free"
+        f"{pages.free} of {pages.total} pages of {node_layout.format_bytes(pages.size_bytes)} free"
         for pages in numa_node.numa_node.huge_pages
     ]
     return Text(" · ".join(said))
 
 
-def _cores(numa_node: pictures.NumaCell) -> Iterator[Text]:
+def _cores(numa_node: node_layout.NumaCell) -> Iterator[Text]:
     """One word per core, one letter per thread."""
     wide = len(str(max(cpu for core in numa_node.cores for cpu, _ in core)))
     for start in range(0, len(numa_node.cores), CORES_A_ROW):
@@ -96,14 +96,14 @@ def _cores(numa_node: pictures.NumaCell) -> Iterator[Text]:
         yield line
 
 
-def _gpu(layout: pictures.NodeLayout, at: int) -> Text:
+def _gpu(layout: node_layout.NodeLayout, at: int) -> Text:
     place = layout.gpus[at]
     line = Text(f"{place.gpu.index:>2} ", "bold")
-    for mark in place.letters or pictures.FREE:
+    for mark in place.letters or node_layout.FREE:
         line.append(mark, style(mark))
     line.append(
-        f"  {pictures.short_model(place.gpu.model)}"
-        f"  {pictures.format_bytes(place.gpu.memory_bytes)}"
+        f"  {node_layout.short_model(place.gpu.model)}"
+        f"  {node_layout.format_bytes(place.gpu.memory_bytes)}"
     )
     line.append(f"  {place.gpu.pci}", "dim")
     if place.gpu.slices:
@@ -115,7 +115,7 @@ def _gpu(layout: pictures.NodeLayout, at: int) -> Text:
     return line
 
 
-def _nic(layout: pictures.NodeLayout, at: int) -> Text:
+def _nic(layout: node_layout.NodeLayout, at: int) -> Text:
     nic = layout.nics[at]
     line = Text(f"{nic.name}", "bold")
     line.append(f"  {nic.rdma}" if nic.rdma not in ("", nic.name) else "")
@@ -132,7 +132,7 @@ def _nic(layout: pictures.NodeLayout, at: int) -> Text:
     return line
 
 
-def _links(layout: pictures.NodeLayout) -> Group:
+def _links(layout: node_layout.NodeLayout) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     parts: list[RenderableType] = [Text("ways between GPUs and network cards", "bold"), table]
     table.add_column("")
@@ -152,15 +152,15 @@ def _links(layout: pictures.NodeLayout) -> Group:
     return Group(*parts)
 
 
-def _link_label(link: pictures.Link | None) -> Text:
+def _link_label(link: node_layout.Link | None) -> Text:
     if link is None:
         return Text("-", "dim")
     colour = "bold green" if link.nvlinks else WAYS.get(link.label, "dim")
     return Text(link.label + ("*" if link.differs else ""), colour)
 
 
-def _holders(layout: pictures.NodeLayout) -> RenderableType:
-    marks = f"{pictures.FREE} free   {pictures.RESERVED} reserved"
+def _holders(layout: node_layout.NodeLayout) -> RenderableType:
+    marks = f"{node_layout.FREE} free   {node_layout.RESERVED} reserved"
     if not layout.holders:
         return Text(f"no pod holds anything alone   {marks}", "dim")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -180,11 +180,11 @@ def _holders(layout: pictures.NodeLayout) -> RenderableType:
 
 def style(mark: str) -> str:
     """The colour of a mark."""
-    if mark == pictures.FREE:
+    if mark == node_layout.FREE:
         return "dim"
-    if mark == pictures.RESERVED:
+    if mark == node_layout.RESERVED:
         return "dim red"
-    return f"bold {COLOURS[pictures.LETTERS.find(mark) % len(COLOURS)]}"
+    return f"bold {COLOURS[node_layout.LETTERS.find(mark) % len(COLOURS)]}"
 
 
 def _note(line: str) -> Text:

@@ -58,7 +58,7 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
 
 
 class Status(Part, frozen=True, kw_only=True):
-    """What became of the pod."""
+    """The observed state of the pod."""
 
     phase: str = ""
     reason: str = ""

@@ -85,13 +85,13 @@ def timeline_entries(
     # Events have whole seconds; within one, the resource version gives their order.
     events = tuple(sorted(events, key=lambda event: event.metadata.version))
     of_pods = [entry for pod in pods for entry in _entries_of_pod(pod, name)]
-    told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
+    recorded = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
     together = _after_last_restart(_job_starts(events), _merge_pods(of_pods))
     tried = _entries_of_attempts(
         before, name, [one for one in events if one.involved_object.kind == "Job"]
     )
     found = [
-        *_entries_of_job(job, told),
+        *_entries_of_job(job, recorded),
         *_merge_pods(tried),
         *together,
         *_entries_of_events(events, name),
@@ -170,7 +170,7 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
     ]
 
 
-def _entries_of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
+def _entries_of_job(job: batch.Job, other_reasons: frozenset[str]) -> Iterator[Entry]:
     """Phases without an Event; an Event has more details."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
@@ -179,12 +179,15 @@ def _entries_of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[
             created, "job", "submitted" + (f" by {user}" if user else ""), (0, 0, SUBMITTED)
         )
     for condition in job.status.conditions:
-        if condition.last_transition_time and condition.status not in told_otherwise:
+        if condition.last_transition_time and condition.status not in other_reasons:
             yield Entry(condition.last_transition_time, "job", condition.status, (0, _LAST, STATUS))
     state = job.status.state
-    told = {(one.status, one.last_transition_time) for one in job.status.conditions}
-    is_told = (state.phase, state.last_transition_time) in told or state.phase in told_otherwise
-    if state.last_transition_time and not is_told:
+    recorded = {(one.status, one.last_transition_time) for one in job.status.conditions}
+    is_recorded = (
+        state.phase,
+        state.last_transition_time,
+    ) in recorded or state.phase in other_reasons
+    if state.last_transition_time and not is_recorded:
         why = ": ".join(filter(None, (state.reason, state.message)))
         text = state.phase + (f" ({why})" if why else "")
         yield Entry(state.last_transition_time, "job", text, (0, _LAST, STATUS))

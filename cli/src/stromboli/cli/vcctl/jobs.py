@@ -286,7 +286,7 @@ def _is_wanted(found: batch.Job, scheduler: str, text: str) -> bool:
 
 def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool) -> None:
     raw = client.job(namespace, name)
-    told = [
+    rows = [
         msgspec.json.decode(event, type=view.Event)
         for event in client.events(namespace, name)
         if kinds.metadata_of(event).name.startswith(f"{name}.")
@@ -294,7 +294,7 @@ def _show(client: "Client", name: str, namespace: str, *, with_conditions: bool)
     output.show_lines(
         view.job(output.with_type_meta(kinds.JOBS, raw), with_conditions=with_conditions)
     )
-    output.show_lines(view.events(told, datetime.now(UTC)))
+    output.show_lines(view.events(rows, datetime.now(UTC)))
 
 
 def _command(

@@ -93,7 +93,7 @@ class FileAccounts:
             return accounts.UnknownToken(
                 f"the token is for {audience}, not {' or '.join(audiences)}"
             )
-        return accounts.UnknownToken("nobody has this token")
+        return accounts.UnknownToken("no account has this token")
 
     async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
         """Authorize a request by the roles of the file."""

@@ -84,7 +84,7 @@ class EmbeddedConsumer:
         return next(iter(self._in_hand), self._position)
 
     @property
-    def _heard(self) -> int:
+    def _accepted_epoch(self) -> int:
         """The highest epoch accepted before ``lowest_unfinished``."""
         return next(iter(self._in_hand.values()), self._epoch)
 
@@ -107,7 +107,7 @@ class EmbeddedConsumer:
 
     def _commit_to(self, position: int, then: Callable[[None], None]) -> asyncio.Future[None]:
         return self._log.commit(
-            self._topic, self._group, self._identity, position, self._heard, then
+            self._topic, self._group, self._identity, position, self._accepted_epoch, then
         )
 
     def _commit(self) -> None:

@@ -25,7 +25,7 @@ _SCHEMA = (
     " PRIMARY KEY (topic, offset)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS work"
     " (name TEXT, topic INTEGER, next INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS heard"
+    "CREATE TABLE IF NOT EXISTS accepted_epochs"
     " (name TEXT, topic INTEGER, epoch INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
 )
 _PAGE_RECORDS = 1000
@@ -137,7 +137,7 @@ class Log:
             name = topic.full_name(self.cluster_name)
             # The new row comes first, so that it gets an id that no topic has had.
             database.execute("INSERT INTO topics (name, next) VALUES (?, 0)", (f"{name}$new",))
-            for table in ("records", "work", "heard"):
+            for table in ("records", "work", "accepted_epochs"):
                 database.execute(f"DELETE FROM {table} WHERE topic = ?", (before,))
             database.execute("DELETE FROM topics WHERE id = ?", (before,))
             database.execute("UPDATE topics SET name = ? WHERE name = ?", (name, f"{name}$new"))
@@ -191,7 +191,7 @@ class Log:
         """Return the committed offset and epoch of a group; 0 and -1 if there is none."""
         row = await self._store.read(
             lambda database: database.execute(
-                "SELECT next, epoch FROM work LEFT JOIN heard USING (name, topic)"
+                "SELECT next, epoch FROM work LEFT JOIN accepted_epochs USING (name, topic)"
                 " WHERE name = ? AND topic = ?",
                 (group, self._ids[topic.name]),
             ).fetchone()
@@ -216,7 +216,7 @@ class Log:
         def change(database: Connection) -> None:
             if identity != str(self._ids[topic.name]):
                 return
-            for table, value in (("work", position), ("heard", epoch)):
+            for table, value in (("work", position), ("accepted_epochs", epoch)):
                 database.execute(
                     f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)",
                     (group, self._ids[topic.name], value),

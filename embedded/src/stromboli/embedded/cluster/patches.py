@@ -74,13 +74,13 @@ def _apply(document: Document, step: Step) -> None:
     for part in parents:
         place = _child(place, part)
         if place is _MISSING:
-            raise LookupError(f"{part!r} is not there")
+            raise LookupError(f"{part!r} does not exist")
     if isinstance(place, dict):
         _apply_member(place, last, step)
     elif isinstance(place, list):
         _apply_item(place, last, step)
     else:
-        raise LookupError("has no members")  # noqa: TRY004 - a path that is not there
+        raise LookupError("has no members")  # noqa: TRY004 - a path that does not exist
 
 
 def _pointer(path: str) -> list[str]:
@@ -104,7 +104,7 @@ def _apply_member(place: Document, name: str, step: Step) -> None:
     elif step.op == "add":
         place[name] = copy.deepcopy(step.value)
     elif name not in place:
-        raise LookupError("is not there")
+        raise LookupError("does not exist")
     elif step.op == "remove":
         del place[name]
     else:

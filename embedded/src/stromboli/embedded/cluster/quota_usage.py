@@ -122,7 +122,7 @@ class QuotaUsage:
         return {"hard": account.spec.hard or {}, "used": used}
 
     def refusal(self, pod: Document) -> str | None:
-        """Return why a new pod is rejected, in the words of an API server."""
+        """Return why a new pod is rejected, with the message of an API server."""
         metadata = pod["metadata"]
         if reason := self._closed(metadata["namespace"]):
             return f'pods "{metadata["name"]}" is forbidden: {reason}'

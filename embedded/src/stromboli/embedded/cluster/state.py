@@ -175,8 +175,8 @@ class State:
         written = self._store.write(
             lambda database: self._save(database, event), lambda _: self._publish(event)
         )
-        for told in self.when_decided:
-            told(event)
+        for callback in self.when_decided:
+            callback(event)
         await written
         return stored
 
@@ -196,8 +196,8 @@ class State:
         self.version = event.version
         self.events.append(event)
         self._trim()
-        for told in self.when_published:
-            told(event)
+        for callback in self.when_published:
+            callback(event)
         self.wake()
 
     def _trim(self) -> None:

@@ -36,7 +36,7 @@ a second, so after three seconds without a change there is no progress.
 """
 LOOK_S = 0.05
 IN_VAIN_S = 1.0
-"""Time after which the pods of a job that does not start count as held in vain: before, the other
+"""Time after which the pods of a job that does not start count as wasted: before, the other
 members of its gang may still be being bound, one write after another.
 """
 SEED = 7

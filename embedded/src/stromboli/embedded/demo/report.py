@@ -73,8 +73,10 @@ def summary(trials: list[Trial]) -> Table:
 def _cell(trial: Trial) -> str:
     if trial.finished < trial.jobs:
         held = sum(trial.holders.values())
-        return f"deadlock: {trial.finished} of {trial.jobs} finished, {held} pods held in vain"
-    waste = f", {trial.most_held} pods held in vain meanwhile" if trial.most_held else ""
+        return (
+            f"deadlock: {trial.finished} of {trial.jobs} finished, {held} pods held by waiting jobs"
+        )
+    waste = f", {trial.most_held} pods held by waiting jobs meanwhile" if trial.most_held else ""
     return f"all {trial.jobs} finished in {trial.seconds:.1f} s{waste}"
 
 
@@ -82,8 +84,8 @@ def traffic(apart: float, near: float) -> list[str]:
     """Describe the share of job traffic that stays inside a node."""
     return [
         "",
-        "Three of these jobs on three nodes of 6 CPUs; their tasks say that they like each other's",
-        "company. Of what workers and parameter servers send each other, inside a node stay",
+        "Three of these jobs on three nodes of 6 CPUs; their tasks prefer the same node",
+        "as the others. Share of the traffic between workers and parameter servers inside a node:",
         f"  {apart:4.0%}  placed by the usual scores",
         f"  {near:4.0%}  with the plugin task-topology",
     ]
@@ -113,7 +115,7 @@ def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
         if not trial.gang and trial.jobs == 1 and trial.finished != 1:
             lines.append("one job alone did not finish without gangs")
         if not trial.gang and trial.jobs == 2 and not trial.most_held:
-            lines.append("two jobs without gangs held nothing in vain")
+            lines.append("two jobs without gangs left no pods of waiting jobs")
         if not trial.gang and trial.jobs == 5 and trial.finished == 5:
             lines.append("five jobs without gangs did not come to a deadlock")
     if not reasons:

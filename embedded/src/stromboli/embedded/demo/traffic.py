@@ -21,7 +21,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 
 JOBS = 3
-WISH = {"volcano.sh/task-topology-affinity": "ps,worker"}
+AFFINITY = {"volcano.sh/task-topology-affinity": "ps,worker"}
 
 
 async def measure_traffic(state: Path) -> tuple[float, float]:
@@ -37,8 +37,8 @@ def _options(state: Path, plugin: str | None) -> system.Options:
         document["tiers"][-1]["plugins"].append({"name": plugin})
     configuration = state / "scheduler.yaml"
     configuration.write_bytes(msgspec.json.encode(document))  # YAML, too
-    told = SchedulerSettings(configuration=str(configuration))
-    return system.Options(state=state, scheduler=told)
+    scheduler_settings = SchedulerSettings(configuration=str(configuration))
+    return system.Options(state=state, scheduler=scheduler_settings)
 
 
 async def _share(state: Path, plugin: str | None) -> float:
@@ -53,7 +53,7 @@ async def _share(state: Path, plugin: str | None) -> float:
 async def _submit_jobs(running: system.System) -> None:
     manifests = [experiment.manifest(f"train-{number}") for number in range(1, JOBS + 1)]
     for each in manifests:
-        each["metadata"]["annotations"] = WISH
+        each["metadata"]["annotations"] = AFFINITY
     async with running.client() as client:
         (await client.post("/v1/apply", json={"objects": manifests})).raise_for_status()
 

@@ -161,23 +161,23 @@ class _DelayedRecords:
         self._at_end = batch.at_end
         whole = [(record, True) for record in batch.records]
         whole += [(record, False) for record in batch.fenced]
-        for record, is_heard in sorted(whole, key=lambda pair: pair[0].offset):
-            self._waiting.setdefault(record.topic.name, deque()).append((record, is_heard))
+        for record, is_accepted in sorted(whole, key=lambda pair: pair[0].offset):
+            self._waiting.setdefault(record.topic.name, deque()).append((record, is_accepted))
         self._read_to.update(batch.positions)
         if batch.caught_up and self._barrier is None:
             self._barrier = dict(batch.positions)
 
     def release(self) -> port.Batch:
         """Return some records of some topics, and some repeated ones."""
-        heard: dict[str, list[envelope.Record]] = {}
+        accepted_records: dict[str, list[envelope.Record]] = {}
         fenced: list[envelope.Record] = []
         for name, waiting in self._waiting.items():
             if not waiting or self._chance.random() < 0.5:
                 continue
-            released = heard.setdefault(name, self._again(name))
+            released = accepted_records.setdefault(name, self._again(name))
             for _ in range(self._chance.randint(1, len(waiting))):
-                record, is_heard = waiting.popleft()
-                if is_heard:
+                record, is_accepted = waiting.popleft()
+                if is_accepted:
                     released.append(record)
                     self._released.setdefault(name, deque(maxlen=LONGEST_REPEAT)).append(record)
                 else:
@@ -186,7 +186,7 @@ class _DelayedRecords:
         barrier = self._barrier
         recreated, self._recreated = self._recreated, frozenset()
         return port.Batch(
-            records=tuple(_interleave(heard, self._chance)),
+            records=tuple(_interleave(accepted_records, self._chance)),
             position=port.Position(positions, self._epochs_there(), self._identities),
             caught_up=barrier is not None
             and all(positions[name] >= end for name, end in barrier.items()),
@@ -216,7 +216,7 @@ class _DelayedRecords:
         """
         epochs = dict(self._epochs)
         for name, waiting in self._waiting.items():
-            accepted = (record.epoch for record, is_heard in waiting if is_heard)
+            accepted = (record.epoch for record, is_accepted in waiting if is_accepted)
             first = next((epoch for epoch in accepted if epoch is not None), None)
             if first is not None and name in epochs:
                 epochs[name] = first

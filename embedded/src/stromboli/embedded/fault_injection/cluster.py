@@ -85,7 +85,7 @@ class FaultyCluster:
         await self._dice.delay(chance)
         if chance.random() < self._trouble.expired:
             raise errors.ExpiredError(
-                what, f"version {resource_version} is not kept, says the dice"
+                what, f"version {resource_version} is not kept (injected fault)"
             )
         inner = self._cluster.watch(kind, resource_version)
         try:
@@ -116,7 +116,7 @@ class FaultyCluster:
         what = f"patch {kind.kind} {namespace}/{name}"
         tests = b'"test"' in patch if patch_type == "json" else b'"resourceVersion"' in patch
         if tests and self._dice.draw(f"race {what}").random() < self._trouble.conflict:
-            raise errors.ConflictError(what, "somebody was faster, says the dice")
+            raise errors.ConflictError(what, "injected fault: concurrent write")
         return await self._dice.call(
             what,
             lambda: self._cluster.patch(

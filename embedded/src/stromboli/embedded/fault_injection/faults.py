@@ -60,7 +60,7 @@ class SeededFaults:
     def maybe_disconnect(self, chance: Random, what: str) -> None:
         """Return, or raise UnavailableError."""
         if chance.random() < self.rates.cut:
-            raise errors.UnavailableError(what, "cut off, says the dice")
+            raise errors.UnavailableError(what, "injected fault: disconnected")
 
     async def call(
         self, what: str, call: Callable[[], Awaitable[T]], *, at_once: bool = False
@@ -72,11 +72,11 @@ class SeededFaults:
         if not at_once:
             await self.delay(chance)
         if chance.random() < self.rates.unavailable:
-            raise errors.UnavailableError(what, "nobody answered, says the dice")
+            raise errors.UnavailableError(what, "injected fault: no response")
         result = await call()
         await self.delay(chance)
         if chance.random() < self.rates.lost:
-            raise errors.UnavailableError(what, "the answer was lost, says the dice")
+            raise errors.UnavailableError(what, "injected fault: response lost")
         return result
 
     async def delay(self, chance: Random) -> None:

@@ -56,7 +56,7 @@ async def run_probe(
         return False, f"no answer within {timeout_s:g}s"
     except (OSError, ValueError) as error:
         return False, str(error)
-    return True, "nothing that can be asked here"
+    return True, "not a supported probe"
 
 
 async def _tcp_connect(host: str, port: int) -> tuple[bool, str]:

@@ -97,8 +97,8 @@ async def _rest(
     async with http.serving(app, bound, tls=tls, limits=_limits(settings)) as port:
         scheme = "https" if tls else "http"
         url = f"{scheme}://{settings.rest_host}:{port}"
-        told = loopback_token.file_of(port, os.environ)
-        file = Path(settings.rest_token_file) if settings.rest_token_file else told
+        token_file = loopback_token.file_of(port, os.environ)
+        file = Path(settings.rest_token_file) if settings.rest_token_file else token_file
         telemetry.log.info("listening", rest=url, accounts=settings.accounts)
         with loopback_token.publish_token(token, file) if token else contextlib.nullcontext():
             async with admission.watch_caches:

@@ -16,21 +16,21 @@ class KeyedLock(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[K, tuple[asyncio.Lock, int]] = {}
+        self._locks: dict[K, tuple[asyncio.Lock, int]] = {}
 
     def __len__(self) -> int:
         """The number of keys that are held or awaited."""
-        return len(self._lanes)
+        return len(self._locks)
 
     @contextlib.asynccontextmanager
     async def of(self, key: K) -> AsyncIterator[None]:
         """Hold the key while inside."""
-        lock, count = self._lanes.get(key) or (asyncio.Lock(), 0)
-        self._lanes[key] = lock, count + 1
+        lock, count = self._locks.get(key) or (asyncio.Lock(), 0)
+        self._locks[key] = lock, count + 1
         try:
             async with lock:
                 yield
         finally:
-            lock, count = self._lanes.pop(key)
+            lock, count = self._locks.pop(key)
             if count > 1:
-                self._lanes[key] = lock, count - 1
+                self._locks[key] = lock, count - 1

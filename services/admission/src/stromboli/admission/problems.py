@@ -132,14 +132,14 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     return _answer(status, detail, violations)
 
 
-def _invalid_parameter(told: dict[str, Any], handler: object) -> Violation:
+def _invalid_parameter(detail: dict[str, Any], handler: object) -> Violation:
     """The violation for the framework's message about a part of a request. For a missing body the
     framework quotes an internal name.
     """
-    if told.get("message") == _NO_BODY:
+    if detail.get("message") == _NO_BODY:
         return Violation(path="data", reason="there is no body", expected="a JSON object")
-    path = query_parameters.wire_name(handler, str(told.get("key", "")))
-    return Violation(path=path, reason=str(told.get("message", "")))
+    path = query_parameters.wire_name(handler, str(detail.get("key", "")))
+    return Violation(path=path, reason=str(detail.get("message", "")))
 
 
 def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

@@ -55,7 +55,7 @@ class ControllerMetrics:
             description="From a job's creation to that of each of its pods",
         )
 
-    def told(self, cache: controller_cache.ControllerCache, message: msgspec.Struct) -> None:
+    def published(self, cache: controller_cache.ControllerCache, message: msgspec.Struct) -> None:
         """Count a published event."""
         if isinstance(message, messages.JobPhaseChanged) and message.after in self._jobs:
             job = cache.job(message.job)

@@ -9,24 +9,24 @@ from pathlib import Path
 from stromboli.controller.core import lifecycle
 
 PLACE = Path(__file__).parents[5] / "docs" / "job-lifecycle.md"
-"""In the repository that this module is run from."""
+"""The generated page of this repository."""
 _HEAD = """# The life of a job
 
 Drawn from the table in `services/controller/src/stromboli/controller/core/lifecycle.py` by
 `python -m stromboli.controller.lifecycle_diagram`; do not edit.
 
-A move that is not here does not exist. Nothing leaves {finished}.
+A transition that is not listed here does not exist. {finished} are final.
 
-In {stopping} pods are ended and none is made. What
-begins there makes a *new version* of the job, so that old pods are told from those to come. The
-restart of a part (a task, a pod, a partition) ends that part alone and makes no new version.
+In {stopping} pods are deleted and none is created. The
+next attempt is a *new version* of the job, so that old pods are distinguished from new ones. A
+partial restart (of a task, a pod, a partition) deletes only that part and keeps the version.
 
 ```mermaid
 stateDiagram-v2
 """
 _ROWS = """```
 
-| from | event | when | to | counts as a try | new version |
+| from | event | when | to | counts as a retry | new version |
 |---|---|---|---|---|---|
 """
 

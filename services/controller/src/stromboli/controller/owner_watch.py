@@ -50,7 +50,7 @@ class OwnerWatch:
         backoff = runtime.Backoff()
         version = ""
         while True:
-            while not self._cache.strays.has_owners(kind):
+            while not self._cache.unmanaged_pods.has_owners(kind):
                 await asyncio.sleep(LOOK_S)
                 version = ""
             try:

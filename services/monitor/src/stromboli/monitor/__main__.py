@@ -21,13 +21,13 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         known = agent_receiver.AgentReceiver(
             settings, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
         )
-        door = http.serving(
+        server = http.serving(
             agent_receiver.app(known),
             http.listen(settings.agents_host, settings.agents_port),
             certificate_file=settings.agents_certificate_file,
             key_file=settings.agents_key_file,
         )
-        port = await stack.enter_async_context(door)
+        port = await stack.enter_async_context(server)
         telemetry.log.info(
             "listening", agents=port, encrypted=bool(settings.agents_certificate_file)
         )

@@ -87,9 +87,9 @@ class AgentReceiver:
     def open(
         self, put: Put, is_there: Callable[[str], bool], known: reports.NodeReports
     ) -> Iterator[None]:
-        """While inside, this monitor is the leader and its log is open; otherwise agents are told
-        to retry later. ``put`` queues a draft; ``is_there``: whether the node may exist; ``known``:
-        the reports so far.
+        """While inside, this monitor is the leader and its log is open; otherwise requests are
+        answered with 503. ``put`` queues a draft; ``is_there``: whether the node may exist;
+        ``known``: the reports so far.
         """
         self._known = _ActiveTerm(put, is_there, known)
         try:

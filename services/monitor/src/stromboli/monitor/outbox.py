@@ -113,7 +113,7 @@ class Outbox:
     async def _append(self, drafts: list[envelope.Draft]) -> None:
         call = functools.partial(self._writer.append, *drafts)
         try:
-            stand = await runtime.retry_until_available(call, "log", self._health)
+            appended = await runtime.retry_until_available(call, "log", self._health)
         except _OF_ONE_DRAFT as error:
             if len(drafts) > 1:
                 for draft in drafts:
@@ -121,10 +121,10 @@ class Outbox:
             else:
                 await self._append_instead(drafts[0], error)
             return
-        if stand[0].offset < self.position:
-            reason = f"stands at {stand[0].offset}, and records stood before {self.position}"
+        if appended[0].offset < self.position:
+            reason = f"appended at {appended[0].offset}, below earlier offset {self.position}"
             raise errors.LogLostError(f"append to {drafts[0].topic.name}", reason)
-        self.position = stand[-1].offset + 1
+        self.position = appended[-1].offset + 1
         self._appended += len(drafts)
         _appends.add(len(drafts), {"topic": drafts[0].topic.name})
         async with self._progress:

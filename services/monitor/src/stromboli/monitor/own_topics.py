@@ -35,12 +35,12 @@ class OwnTopicsReader:
         self._bus = bus
         self._health = health
         self._epoch = -1
-        self._by_plural = {picture.kind.plural: picture for picture in reflector_states}
+        self._by_plural = {state.kind.plural: state for state in reflector_states}
         self._by_topic: dict[str, ReflectorState | NodeReports] = {
-            picture.topic.name: picture for picture in self._by_plural.values()
+            state.topic.name: state for state in self._by_plural.values()
         }
         self._by_topic[reports.topic.name] = reports
-        self._place = port.START
+        self._position = port.START
         self._moved = asyncio.Condition()
         self._batches: AsyncGenerator[port.Batch, None]
 
@@ -67,14 +67,14 @@ class OwnTopicsReader:
                 self._fold(batch)
                 if batch.caught_up:
                     break
-            yield dict(self._place.positions)
+            yield dict(self._position.positions)
 
     async def follow(self) -> None:
         """Follow indefinitely, and mark keys that records of other writers hide. Raises
         ReplacedError, LogLostError."""
         async for batch in self._batches:
-            for record, is_heard in self._news(batch):
-                self._look_at(record, is_heard=is_heard)
+            for record, is_accepted in self._news(batch):
+                self._look_at(record, is_accepted=is_accepted)
             async with self._moved:
                 self._move(batch)
                 self._moved.notify_all()
@@ -83,17 +83,19 @@ class OwnTopicsReader:
     async def reached(self, topic: topics.Topic, position: int) -> None:
         """Return when all records before ``position`` of a topic have been processed."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
+            await self._moved.wait_for(lambda: self._position.positions[topic.name] >= position)
 
     def _read(self) -> AsyncGenerator[port.Batch, None]:
-        return materialization.materialize(self._bus, OWN, self._health.set, "picture", self._place)
+        return materialization.materialize(
+            self._bus, OWN, self._health.set, "cache", self._position
+        )
 
     def _fold(self, batch: port.Batch) -> None:
-        for record, is_heard in self._news(batch):
+        for record, is_accepted in self._news(batch):
             if record.topic == topics.SYNC:
-                if is_heard:
+                if is_accepted:
                     self._fold_sync(record)
-            elif is_heard:
+            elif is_accepted:
                 self._by_topic[record.topic.name].apply(record)
             else:
                 self._by_topic[record.topic.name].overwrite(record.key)
@@ -101,10 +103,10 @@ class OwnTopicsReader:
 
     def _move(self, batch: port.Batch) -> None:
         for name, position in batch.positions.items():
-            before = self._place.positions.get(name, 0)
+            before = self._position.positions.get(name, 0)
             if position < before:
-                raise errors.LogLostError(f"read {name}", f"stood at {before}, now {position}")
-        self._place = batch.position
+                raise errors.LogLostError(f"read {name}", f"position was {before}, now {position}")
+        self._position = batch.position
 
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
         """New records in the order of their topics, each with whether it is accepted.
@@ -116,15 +118,15 @@ class OwnTopicsReader:
         if batch.fenced:
             either.sort(key=lambda pair: pair[0].offset)
         return [
-            (record, is_heard)
-            for record, is_heard in either
-            if record.offset >= self._place.positions.get(record.topic.name, 0)
+            (record, is_accepted)
+            for record, is_accepted in either
+            if record.offset >= self._position.positions.get(record.topic.name, 0)
         ]
 
-    def _look_at(self, record: envelope.Record, *, is_heard: bool) -> None:
-        if is_heard:
+    def _look_at(self, record: envelope.Record, *, is_accepted: bool) -> None:
+        if is_accepted:
             self._check(record)  # a record that is dropped replaces no writer, whatever its epoch
-        is_ours = is_heard and record.epoch == self._epoch
+        is_ours = is_accepted and record.epoch == self._epoch
         if not is_ours and record.topic != topics.SYNC:
             _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
             self._by_topic[record.topic.name].overwrite(record.key)
@@ -134,8 +136,8 @@ class OwnTopicsReader:
             raise errors.ReplacedError(f"{record.topic.name}@{record.offset} is by {record.id}")
 
     def _fold_sync(self, record: envelope.Record) -> None:
-        picture = self._by_plural.get(record.key)
-        if picture is None:
+        state = self._by_plural.get(record.key)
+        if state is None:
             return  # of an unknown kind, or not a kind
         try:
             message = envelope.decode(record)
@@ -143,4 +145,4 @@ class OwnTopicsReader:
             _log.warning("sync record not readable", kind=record.key, reason=error.reason)
             message = None
         synced = message if isinstance(message, cluster.KindSynced) else None
-        picture.apply_sync(synced, -1 if record.epoch is None else record.epoch)
+        state.apply_sync(synced, -1 if record.epoch is None else record.epoch)

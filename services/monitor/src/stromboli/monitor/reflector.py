@@ -34,7 +34,7 @@ class Reflector:
 
     def __init__(
         self,
-        picture: ReflectorState,
+        state: ReflectorState,
         outbox: Outbox,
         own_reader: OwnTopicsReader,
         writer: bus_port.Writer,
@@ -44,14 +44,14 @@ class Reflector:
     ) -> None:
         self.due = asyncio.Event()
         """When set, a sync marker is published as soon as possible."""
-        self._picture = picture
+        self._state = state
         self._outbox = outbox
         self._own_log = own_reader
         self._writer = writer
         self._cluster = cluster
         self._health = health
         self._clock = clock
-        self._fact = picture.kind.plural
+        self._fact = state.kind.plural
         self._watching: object = None  # the open stream, or why it cannot be opened
         self._saying = asyncio.Lock()
         self._backoff = runtime.Backoff()
@@ -64,15 +64,15 @@ class Reflector:
         """
         while True:
             try:
-                if self._picture.state != "watching":
+                if self._state.state != "watching":
                     await self._list()
                 await self._watch()
             except errors.ExpiredError as error:
                 _log.info("watch expired", kind=self._fact, reason=error.reason)
-                self._picture.expired()
+                self._state.expired()
                 await asyncio.sleep(self._backoff.next_s())  # a list alone does not end the error
             except errors.NotFoundError as error:
-                if self._picture.kind in kinds.OPTIONAL:
+                if self._state.kind in kinds.OPTIONAL:
                     await self._do_without(error)
                 else:
                     await self._wait_out(error)
@@ -84,7 +84,7 @@ class Reflector:
                 # Other kinds continue. The state of this one is not trusted.
                 _log.exception("kind isolated", kind=self._fact, exc_info=error)
                 _isolated.add(1, {"kind": self._fact})
-                self._picture.expired()
+                self._state.expired()
                 trouble = f"{type(error).__name__}: {error}"
                 await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
 
@@ -100,8 +100,8 @@ class Reflector:
         it does.
         """
         _log.info("kind not served", kind=self._fact, reason=error.reason)
-        self._picture.list_begins()
-        for draft in self._picture.list_ends(NEVER, self._clock()):
+        self._state.list_begins()
+        for draft in self._state.list_ends(NEVER, self._clock()):
             self._put(draft)
         self._watching = error
         self.due.set()
@@ -109,30 +109,30 @@ class Reflector:
             while True:
                 await asyncio.sleep(SERVED_LOOK_S)
                 with contextlib.suppress(errors.ExternalError):
-                    await self._cluster.list(self._picture.kind)
+                    await self._cluster.list(self._state.kind)
                     return
         finally:
             self._watching = None
-            self._picture.expired()
+            self._state.expired()
 
     async def _list(self) -> None:
-        self._picture.list_begins()
+        self._state.list_begins()
         self._health.set(self._fact, "being listed")
-        await self._draft_change(self._picture.mark(self._clock()), 0)
-        listing = await self._cluster.list(self._picture.kind)
+        await self._draft_change(self._state.mark(self._clock()), 0)
+        listing = await self._cluster.list(self._state.kind)
         for place, raw in enumerate(listing.items):
             if place % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
                 await self._outbox.room()
-            self._put(self._picture.see(raw, self._clock()))
-        for draft in self._picture.list_ends(listing.resource_version, self._clock()):
+            self._put(self._state.see(raw, self._clock()))
+        for draft in self._state.list_ends(listing.resource_version, self._clock()):
             self._put(draft)
         _log.info("listed", kind=self._fact, objects=len(listing.items))
         self.due.set()
 
     async def _watch(self) -> None:
         """Watch until the server ends the stream."""
-        stream = self._cluster.watch(self._picture.kind, self._picture.version)
+        stream = self._cluster.watch(self._state.kind, self._state.version)
         async with watches.closing(stream, self._backoff) as events:
             self._watching = stream
             self.due.set()
@@ -147,12 +147,12 @@ class Reflector:
     def _take(self, event: port.WatchEvent) -> None:
         match event.type:
             case "BOOKMARK":
-                self._picture.bookmark(event.object)
+                self._state.bookmark(event.object)
                 self.due.set()
             case "DELETED":
-                self._put(self._picture.lose(event.object, self._clock()))
+                self._put(self._state.lose(event.object, self._clock()))
             case _:
-                self._put(self._picture.see(event.object, self._clock()))
+                self._put(self._state.see(event.object, self._clock()))
 
     def _put(self, draft: envelope.Draft | None) -> None:
         if draft is not None and isinstance(draft.message, messages.Unreadable):
@@ -173,17 +173,17 @@ class Reflector:
             await self._publish_if_synced()
 
     async def _restore(self) -> None:
-        for key in self._picture.overwritten:
+        for key in self._state.overwritten:
             namespace, _, name = key.rpartition("/")
             raw: bytes | None = None
             try:
-                raw = await self._cluster.get(self._picture.kind, namespace, name)
+                raw = await self._cluster.get(self._state.kind, namespace, name)
             except errors.NotFoundError:
                 pass
             except errors.ExternalError as error:
                 _log.warning("not restored", kind=self._fact, key=key, reason=str(error))
                 return
-            self._put(self._picture.restore(key, raw, self._clock()))
+            self._put(self._state.restore(key, raw, self._clock()))
 
     async def _publish_if_synced(self) -> None:
         """Publish ``synced``, but only while a watch is open, and once the log has been read up to
@@ -193,15 +193,15 @@ class Reflector:
         watching = self._watching
         if watching is None:
             return
-        mark = self._picture.mark(self._clock())
+        mark = self._state.mark(self._clock())
         position = await self._outbox.settled()
-        await self._own_log.reached(self._picture.topic, position)
-        if self._watching is watching and not self._picture.overwritten:
+        await self._own_log.reached(self._state.topic, position)
+        if self._watching is watching and not self._state.overwritten:
             await self._draft_change(mark, position)
             self._health.set(self._fact, None)
 
     async def _draft_change(self, mark: SyncPoint, position: int) -> None:
-        draft = self._picture.sync_marker(mark, position)
+        draft = self._state.sync_marker(mark, position)
         async with self._saying:  # a repeated "synced" must not follow a later "listing"
             await runtime.retry_until_available(
                 lambda: self._writer.append(draft), "log", self._health

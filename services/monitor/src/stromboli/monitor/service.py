@@ -31,7 +31,7 @@ from stromboli.shared.runtime import runtime
 
 OFTEN_S, OFTEN_FOR_S = 0.25, 20.0
 """Interval of the first heartbeats, and how long it applies."""
-TOLD = 5
+MAX_NAMED = 5
 """Silent agents that a warning lists by name."""
 
 
@@ -81,11 +81,11 @@ async def _term(
         rivalry = CompetitorWatch(settings.competitor_leases, cluster, writer, health, clock)
         await rivalry.look()  # before any kind is published as synced
         watchers = []
-        for picture in reflector_states:
-            end = ends[picture.topic.name]
-            picture.open(end)
+        for state in reflector_states:
+            end = ends[state.topic.name]
+            state.open(end)
             outbox = Outbox(writer, health, end)
-            watcher = Reflector(picture, outbox, own_reader, writer, cluster, health, clock)
+            watcher = Reflector(state, outbox, own_reader, writer, cluster, health, clock)
             watchers.append(watcher)
             tasks.create_task(outbox.run())
             tasks.create_task(watcher.publish_sync_markers())
@@ -142,9 +142,9 @@ async def _tick(
         for draft in reports.tick(clock(), nodes.may_have):
             outbox.put(draft)
         silent = reports.silent()
-        told = [f"{node} since {at:%Y-%m-%d %H:%M:%S}Z" for node, at in silent.items()]
-        more = f" and {len(told) - TOLD} more" if len(told) > TOLD else ""
-        health.warn("agents", f"silent: {', '.join(told[:TOLD])}{more}" if told else None)
+        lines = [f"{node} since {at:%Y-%m-%d %H:%M:%S}Z" for node, at in silent.items()]
+        more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
+        health.warn("agents", f"silent: {', '.join(lines[:MAX_NAMED])}{more}" if lines else None)
         await asyncio.sleep(settings.heartbeat_s)
 
 

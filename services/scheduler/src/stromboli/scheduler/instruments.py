@@ -63,7 +63,7 @@ class Instruments:
             [self._observe_waiting],
             description="PodGroups that wait, by queue and by what blocks them",
         )
-        self._told: dict[str, list[extension_points.Gauge]] = {}
+        self._gauges: dict[str, list[extension_points.Gauge]] = {}
 
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
         """Measure a part of a session; see ``timing.Timed``."""
@@ -99,13 +99,13 @@ class Instruments:
 
     def set_gauges(self, gauges: Iterable[extension_points.Gauge]) -> None:
         """Replace all gauges by these."""
-        told: dict[str, list[extension_points.Gauge]] = defaultdict(list)
+        by_name: dict[str, list[extension_points.Gauge]] = defaultdict(list)
         for gauge in gauges:
-            told[gauge.name].append(gauge)
-        for name in told.keys() - self._told.keys():
+            by_name[gauge.name].append(gauge)
+        for name in by_name.keys() - self._gauges.keys():
             self._meter.create_observable_gauge(f"{PREFIX}{name}", [self._observer(name)])
         # A gauge without values stays, without a series: it cannot be created twice.
-        self._told = {name: [] for name in self._told} | dict(told)
+        self._gauges = {name: [] for name in self._gauges} | dict(by_name)
 
     def _observer(
         self, name: str
@@ -113,7 +113,7 @@ class Instruments:
         def observe(options: metrics.CallbackOptions) -> Sequence[metrics.Observation]:
             return [
                 metrics.Observation(gauge.value, dict(gauge.labels))
-                for gauge in self._told.get(name, ())
+                for gauge in self._gauges.get(name, ())
             ]
 
         return observe

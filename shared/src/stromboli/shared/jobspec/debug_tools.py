@@ -101,23 +101,23 @@ def violations(job: Job) -> Iterator[Violation]:
         return
     tasks = [task.name for task in job.spec.tasks]
     seen = set()
-    for wish in found:
-        if wish.tool not in TOOLS:
+    for request in found:
+        if request.tool not in TOOLS:
             known = ", ".join(TOOLS)
             yield Violation(
-                path=PATH, reason=f"tool {wish.tool!r} is unknown", expected=f"one of {known}"
+                path=PATH, reason=f"tool {request.tool!r} is unknown", expected=f"one of {known}"
             )
-        if wish.tool in seen:
+        if request.tool in seen:
             yield Violation(
-                path=PATH, reason=f"tool {wish.tool!r} is duplicate", expected="each tool once"
+                path=PATH, reason=f"tool {request.tool!r} is duplicate", expected="each tool once"
             )
-        if wish.task and wish.task not in tasks:
+        if request.task and request.task not in tasks:
             yield Violation(
                 path=PATH,
-                reason=f"there is no task {wish.task!r}",
+                reason=f"there is no task {request.task!r}",
                 expected=f"one of {', '.join(tasks)}",
             )
-        seen.add(wish.tool)
+        seen.add(request.tool)
 
 
 def encode_annotation(found: tuple[DebugToolRequest, ...]) -> str:

@@ -82,8 +82,8 @@ def _looks_into_other_namespaces(spec: core.PodSpec) -> bool:
         for term in (
             *side.required_during_scheduling_ignored_during_execution,
             *(
-                wish.pod_affinity_term
-                for wish in side.preferred_during_scheduling_ignored_during_execution
+                weighted.pod_affinity_term
+                for weighted in side.preferred_during_scheduling_ignored_during_execution
             ),
         )
     ]

@@ -186,7 +186,7 @@ class LeaderElector:
         while not candidate.acts(_now()):
             await self._trying(self._take)
             if not candidate.acts(_now()):
-                self._health.note(self._role, f"standby of {candidate.holder or 'nobody'}")
+                self._health.note(self._role, f"standby of {candidate.holder or 'no replica'}")
                 await asyncio.sleep(self._terms.retry_period_s)
         self._health.note(self._role, "active")
         self._acquired.set()

@@ -94,11 +94,10 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     systems. ``unconfirmed_from``: every decision below this offset is finished: answered and, if
     executed, visible in the pods' snapshot. ``outcomes_from``: all answers to later decisions are
     at or after this offset. A restart that reads from these two offsets restores all in-flight
-    decisions. ``epochs_seen``: topic -> the highest epoch accepted before these offsets; without
-    an entry
-    the record at the offset was accepted and contains its epoch. ``topic_ids``: topic -> its topic
-    id; in a later topic of the same name the offsets are void. ``memory``: state that plugins keep
-    for the next session.
+    decisions. ``epochs_seen``: topic -> the highest epoch accepted before these offsets; without an
+    entry the record at the offset was accepted and contains its epoch. ``topic_ids``: topic -> its
+    topic id; in a later topic of the same name the offsets are void. ``memory``: state that plugins
+    keep for the next session.
     """
 
     session: int

@@ -56,8 +56,8 @@ def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHand
         }
         if waiting:
             return Response(waiting, status_code=503)
-        told = {health.service: health.notes | health.warnings for health in healths}
-        return Response({service: facts for service, facts in told.items() if facts})
+        by_service = {health.service: health.notes | health.warnings for health in healths}
+        return Response({service: facts for service, facts in by_service.items() if facts})
 
     return [livez, readyz]
 

@@ -65,7 +65,7 @@ def attach(
     The tool runs on a node of the job with the volumes of the job. It is removed with the job, or
     by strom job detach.
     """
-    wish = debug_tools.DebugToolRequest(tool=tool.value, task=task, image=image)
+    request = debug_tools.DebugToolRequest(tool=tool.value, task=task, image=image)
     timeout_s = options.duration_s(timeout, "--timeout") or 0.0
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
@@ -75,9 +75,9 @@ def attach(
                 f"it is {phases.phase_of(job)}, and debug tools need a running job",
                 "submit it again",
             )
-        _update_tools(client, job, with_tool(debug_tools.requested_tools(job), wish))
-        pod = _wait_until_ready(client, namespace, name, wish, timeout_s)
-    output.show_lines(access_instructions(namespace, name, wish.tool, pod.spec.node_name))
+        _update_tools(client, job, with_tool(debug_tools.requested_tools(job), request))
+        pod = _wait_until_ready(client, namespace, name, request, timeout_s)
+    output.show_lines(access_instructions(namespace, name, request.tool, pod.spec.node_name))
 
 
 def detach(
@@ -106,10 +106,10 @@ def detach(
 
 
 def with_tool(
-    there: tuple[debug_tools.DebugToolRequest, ...], wish: debug_tools.DebugToolRequest
+    there: tuple[debug_tools.DebugToolRequest, ...], request: debug_tools.DebugToolRequest
 ) -> tuple[debug_tools.DebugToolRequest, ...]:
     """The requested tools with this one, which replaces a request for the same tool."""
-    return (*(each for each in there if each.tool != wish.tool), wish)
+    return (*(each for each in there if each.tool != request.tool), request)
 
 
 def without_tool(
@@ -158,27 +158,27 @@ def _wait_until_ready(
     client: "Client",
     namespace: str,
     name: str,
-    wish: debug_tools.DebugToolRequest,
+    request: debug_tools.DebugToolRequest,
     timeout_s: float,
 ) -> pod_status.Pod:
     """The tool's pod once it is ready. Raises TimedOutError with the state of the pod."""
     deadline = time.monotonic() + timeout_s
-    state, told = "no pod of the job runs yet", ""
+    state, detail = "no pod of the job runs yet", ""
     while True:
         for raw in client.tools(namespace, name):
             pod = pod_status.decode(raw)
-            if pod.metadata.label(keys.TOOL) != wish.tool or pod.metadata.deletion_timestamp:
+            if pod.metadata.label(keys.TOOL) != request.tool or pod.metadata.deletion_timestamp:
                 continue
             if _is_ready(pod):
                 return pod
             state = tool_state(pod)
-        if state != told:
-            output.show_note(f"{wish.tool}: {state}")
-            told = state
+        if state != detail:
+            output.show_note(f"{request.tool}: {state}")
+            detail = state
         if time.monotonic() >= deadline:
             raise TimedOutError(
                 f"job {namespace}/{name}",
-                f"{wish.tool} is not there after {timeout_s:g} s: {state}",
+                f"{request.tool} is not there after {timeout_s:g} s: {state}",
                 f"see why: strom job describe {name} -n {namespace}; it comes as soon as it can",
             )
         time.sleep(LOOK_EVERY_S)
@@ -187,10 +187,10 @@ def _wait_until_ready(
 def tool_state(pod: pod_status.Pod) -> str:
     """The state of a tool's pod, and its container's message if it could not start."""
     said = [
-        told.message.strip()
+        detail.message.strip()
         for one in pod.status.container_statuses
-        for told in (one.state.terminated, one.last_state.terminated, one.state.waiting)
-        if told is not None and told.message
+        for detail in (one.state.terminated, one.last_state.terminated, one.state.waiting)
+        if detail is not None and detail.message
     ]
     return ": ".join((f"its pod is {pod_status.status(pod)}", *said[:1]))
 

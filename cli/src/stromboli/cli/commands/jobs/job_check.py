@@ -114,13 +114,15 @@ def render(job: str, verdict: DryRunResult) -> list[str]:
         lines.append("It would not start now: a ResourceQuota rejects its pods.")
         lines += [f"  {each}" for each in verdict.quotas]
     elif not verdict.starts:
-        told = Explanation(job, "Pending", verdict.pod_group, verdict.explained, verdict.in_front)
+        explanation = Explanation(
+            job, "Pending", verdict.pod_group, verdict.explained, verdict.in_front
+        )
         if verdict.pods == 0:
             lines.append("It has no replicas, so no pod would start.")
         elif verdict.explained is None:
             lines.append("It would be pending for a short time; no lasting reason is known.")
         else:
-            headline, *facts = explain.render(told)
+            headline, *facts = explain.render(explanation)
             lines += [headline.replace(" is pending: ", " would be pending: "), *facts]
     lines.append(f"  scheduler  configuration: {verdict.configuration}")
     return lines

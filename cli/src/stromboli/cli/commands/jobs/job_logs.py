@@ -215,7 +215,7 @@ class _LogReader:
         reading: set[tuple[str, str, int]] = set()
         done: set[tuple[str, str, int]] = set()
         found: list[log_lines.Source] = []
-        is_told = False
+        is_reported = False
         looked_at = -LOOK_EVERY_S
         is_over = False
         while True:
@@ -228,12 +228,12 @@ class _LogReader:
                     if key in reading or (key in done and (source.is_over or is_over)):
                         continue
                     if len(reading) >= MOST_STREAMS:
-                        if not is_told:
+                        if not is_reported:
                             output.show_note(
                                 f"strom: following {MOST_STREAMS} of {len(found)} containers; "
                                 "select others with --task and --index"
                             )
-                        is_told = True
+                        is_reported = True
                         break
                     reading.add(key)
                     threading.Thread(target=self._feed, args=(source,), daemon=True).start()

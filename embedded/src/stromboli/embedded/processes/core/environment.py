@@ -175,7 +175,7 @@ def _data(objects: Objects, kind: str, name: str, optional: bool) -> Mapping[str
         return objects[kind, name]
     if optional:
         return {}
-    raise MissingError(f"{kind} {name} is not there")
+    raise MissingError(f"{kind} {name} does not exist")
 
 
 def _text(value: bytes) -> str:

@@ -214,7 +214,7 @@ class PodLifecycle:
 
     def _remember(self, now: datetime) -> None:
         """Restore state from the published status after a restart: no process survived the node."""
-        told = {
+        reported = {
             status.name: status
             for status in (
                 *self.pod.status.init_container_statuses,
@@ -222,7 +222,7 @@ class PodLifecycle:
             )
         }
         for container in self.pod.containers:
-            status = told.get(container.name)
+            status = reported.get(container.name)
             if status is None:
                 continue
             run = self.runs[container.name]

@@ -121,7 +121,7 @@ def _keys(
     if data is None:
         if volume.optional:
             return
-        raise environment.MissingError(f"{kind} {name} is not there")
+        raise environment.MissingError(f"{kind} {name} does not exist")
     if not volume.items:
         yield from (File(key, value, usual) for key, value in sorted(data.items()))
         return
@@ -136,8 +136,8 @@ def _field(pod: pods.Pod, item: pods.DownwardFile, given: environment.PodContext
     if item.field_ref is not None:
         return environment.field(pod, item.field_ref.field_path, given.address)
     if item.resource_field_ref is not None:
-        anybody = pod.spec.containers[0]
-        return environment.resource(pod, anybody, item.resource_field_ref, given.machine)
+        any_container = pod.spec.containers[0]
+        return environment.resource(pod, any_container, item.resource_field_ref, given.machine)
     raise environment.MissingError(f"{item.path}: says not which field")
 
 

@@ -37,11 +37,11 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: str, o
 
     Raises StartError that names the missing file.
     """
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(tell)
-        with open(told, "rb") as answer:
+        os.close(write_end)
+        with open(read_end, "rb") as answer:
             problem = answer.read().decode()
         if problem:
             os.waitpid(pid, 0)
@@ -58,13 +58,13 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: str, o
         try:
             os.chdir(folder)
         except OSError as error:
-            os.write(tell, f"working directory {folder}: {error.strerror}".encode())
+            os.write(write_end, f"working directory {folder}: {error.strerror}".encode())
             os._exit(NOT_STARTED)
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:
-        os.write(tell, f"exec {command[0]}: {error.strerror}".encode())
+        os.write(write_end, f"exec {command[0]}: {error.strerror}".encode())
     except BaseException as error:
-        os.write(tell, f"exec {command[0]}: {error}".encode())
+        os.write(write_end, f"exec {command[0]}: {error}".encode())
     os._exit(NOT_STARTED)
 
 

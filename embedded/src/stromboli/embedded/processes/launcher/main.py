@@ -70,7 +70,7 @@ class Container:
         self._kill_at = float("inf")
         self._tell_at = float("inf")
         self._count_at = time.monotonic() if spec["memory_bytes"] else float("inf")
-        self._told = 0
+        self._reported = 0
         self._is_out_of_memory = False
         self._execs: dict[int, Exec] = {}
         self._exit_code: int | None = None
@@ -214,8 +214,8 @@ class Container:
         send_message(ended=self._exit_code, oom=self._is_out_of_memory, lost=self._log.lost)
 
     def _report_written(self) -> None:
-        if self._log.end != self._told:
-            self._told = self._log.end
+        if self._log.end != self._reported:
+            self._reported = self._log.end
             send_message(wrote=self._log.end)
 
 
@@ -229,8 +229,8 @@ def send_message(**fields: Any) -> None:
 
 def main() -> None:
     """Read the spec, enter its namespaces, run the container."""
-    # Whoever started this may have left it more: uvloop leaves the ends of its pipes. A container
-    # that had them could speak as its launcher, and keep its end from being noticed.
+    # The parent may have left file descriptors open: uvloop leaves the ends of its pipes. A
+    # container that had them could act as its launcher, and keep its end from being noticed.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     asked = b""
     while b"\n" not in asked:

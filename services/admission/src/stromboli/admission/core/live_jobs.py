@@ -3,7 +3,7 @@
 A job is live until its phase is final. A job that was admitted and is not in the cache yet is
 *reserved*, so that a burst of submissions cannot pass the limit; a reservation ends when the cache
 has the job, when writing it failed, or once the cache is known to be complete up to ``RESERVED_S``
-after it: a job that is not there by then was never written. While the monitor is away no
+after it: a job that is absent by then was never written. While the monitor is unavailable no
 reservation ends by time, so the limit holds.
 
 Replicas of admission do not see each other's reservations. Until ``cluster.jobs`` has a job (about
@@ -81,8 +81,9 @@ class LiveJobs:
                 self._remove(key)
 
     def reserve(self, key: str, owner: Owner, now: float) -> tuple[Violation, ...]:
-        """Count a new job as live, or say which limit it exceeds. A job that is counted already
-        passes. ``now``: seconds of a monotonic clock. Amortised O(1)."""
+        """Count a new job as live, or return the exceeded limit. A job that is counted already
+        passes. ``now``: seconds of a monotonic clock. Amortised O(1).
+        """
         self._expire()
         if not self.is_enabled or key in self._live or key in self._reserved:
             return ()

@@ -145,31 +145,31 @@ class TaskHistories:
             del self._uids[job.key]
 
 
-def _next_attempt(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
+def _next_attempt(before: TaskAttempt | None, event: batch.TaskChanged) -> TaskAttempt:
     found = before or TaskAttempt(
-        task=told.task,
-        index=told.index,
-        attempt=told.attempt,
-        pod=told.pod,
-        pod_uid=told.pod_uid,
-        state=told.after,
-        retry_count=told.retry_count,
-        created_at=None if told.after == "Pending" else told.created_at,
+        task=event.task,
+        index=event.index,
+        attempt=event.attempt,
+        pod=event.pod,
+        pod_uid=event.pod_uid,
+        state=event.after,
+        retry_count=event.retry_count,
+        created_at=None if event.after == "Pending" else event.created_at,
     )
-    rank = ORDER.get(told.after, END)
-    field = _TIMES.get(told.after, "ended_at" if rank == END else "")
+    rank = ORDER.get(event.after, END)
+    field = _TIMES.get(event.after, "ended_at" if rank == END else "")
     if field and getattr(found, field) is None:
-        found = msgspec.structs.replace(found, **{field: told.at})
+        found = msgspec.structs.replace(found, **{field: event.at})
     if rank < ORDER.get(found.state, END):
         return found
     return msgspec.structs.replace(
         found,
-        state=told.after,
-        node=told.node or found.node,
-        devices=told.devices or found.devices,
-        reason=told.reason or found.reason,
-        detail=told.detail or found.detail,
-        exit_code=found.exit_code if told.exit_code is None else told.exit_code,
+        state=event.after,
+        node=event.node or found.node,
+        devices=event.devices or found.devices,
+        reason=event.reason or found.reason,
+        detail=event.detail or found.detail,
+        exit_code=found.exit_code if event.exit_code is None else event.exit_code,
     )
 
 

@@ -68,7 +68,7 @@ REMOVED: Mapping[tuple[str, str], Removal] = {
     for api_version, release, replacement, of in _TABLE
     for kind in of
 }
-"""(apiVersion, kind) as a manifest has them -> what became of it."""
+"""(apiVersion, kind) as in a manifest -> its removal."""
 
 
 def unknown_kind(api_version: str, kind: str, path: str) -> Violation:

@@ -60,7 +60,7 @@ class SubmissionConsumer:
         self._max_age = timedelta(seconds=settings.submission_max_age_s)
         self._authenticator = authenticator
         self._clock = clock
-        self._lanes: keyed_lock.KeyedLock[str] = keyed_lock.KeyedLock()
+        self._locks: keyed_lock.KeyedLock[str] = keyed_lock.KeyedLock()
 
     async def serve(
         self,
@@ -93,7 +93,7 @@ class SubmissionConsumer:
 
         async def handle(record: envelope.Record) -> None:
             try:
-                async with self._lanes.of(record.key or f"@{record.offset}"):
+                async with self._locks.of(record.key or f"@{record.offset}"):
                     draft = self._drafted(record, await self.answer(record))
                     await runtime.retry_until_available(
                         functools.partial(writer.append, draft), "reviews", health

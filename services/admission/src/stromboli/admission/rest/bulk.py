@@ -152,9 +152,11 @@ async def _result_of(
         why = f"no JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
     except RejectedError as error:
-        told = error.violations[:MAX_VIOLATIONS]
+        shown = error.violations[:MAX_VIOLATIONS]
         detail = f"{len(error.violations)} things to correct"
-        return ItemResult(index=index, result="refused", status=422, detail=detail, violations=told)
+        return ItemResult(
+            index=index, result="refused", status=422, detail=detail, violations=shown
+        )
     except authentication.ForbiddenError as error:
         return ItemResult(
             index=index,

@@ -87,6 +87,6 @@ def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Doc
         raise problems.invalid("metadata", "it is no object", "name and labels of the object")
     metadata = dict(metadata)
     if namespace and metadata.setdefault("namespace", namespace) != namespace:
-        what = f"{metadata['namespace']!r} is not the namespace asked for"
+        what = f"{metadata['namespace']!r} is not the namespace of the path"
         raise problems.invalid("metadata.namespace", what, repr(namespace))
     return {**named, "metadata": metadata}

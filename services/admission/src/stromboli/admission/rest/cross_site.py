@@ -88,9 +88,9 @@ def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence
         return
     declared = headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared not in expected:
-        told = f"declared as {declared[:100]!r}" if declared else "not declared"
+        media_type = f"declared as {declared[:100]!r}" if declared else "not declared"
         raise RejectedRequestError(
-            WRONG_MEDIA, f"the body is {told}; send Content-Type: {' or '.join(expected)}"
+            WRONG_MEDIA, f"the body is {media_type}; send Content-Type: {' or '.join(expected)}"
         )
 
 

@@ -50,16 +50,16 @@ LastsS = Annotated[
 ]
 
 
-def encode_event(told: WatchEvent) -> bytes:
+def encode_event(event: WatchEvent) -> bytes:
     """An event as bytes. ``alive`` has an id and no data, so that no client sees it."""
-    mark = told.mark or (str(told.version) if told.version else "")
+    mark = event.mark or (str(event.version) if event.version else "")
     lines = [f"id: {mark}".encode()] if mark else []
-    if told.type == "alive":
+    if event.type == "alive":
         lines.append(b": alive")
     else:
         # In JSON, a line break occurs only between tokens, where a blank is equivalent.
-        data = told.object.replace(b"\n", b" ").replace(b"\r", b" ") or b"{}"
-        lines += (f"event: {told.type}".encode(), b"data: " + data)
+        data = event.object.replace(b"\n", b" ").replace(b"\r", b" ") or b"{}"
+        lines += (f"event: {event.type}".encode(), b"data: " + data)
     return b"\n".join((*lines, b"", b""))
 
 
@@ -220,14 +220,14 @@ async def _explanation_events(
         explanations_changed=admission.watch_caches.explanations_changed,
         user=principal.scope,
     )
-    async for told in follow:
-        if told.type == "reset":
+    async for event in follow:
+        if event.type == "reset":
             job = None  # it is read again, or was deleted
             continue
-        if told.object:
-            job = kinds.JOBS.decode(told.object)
+        if event.object:
+            job = kinds.JOBS.decode(event.object)
             uid = uid or job.metadata.uid
-        if uid and (job is None or told.type == "deleted" or job.metadata.uid != uid):
+        if uid and (job is None or event.type == "deleted" or job.metadata.uid != uid):
             yield WatchEvent("deleted", object=body, mark=uid + GONE)
             return
         if job is not None:
@@ -236,11 +236,11 @@ async def _explanation_events(
             if mark != said:
                 yield WatchEvent("modified" if said else "added", object=body, mark=mark)
                 said = mark
-        if told.type == "synced" and is_again:
+        if event.type == "synced" and is_again:
             is_again = False
             yield WatchEvent("alive")
-        elif told.type in ("synced", "alive"):
-            yield WatchEvent(told.type)
+        elif event.type in ("synced", "alive"):
+            yield WatchEvent(event.type)
 
 
 async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
@@ -254,8 +254,8 @@ async def _streamed(follow: AsyncGenerator[WatchEvent, None]) -> Stream:
             if first is not None:
                 yield encode_event(first)
             with contextlib.suppress(errors.ExternalError):
-                async for told in follow:
-                    yield encode_event(told)
+                async for event in follow:
+                    yield encode_event(event)
 
     # Proxies such as nginx would buffer events otherwise.
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}

@@ -173,7 +173,7 @@ class WatchCache:
     def _cut(self) -> None:
         """Drop the older half at once: each cut costs O(kept changes)."""
         count = (len(self._changes) + 1) // 2
-        self._bytes -= sum(len(told.object) for told, _ in self._changes[:count])
+        self._bytes -= sum(len(event.object) for event, _ in self._changes[:count])
         self.since = self._versions[count - 1]
         del self._versions[:count], self._changes[:count]
 
@@ -270,14 +270,14 @@ class WatchCaches:
                 if seen < feed.since:
                     if seen:
                         yield WatchEvent("reset")
-                    async for told in self._everything(kind, chosen):
-                        seen = told.version
-                        yield told
+                    async for event in self._everything(kind, chosen):
+                        seen = event.version
+                        yield event
                 elif changes := feed.behind(seen):
-                    for told, found in changes:
-                        seen = told.version
+                    for event, found in changes:
+                        seen = event.version
                         if chosen.has(found):
-                            yield told
+                            yield event
                 elif not await _is_notified(min(left, self._alive_every_s), rung, other):
                     seen = max(seen, feed.version)
                     yield WatchEvent("alive", seen)

@@ -59,7 +59,7 @@ class _Source(abc.ABC):
     @contextlib.asynccontextmanager
     async def kept(self, health: runtime.Health) -> AsyncIterator[ssl.SSLContext]:
         """Updated while inside; waits for the first certificate, not ready meanwhile."""
-        health.set(_FACT, "not there yet")
+        health.set(_FACT, "not loaded yet")
         first = asyncio.Event()
 
         async def keep() -> None:

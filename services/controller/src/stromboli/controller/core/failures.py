@@ -75,8 +75,8 @@ def event(
             return None
         said = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
         return commands.event_about(MAKERS[item.kind], maker, "Warning", *said)
-    if item.kind == "stray pods":
-        pod = next(map(cache.pod, sorted(cache.strays.pods(item.key))), None)
+    if item.kind == "unmanaged pods":
+        pod = next(map(cache.pod, sorted(cache.unmanaged_pods.pods(item.key))), None)
         if pod is None:
             return None
         said = ("PodGroupError", f"{_what(command)}: {why}", now)

@@ -13,9 +13,9 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds, meta
 
 
-def reasons(told: Iterable[tuple[str, str]]) -> str:
+def reasons(pairs: Iterable[tuple[str, str]]) -> str:
     """Reasons and messages in one line; empty if there are none."""
-    return "; ".join(f"{reason}: {message}" for reason, message in told)
+    return "; ".join(f"{reason}: {message}" for reason, message in pairs)
 
 
 def noted(kind: kinds.Kind[Any], of: meta.Object, why: str) -> commands.Stage:

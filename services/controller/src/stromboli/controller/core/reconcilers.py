@@ -39,7 +39,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "queue": Reconciler(queues.reconcile),
     "queue counts": Reconciler(queue_counts.reconcile),
     "queue rules": Reconciler(queue_validation.reconcile),
-    "stray pods": Reconciler(reconcile_groups.reconcile),
+    "unmanaged pods": Reconciler(reconcile_groups.reconcile),
     "command": Reconciler(user_commands.reconcile, user_commands.due),
     "flow": Reconciler(flows.reconcile, flows.due),
     "template": Reconciler(templates.reconcile),

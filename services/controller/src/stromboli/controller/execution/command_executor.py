@@ -74,7 +74,7 @@ class CommandExecutor:
         that failed: a bug before RefusedError before TransientError. Commands in flight are
         finished first; the others are left for the next reconcile.
         """
-        told = [it for it in stage if isinstance(it, commands.Publish)]
+        publications = [it for it in stage if isinstance(it, commands.Publish)]
         for said in stage:
             if isinstance(said, commands.RecordEvent):
                 self._say(said)
@@ -94,8 +94,8 @@ class CommandExecutor:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(STAGE_WORKERS, len(rest))):
                 tasks.create_task(work_off())
-        if told:
-            await self._publish(told, cause)
+        if publications:
+            await self._publish(publications, cause)
         if failed:
             raise min(failed, key=_precedence)
 
@@ -273,7 +273,7 @@ class CommandExecutor:
         self._cache.mark_recorded(event)
         self._events.record(event)
 
-    async def _publish(self, told: list[commands.Publish], cause: str) -> None:
+    async def _publish(self, publications: list[commands.Publish], cause: str) -> None:
         """Append in one call, so that the events of a pod and its job keep their order."""
         drafts = [
             envelope.Draft(
@@ -284,23 +284,23 @@ class CommandExecutor:
                 cause=cause,
                 traceparent=it.traceparent,
             )
-            for it in told
+            for it in publications
         ]
         appending = self._state.begin_append()
         try:
             appended = await self._writer.append(*drafts)
         except errors.ExternalError:
-            for it in told:
+            for it in publications:
                 self._cache.published.expect(it.message)
                 self._state.note_unacknowledged(it.message)
             raise
         finally:
             self._state.end_append(appending)
         now = self._clock()
-        for it, record in zip(told, appended, strict=True):
+        for it, record in zip(publications, appended, strict=True):
             self._cache.published.observe(it.message)
             self._state.note_event(it.message, record.offset, self._writer.epoch, now)
-            controller_metrics.OWN.told(self._cache, it.message)
+            controller_metrics.OWN.published(self._cache, it.message)
 
     def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> meta.Object | None:
         try:

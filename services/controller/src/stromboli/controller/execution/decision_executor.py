@@ -41,7 +41,7 @@ _ENDING = (errors.ExternalError, errors.InvariantError)
 """Errors that end the term: they concern no single decision."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
-    "stromboli.controller.decided", description="Binds and evictions by what became of them"
+    "stromboli.controller.decided", description="Binds and evictions, by result"
 )
 
 
@@ -98,7 +98,7 @@ class DecisionExecutor:
             if trouble is None or self._stopping.is_set():
                 continue
             self._health.set("decisions", str(trouble))
-            self._retrier.begin_anew()
+            self._retrier.restart()
             with contextlib.suppress(StoppingError):
                 await self._retrier.pause(self._backoff.next_s(trouble.retry_after_s))
 

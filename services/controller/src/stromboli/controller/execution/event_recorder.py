@@ -23,7 +23,7 @@ from stromboli.shared.runtime import telemetry
 
 _log = structlog.get_logger(__name__)
 _written = telemetry.meter.create_counter(
-    "stromboli.controller.events", description="Kubernetes Events, by what became of them"
+    "stromboli.controller.events", description="Kubernetes Events, by result"
 )
 GROUP = "$background"
 """Request group of Events. It has had more requests than any job, so under load it gets at most one

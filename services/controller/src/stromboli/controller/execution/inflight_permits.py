@@ -69,7 +69,7 @@ class Retrier:
         """End all current waits with StoppingError."""
         self._given_up.set()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Allow waits again."""
         self._given_up.clear()
 

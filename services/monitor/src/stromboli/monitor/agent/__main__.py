@@ -63,8 +63,8 @@ class Agent:
         self._machine = read
         self._monitor = monitor
         self._settings = chosen
-        self._told = ""
-        self._told_at_s = self._read_at_s = float("-inf")
+        self._reported = ""
+        self._reported_at_s = self._read_at_s = float("-inf")
         self._stamp: object = None
         self._trouble = ""
         self._pause_s = chosen.read_every_s
@@ -94,20 +94,20 @@ class Agent:
 
     def _tell(self, body: bytes, now_s: float) -> None:
         named = reporting.digest(body)
-        if named == self._told and self._monitor is None:
+        if named == self._reported and self._monitor is None:
             return
         if self._monitor is None:
             sys.stdout.write(f"{msgspec.json.format(body, indent=2).decode()}\n")
             sys.stdout.flush()
-        elif named == self._told:
-            if now_s - self._told_at_s < self._settings.alive_every_s:
+        elif named == self._reported:
+            if now_s - self._reported_at_s < self._settings.alive_every_s:
                 return
             if not self._monitor.send_heartbeat(named):
                 self._monitor.report(body)
         else:
             self._monitor.report(body)
             log.info("reported")
-        self._told, self._told_at_s = named, now_s
+        self._reported, self._reported_at_s = named, now_s
 
 
 def main(given: list[str]) -> int:

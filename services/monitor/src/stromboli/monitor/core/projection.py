@@ -1,11 +1,11 @@
 """Projects objects of the API server to what snapshot topics carry.
 
-The projection of an object is what our Struct of its kind reads of it. All of its annotations
-stay but two sorts: kubectl's copy of the whole object, and values so large that they are somebody
-else's store. Of a pod's volumes only those with a claim stay: the API server gives each pod a token
-volume, and no service reads it. Workloads lose literal values of environment variables and other
-secrets (``stromboli.shared.jobspec.redaction``). What cannot be read, or is too large for a record,
-becomes a stub that says so: its key is unknown, never absent.
+The projection of an object contains the fields of our Struct of its kind. Its annotations are kept,
+except kubectl's copy of the whole object and values so large that a tool uses them as storage. Of a
+pod's volumes only those with a claim are kept: the API server adds a token volume to each pod, and
+no service reads it. Workloads lose literal values of environment variables and other secrets
+(``stromboli.shared.jobspec.redaction``). An object that cannot be decoded, or is too large for a
+record, becomes a stub with the reason: its key is unknown, never absent.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ AnyKind = Kind[Any]
 LARGEST_ANNOTATION_BYTES = 16 * 1024
 """Limit of an annotation's value. Ours are below 1 KiB; larger ones store a tool's state."""
 LARGEST_VALUE_BYTES = topics.RECORD_BYTES - 64 * 1024
-"""What a record holds beside key and headers, with room to spare."""
+"""Limit of a record's value, with reserve for key and headers."""
 RULES = "3"
-"""Changes with the rules of this module, so that all snapshots are made anew by them."""
+"""Version of the rules in this module: after a change all snapshots are written again."""
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):

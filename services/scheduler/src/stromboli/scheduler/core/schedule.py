@@ -1,7 +1,7 @@
 """One scheduling session: what enters its queue, what is bound where, what is evicted, and why the
 rest waits.
 
-``SessionRun.run`` is the session, as numbered steps. This page says what holds for all of them.
+``SessionRun.run`` is the session, as numbered steps. The rules below apply to all of them.
 
 Contract
     A session takes the cache, a time, a policy, a seed and the session inputs (answers and

@@ -117,7 +117,7 @@ class KafkaBus:
             async with asyncio.timeout(self._given.append_timeout_s):
                 return await reader.newest(self._given, topic)
         except TimeoutError:
-            raise errors.UnavailableError(f"read {topic.name}", "the log is away") from None
+            raise errors.UnavailableError(f"read {topic.name}", "the log is unavailable") from None
 
     async def is_reachable(self) -> bool:
         """See ``port.Bus.is_reachable``."""

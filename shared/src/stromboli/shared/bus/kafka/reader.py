@@ -96,7 +96,7 @@ class Reader:
             begin, end = begins[partition], ends[partition]
             at = start.positions.get(topic.name, begin)
             if not begin <= at <= end:
-                _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
+                _log.warning("offset out of range", topic=topic.name, at=at, begin=begin, end=end)
                 if at > end:
                     self._fence.forget(topic)
                 at = begin
@@ -221,7 +221,7 @@ class Reader:
             "find the begin of the log", self._bounds
         )
         begin, end = begins[partition], ends[partition]
-        _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
+        _log.warning("offset out of range", topic=topic.name, at=at, begin=begin, end=end)
         self.ends[topic.name] = min(self.ends[topic.name], end)
         self.consumer.seek(partition, begin)
         if at <= end:

@@ -144,7 +144,7 @@ class KafkaWriter:
                 return await reading
         except TimeoutError:
             what = f"open writer {self._service}"
-            raise errors.UnavailableError(what, "the log is away") from None
+            raise errors.UnavailableError(what, "the log is unavailable") from None
 
     async def _append_opened(self, floor: int) -> int:
         draft = fencing.opening(self._service, self._instance, floor, self._clock())

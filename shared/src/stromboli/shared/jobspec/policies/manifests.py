@@ -204,8 +204,8 @@ def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
         return []
     is_pod = kind == kinds.PODS
     names = json.dumps([*([] if is_pod else [""]), *scheduler_names])
-    nobody = "default-scheduler" if is_pod else ""
-    named = f"{_NAMED_AT[kind]}.orValue('{nobody}') in {names}"
+    default = "default-scheduler" if is_pod else ""
+    named = f"{_NAMED_AT[kind]}.orValue('{default}') in {names}"
     expression = f"object.{named}"
     if not is_pod:  # an object of ours must not be moved to another scheduler
         expression += f" || (oldObject != null && oldObject.{named})"

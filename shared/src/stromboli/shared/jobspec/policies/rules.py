@@ -28,12 +28,15 @@ def _list(values: Iterable[str]) -> str:
     return json.dumps(list(values))
 
 
-def _tiers(wish: str) -> str:
+def _tiers(topology: str) -> str:
     """An expression of what is wrong with the tiers of an existing networkTopology; empty for
     nothing.
     """
-    number, name = f"has({wish}.highestTierAllowed)", f"{wish}.?highestTierName.orValue('') != ''"
-    neither = f"{wish}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
+    number, name = (
+        f"has({topology}.highestTierAllowed)",
+        f"{topology}.?highestTierName.orValue('') != ''",
+    )
+    neither = f"{topology}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
     return (
         f"({number} && {name} ? 'both highestTierAllowed and highestTierName'"
         f" : {neither} ? '{network_topology.NO_TIER}' : '')"

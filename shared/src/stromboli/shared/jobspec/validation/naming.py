@@ -18,7 +18,7 @@ VALUE_EXPECTED = (
 )
 
 _MAX_LISTED = 10
-"""Names that a message lists: enough to see what is meant."""
+"""Names that a message lists; it counts the others."""
 NATIVE = ("cpu", "memory", "ephemeral-storage")
 """Resources of the node itself, in any amount; all others come in whole units."""
 

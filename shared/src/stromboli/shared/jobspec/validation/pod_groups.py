@@ -58,10 +58,10 @@ def validate_create(
     """All violations of a new PodGroup. Raises msgspec.ValidationError."""
     if made.spec.queue and not is_of_a_job(made):
         yield from queue_rules.validate_open(made.spec.queue, queues)
-    wishes = msgspec.convert(document.get("spec") or {}, _TopologyFields)
-    near = {"spec.networkTopology": wishes.network_topology} | {
+    fields = msgspec.convert(document.get("spec") or {}, _TopologyFields)
+    near = {"spec.networkTopology": fields.network_topology} | {
         f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
-        for index, sub in enumerate(wishes.sub_group_policy)
+        for index, sub in enumerate(fields.sub_group_policy)
     }
     for path, wanted in near.items():
         yield from topology.violations(wanted, path)

@@ -180,7 +180,7 @@ def _of_itself(queue: Queue, tree: QueueTree, before: Queue | None = None) -> It
     if queue.status.state not in ("", "Open", "Closed", stands):
         yield Violation(
             path="status.state",
-            reason=f"{queue.status.state!r} cannot be asked for",
+            reason=f"{queue.status.state!r} cannot be requested",
             expected="Open or Closed",
         )
     yield from _of_hierarchy(queue, tree)

@@ -24,7 +24,7 @@ DISRUPTION = "DisruptionTarget"
 
 
 class ExecutionResult(msgspec.Struct, frozen=True):
-    """What becomes of one bind or eviction without a further call, or after one."""
+    """The result of one bind or eviction, with or without a request."""
 
     result: scheduling.Result
     reason: str = ""
@@ -153,8 +153,8 @@ def evicted_at(pod: core.Pod) -> datetime | None:
 def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
     """The end of an evicted pod: that of its notice, but at most the notice period from now."""
     latest = now + timedelta(seconds=eviction.notice_s)
-    told = evicted_at(pod)
-    return latest if told is None else min(told, latest)
+    notified_end = evicted_at(pod)
+    return latest if notified_end is None else min(notified_end, latest)
 
 
 def eviction_cause(

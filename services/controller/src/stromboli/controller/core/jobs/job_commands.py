@@ -55,8 +55,8 @@ def carry_out(
         said = commands.event_about(
             kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
         )
-        told = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
-        return ((told, said), (delete,))
+        publish = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
+        return ((publish, said), (delete,))
     if action is not None and is_meant and lifecycle.accepts(tasks.phase_of(job), action):
         status = status_transitions.after(job, action, counts, now, mark)
         status = job_pods.status_ending_pods(cache, job, status)

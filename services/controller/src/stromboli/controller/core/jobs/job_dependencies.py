@@ -91,8 +91,8 @@ def has_begun(cache: controller_cache.ControllerCache, job: Job) -> bool:
     """Whether the job has or had a PodGroup or pods."""
     if cache.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
         return True
-    told = cache.published.jobs.get(job.metadata.key)
-    return told is not None and told.uid == job.metadata.uid and told.has_had_pods
+    published = cache.published.jobs.get(job.metadata.key)
+    return published is not None and published.uid == job.metadata.uid and published.has_had_pods
 
 
 def is_awaited(cache: controller_cache.ControllerCache, job: Job) -> bool:

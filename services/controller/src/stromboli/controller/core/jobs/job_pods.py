@@ -221,8 +221,8 @@ class JobPods:
             self._put(key, found)
         for pod in pods:
             self._unsettled[pod.metadata.uid] = pod.metadata.key
-        for told_uid, name in cache.published.pods_of_job(job):
-            self._unsettled[told_uid] = f"{job.metadata.namespace}/{name}"
+        for published_uid, name in cache.published.pods_of_job(job):
+            self._unsettled[published_uid] = f"{job.metadata.namespace}/{name}"
 
     def _update(self, key: str) -> None:
         before = self._known.pop(key, None)

@@ -28,7 +28,7 @@ class PolicyEvent(msgspec.Struct, frozen=True):
     """An occurrence that a policy may name by any of ``events``.
 
     ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
-    it began, where its object says so. ``by_any``: whether ``*`` means it, too.
+    it began, if its object records it. ``by_any``: whether ``*`` matches it, too.
 
     Of a pod that failed by itself or was rejected by its node: ``attempt`` and ``created_at``, from
     which its default back-off follows. ``attempt`` is 0 for a pod that was disrupted. ``detail``:
@@ -90,10 +90,12 @@ def collect(
     O(policy events). ``with_pending``: also those of pending pods, which may be all pods.
     """
     yield from pods.policy_events(with_pending=with_pending)
-    for told in _vanished(cache, job, pods):
-        if pods.asks_for(told.pod):
-            events = ("PodEvicted", *_named(told.reason))
-            yield PolicyEvent(events, told.task, told.pod, told.index, detail=told.detail)
+    for record in _vanished(cache, job, pods):
+        if pods.asks_for(record.pod):
+            events = ("PodEvicted", *_named(record.reason))
+            yield PolicyEvent(
+                events, record.task, record.pod, record.index, detail=record.detail
+            )
     for task in tasks.specs(job):
         if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
             yield PolicyEvent(("TaskCompleted",), task.name)
@@ -171,12 +173,12 @@ def _vanished(
     """Pods of this attempt whose last published state was not final, and that are deleted. O(pods
     that may differ from their published state).
     """
-    told = cache.published.jobs.get(job.metadata.key)
-    if told is None or told.uid != job.metadata.uid:
+    record = cache.published.jobs.get(job.metadata.key)
+    if record is None or record.uid != job.metadata.uid:
         return
     unreadable = cache.unknown_pods()
     for uid in sorted(uid for uid, pod in pods.unsettled() if pod is None):
-        task = told.tasks.get(uid)
+        task = record.tasks.get(uid)
         if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
             continue
         if task.state in event_history.OVER or task.version != job.status.version:

@@ -22,7 +22,7 @@ from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGrou
 
 EXPLAIN_EVERY = timedelta(seconds=5)
 """How often the text of a condition may change: often enough to watch, too seldom to flood."""
-PODS_TOLD_AFTER = timedelta(seconds=1)
+PODS_REPORTED_AFTER = timedelta(seconds=1)
 """How long a gang is pending for the same reason before its pods get a condition, which autoscalers
 and users read. A gang whose pods were just created is pending only briefly: a condition on each pod
 would cost another write, and a conflict with its bind."""
@@ -39,7 +39,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
     group = cache.pod_group(key)
     if group is None:
-        return missing_groups.told(cache, key, now)
+        return missing_groups.warnings(cache, key, now)
     if cache.is_going(group) or cache.is_enqueuing(group):
         return ()
     members = cache.group_members.member_states(key)
@@ -50,7 +50,7 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     if status != group.status:
         stage.append(_patch(group, status))
         stage += _events(cache, group, status, now)
-    waits = _told_on_pods(group)
+    waits = _pending_since(group)
     if waits is not None and now >= waits:
         stage += _pod_conditions(cache, members, status, now)
     return (tuple(stage),) if stage else ()
@@ -61,9 +61,9 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     group = cache.pod_group(key)
     if group is None:
         return missing_groups.due(cache, key, now)
-    told = _told_on_pods(group)
-    if told is not None and now < told:
-        return told
+    reported_at = _pending_since(group)
+    if reported_at is not None and now < reported_at:
+        return reported_at
     explained, found = cache.explained(group), _condition(group.status, UNSCHEDULABLE)
     if explained is None or found is None or found.last_transition_time is None:
         return None
@@ -72,11 +72,11 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     return found.last_transition_time + EXPLAIN_EVERY
 
 
-def _told_on_pods(group: PodGroup) -> datetime | None:
+def _pending_since(group: PodGroup) -> datetime | None:
     """When pods get their condition; None if the group is not pending."""
     found = _condition(group.status, UNSCHEDULABLE)
     since = None if found is None else found.last_transition_time
-    return None if since is None else since + PODS_TOLD_AFTER
+    return None if since is None else since + PODS_REPORTED_AFTER
 
 
 def next_status(
@@ -216,12 +216,12 @@ def _pod_conditions(
     if why is None:
         return
     wanted = ("False", UNSCHEDULABLE, why.message)
-    untold: list[str] = []
+    unreported: list[str] = []
     for found, keys in members.items():
         waits = found.phase in ("", "Pending") and not (found.has_node or found.is_going)
-        if waits and not found.is_gated and found.told != wanted:
-            untold += keys
-    for key in sorted(untold):
+        if waits and not found.is_gated and found.condition != wanted:
+            unreported += keys
+    for key in sorted(unreported):
         pod = cache.pod(key)
         patch = None if pod is None else _pod_condition(pod, why.message, now)
         if patch is not None:

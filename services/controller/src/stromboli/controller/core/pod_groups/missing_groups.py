@@ -13,14 +13,14 @@ from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 
-TOLD_AFTER = timedelta(seconds=30)
+WARNED_AFTER = timedelta(seconds=30)
 """How long a pod waits for its PodGroup before its Warning: as long as a restart of an operator
 takes."""
-MOST_TOLD = 100
+MAX_WARNED = 100
 """Pods of one PodGroup that get a Warning."""
 
 
-def told(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
+def warnings(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
     """A Warning on each pod that has waited for long enough."""
     name = key.partition("/")[2]
     why = (
@@ -47,7 +47,7 @@ def _waiting(
     instead."""
     if cache.state(kinds.POD_GROUPS, key) is not None:
         return
-    for pod in cache.members(key)[:MOST_TOLD]:
+    for pod in cache.members(key)[:MAX_WARNED]:
         created = pod.metadata.creation_timestamp
         if (
             created is not None
@@ -57,4 +57,4 @@ def _waiting(
             and not unmanaged_pod_index.is_of_job(pod)
             and pod.metadata.annotation(keys.GROUP_NAME) != unmanaged_pod_index.group_name(pod)
         ):
-            yield created + TOLD_AFTER, pod
+            yield created + WARNED_AFTER, pod

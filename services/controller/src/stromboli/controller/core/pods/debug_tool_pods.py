@@ -114,7 +114,7 @@ def _pod(
     found = _found(cache, job, request.tool)
     if found is not None:
         is_misplaced = found.spec.node_name not in {node for _, node in nodes}
-        is_other = found.metadata.annotation(keys.TOOL_WISH) != _digest(request)
+        is_other = found.metadata.annotation(keys.TOOL_REQUEST) != _digest(request)
         if (is_misplaced or is_other or tasks.has_finished(found)) and not cache.is_going(found):
             yield _deletion(found)
     elif nodes and cache.state(kinds.PODS, _key(job, request.tool)) is None:
@@ -154,7 +154,7 @@ def _create(
     metadata = {
         "name": name,
         "labels": _labels(job, request.tool),
-        "annotations": {keys.TOOL_WISH: _digest(request)},
+        "annotations": {keys.TOOL_REQUEST: _digest(request)},
     }
     return commands.Create(
         kind=kinds.PODS,

@@ -93,7 +93,7 @@ def create(
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name
     if member.task.active_deadline_seconds is not None:
-        # The kubelet holds a pod to it, whatever becomes of us.
+        # The kubelet enforces it, even while the controller is down.
         spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
     mount(spec, job)
     metadata = {

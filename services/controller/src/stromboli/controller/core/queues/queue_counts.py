@@ -27,10 +27,10 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     counts = {field: phases[field] for field in COUNTED}
     held = cache.queue_usage.held(cache.queue_usage.tree.below(name))
     stands = queue.status.allocated or {}
-    is_told = all(getattr(queue.status, field) == count for field, count in counts.items())
+    is_current = all(getattr(queue.status, field) == count for field, count in counts.items())
     shown = {resource: units.text(resource, value) for resource, value in held.items()}
     # A sum may be more than is read of one quantity: what we wrote is known by its words, too.
-    if is_told and (stands == shown or _read(stands) == held):
+    if is_current and (stands == shown or _read(stands) == held):
         return ()
     # A merge patch keeps fields that it does not contain.
     gone = {resource: None for resource in stands if resource not in held}

@@ -39,9 +39,9 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
         return ((_create(name),),) if name in ALWAYS else ()
     if cache.is_going(queue):
         return ()
-    wishes = cache.user_commands_for(controller_cache.ReconcileKey("queue", name))
-    if wishes:
-        return _obey(cache, queue, wishes[0], now)
+    user_commands = cache.user_commands_for(controller_cache.ReconcileKey("queue", name))
+    if user_commands:
+        return _obey(cache, queue, user_commands[0], now)
     write = _follow_parent(cache, queue) or _settle(cache, queue) or _name_parent(queue)
     return () if write is None else ((write,),)
 

@@ -42,7 +42,7 @@ PODS_PER_RECORD = 64
 MAX_RECORD_BYTES = 256 * 1024
 """64 pods with the longest names, reasons and tasks, in JSON escapes, take 240 KiB."""
 OVERLAP = timedelta(minutes=2)
-"""Four times the age at which the monitor's sign of life stops the controller."""
+"""Four times the age of the monitor's heartbeat at which the controller stops."""
 SPAN = timedelta(seconds=10)
 POSITION_KEY = "$position"
 _NEVER = 2**63

@@ -53,7 +53,7 @@ class CompleteSpecs:
         return msgspec.structs.replace(change, after=completed)
 
     def note(self, read: meta.Object) -> None:
-        """Take in an object as the API server returned it. An older generation changes nothing."""
+        """Note an object as the API server returned it. An older generation changes nothing."""
         if not isinstance(read, batch.Job | flow.JobTemplate | flow.JobFlow | flow.CronJob):
             return
         generation, _ = self._known.get(read.metadata.uid, (-1, None))
@@ -72,7 +72,7 @@ class CompleteSpecs:
         return msgspec.structs.replace(found, spec=spec)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Drop the spec of a deleted object."""
         self._known.pop(uid, None)
 
 

@@ -88,7 +88,7 @@ class ControllerCache:
         self.hardware = hardware_index.HardwareIndex()
         self.discovery: Mapping[str, topology_sources.Source] = {}
         """The sources of HyperNodes that the operator configured, by name."""
-        self.strays = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
+        self.unmanaged_pods = unmanaged_pod_index.UnmanagedPodIndex(self.scheduler_names)
         self.derived: dict[str, Any] = {}  # uid of a job -> what ``job_pods`` keeps of its pods
         self._changed: dict[str, set[str]] = {}
         self._deleting: set[str] = set()
@@ -225,7 +225,9 @@ class ControllerCache:
             ReconcileKey("podgroup", key)
             for key in sorted(groups | set(self.group_members.groups()))
         )
-        yield from (ReconcileKey("stray pods", key) for key in sorted(self.strays.groups()))
+        yield from (
+            ReconcileKey("unmanaged pods", key) for key in sorted(self.unmanaged_pods.groups())
+        )
         yield from (ReconcileKey("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in job_relations.MAKERS.items():
             yield from (ReconcileKey(item, it.metadata.key) for it in self.objects(kind))
@@ -342,7 +344,8 @@ class ControllerCache:
     ) -> tuple[ReconcileKey, ...]:
         """Note the metadata of an owner of pods, or None if it is deleted."""
         return tuple(
-            ReconcileKey("stray pods", it) for it in self.strays.note_owner(namespace, uid, read)
+            ReconcileKey("unmanaged pods", it)
+            for it in self.unmanaged_pods.note_owner(namespace, uid, read)
         )
 
     # Indexes
@@ -376,7 +379,7 @@ class ControllerCache:
         group = group_of(after) if isinstance(after, core.Pod) else None
         items |= dict.fromkeys(_items(self.queue_usage.follow(change, group)))
         items |= dict.fromkeys(
-            ReconcileKey("stray pods", key) for key in self.strays.follow(change)
+            ReconcileKey("unmanaged pods", key) for key in self.unmanaged_pods.follow(change)
         )
         items |= dict.fromkeys((*self.topology_index.follow(change), *self.hardware.follow(change)))
         return tuple(items)

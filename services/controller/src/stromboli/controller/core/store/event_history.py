@@ -120,16 +120,16 @@ class EventHistory:
         """Apply one of our own events once its append is acknowledged."""
         match message:
             case batch.JobDeleted():
-                told = self.jobs.get(message.job)
-                if told is not None and told.uid == message.uid:
+                history = self.jobs.get(message.job)
+                if history is not None and history.uid == message.uid:
                     del self.jobs[message.job]
             case batch.JobPhaseChanged():
-                told = self._of(message.job, message.uid)
-                told.phase = message.after
-                if told.phase in lifecycle.FINISHED:
-                    told.attempts.clear()
-                told.retry_count = message.retry_count
-                told.object_version = message.object_version
+                history = self._of(message.job, message.uid)
+                history.phase = message.after
+                if history.phase in lifecycle.FINISHED:
+                    history.attempts.clear()
+                history.retry_count = message.retry_count
+                history.object_version = message.object_version
             case batch.TaskChanged():
                 self._observe_task(message)
             case _:
@@ -142,55 +142,55 @@ class EventHistory:
             case batch.JobPhaseChanged():
                 self._of(message.job, message.uid)
             case batch.TaskChanged() if message.after != GONE:
-                told = self._of(message.job, message.uid)
-                told.unsure[message.pod_uid] = _count(told, message)
+                history = self._of(message.job, message.uid)
+                history.unsure[message.pod_uid] = _count(history, message)
             case _:
                 pass
 
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
         """How many attempts of this task and index were published."""
-        told = self.jobs.get(job.metadata.key)
-        if told is None or told.uid != job.metadata.uid:
+        history = self.jobs.get(job.metadata.key)
+        if history is None or history.uid != job.metadata.uid:
             return 0
-        attempts = told.attempts.get(task, ())
+        attempts = history.attempts.get(task, ())
         return attempts[index] if index < len(attempts) else 0
 
     def pods_of_job(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
         """Uid and name of each pod of the job with an event that was, or may have been,
         published."""
-        told = self.jobs.get(job.metadata.key)
-        if told is not None and told.uid == job.metadata.uid:
-            for uid, task in (told.unsure | told.tasks).items():
+        history = self.jobs.get(job.metadata.key)
+        if history is not None and history.uid == job.metadata.uid:
+            for uid, task in (history.unsure | history.tasks).items():
                 yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
         """Record the termination cause of a deleted pod for its ``Gone`` event. The deletion may be
         observed without the ``Terminating`` state that would have published the cause."""
-        told = self.jobs.get(job or "")
-        task = None if told is None else told.tasks.get(gone.metadata.uid)
+        history = self.jobs.get(job or "")
+        task = None if history is None else history.tasks.get(gone.metadata.uid)
         if task is not None and isinstance(gone, core.Pod):
             task.reason = termination_causes.of(gone) or task.reason
             task.detail = termination_causes.detail(gone) or task.detail
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
-        told = self._of(message.job, message.uid)
-        told.unsure.pop(message.pod_uid, None)
-        task = _count(told, message)
+        history = self._of(message.job, message.uid)
+        history.unsure.pop(message.pod_uid, None)
+        task = _count(history, message)
         if message.after == GONE:
-            told.tasks.pop(message.pod_uid, None)
+            history.tasks.pop(message.pod_uid, None)
         else:
-            told.tasks[message.pod_uid] = task
+            history.tasks[message.pod_uid] = task
 
     def _of(self, job: str, uid: str) -> JobHistory:
-        told = self.jobs.get(job)
-        if told is None or told.uid != uid:
-            told = self.jobs[job] = JobHistory(uid)
-        return told
+        history = self.jobs.get(job)
+        if history is None or history.uid != uid:
+            history = self.jobs[job] = JobHistory(uid)
+        return history
 
 
-def _count(told: JobHistory, message: batch.TaskChanged) -> TaskRecord:
+def _count(history: JobHistory, message: batch.TaskChanged) -> TaskRecord:
     """The pod as published; its attempt counts."""
-    told.count(message.task, message.index, message.attempt)
+    history.count(message.task, message.index, message.attempt)
     return TaskRecord(
         message.task,
         message.index,
@@ -218,11 +218,13 @@ def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
 
 def due_departure(published: EventHistory, key: str, uid: str, now: datetime) -> commands.Stage:
     """The event for a deleted job. ``uid``: of the job that has the key now, empty for none."""
-    told = published.jobs.get(key)
-    if told is None or told.uid == uid:
+    history = published.jobs.get(key)
+    if history is None or history.uid == uid:
         return ()
     return (
-        commands.Publish(job=key, message=batch.JobDeleted(job=key, uid=told.uid, at=now), at=now),
+        commands.Publish(
+            job=key, message=batch.JobDeleted(job=key, uid=history.uid, at=now), at=now
+        ),
     )
 
 
@@ -241,12 +243,12 @@ def due_tasks(
     for each that does not differ. ``unreadable``: keys of unreadable pods.
     """
     key = job.metadata.key
-    told = published.jobs.get(key)
-    if told is None or told.uid != job.metadata.uid:
-        told = JobHistory(job.metadata.uid)
+    history = published.jobs.get(key)
+    if history is None or history.uid != job.metadata.uid:
+        history = JobHistory(job.metadata.uid)
     changed, gone = [], []
     for uid, pod in unsettled:
-        before = told.tasks.get(uid)
+        before = history.tasks.get(uid)
         if pod is not None:
             state = state_of(pod, is_going=is_going(pod))
             if before is None or (before.state != state and before.state not in OVER):
@@ -254,9 +256,9 @@ def due_tasks(
             else:
                 settle(uid)
             continue
-        before = before or told.unsure.get(uid)
+        before = before or history.unsure.get(uid)
         if before is None or before.state in OVER:
-            told.forget(uid)
+            history.forget(uid)
             settle(uid)
         elif f"{job.metadata.namespace}/{before.pod}" not in unreadable:
             gone.append(_gone(job, uid, before, now))
@@ -269,8 +271,12 @@ def due_tasks(
 
 def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
     """Whether the command publishes the end of a pod that no restart of its job had ended."""
-    told = command.message if isinstance(command, commands.Publish) else None
-    return isinstance(told, batch.TaskChanged) and told.after == GONE and not _is_past(job, told)
+    history = command.message if isinstance(command, commands.Publish) else None
+    return (
+        isinstance(history, batch.TaskChanged)
+        and history.after == GONE
+        and not _is_past(job, history)
+    )
 
 
 def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChanged | None:
@@ -279,10 +285,10 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
     It is a function of the job alone, so a repetition has the same content.
     """
     key, status = job.metadata.key, job.status
-    told = published.jobs.get(key)
+    history = published.jobs.get(key)
     before, retries = "", 0
-    if told is not None and told.uid == job.metadata.uid:
-        before, retries = told.phase, told.retry_count
+    if history is not None and history.uid == job.metadata.uid:
+        before, retries = history.phase, history.retry_count
     if not status.state.phase or (before, retries) == (status.state.phase, status.retry_count):
         return None
     at = status.state.last_transition_time or job.metadata.creation_timestamp

@@ -15,7 +15,7 @@ ItemKind = Literal[
     "queue",
     "queue counts",
     "queue rules",
-    "stray pods",
+    "unmanaged pods",
     "command",
     "flow",
     "template",

@@ -13,8 +13,9 @@ from stromboli.shared.api import core
 
 
 class MemberState(msgspec.Struct, frozen=True, gc=False):
-    """The state of a member for the PodGroup's status. ``told``: its ``PodScheduled`` condition, as
-    status, reason and message."""
+    """The state of a member for the PodGroup's status. ``condition``: status, reason and message of
+    its ``PodScheduled`` condition.
+    """
 
     version: int
     is_going: bool
@@ -22,7 +23,7 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
     has_node: bool
     is_gated: bool
     scheduler_name: str
-    told: tuple[str, str, str] | None
+    condition: tuple[str, str, str] | None
 
 
 class GroupMembers:
@@ -74,5 +75,5 @@ def member_state_of(pod: core.Pod, *, is_going: bool) -> MemberState:
         has_node=bool(pod.spec.node_name),
         is_gated=bool(pod.spec.scheduling_gates),
         scheduler_name=pod.spec.scheduler_name,
-        told=None if found is None else (found.status, found.reason, found.message),
+        condition=None if found is None else (found.status, found.reason, found.message),
     )

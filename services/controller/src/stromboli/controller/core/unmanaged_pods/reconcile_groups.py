@@ -54,7 +54,9 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     group = cache.pod_group(key)
     if state is not None and (group is None or cache.is_going(group)):
         return ()
-    pods = [pod for pod in map(cache.pod, sorted(cache.strays.pods(key))) if pod is not None]
+    pods = [
+        pod for pod in map(cache.pod, sorted(cache.unmanaged_pods.pods(key))) if pod is not None
+    ]
     waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not cache.is_going(pod)]
     if (
         group is not None
@@ -87,7 +89,7 @@ def _owner(
     built-in ones have none."""
     if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
         return unmanaged_pod_index.Owner()
-    return cache.strays.owner(pod.metadata.controller.uid)
+    return cache.unmanaged_pods.owner(pod.metadata.controller.uid)
 
 
 def _look(pod: core.Pod) -> commands.ReadOwner:

@@ -134,8 +134,8 @@ class _Attempt:
         if room is not None:
             return room
         helps[self._session.nodes.rows[best]] = False
-        rooms = (self._room_on(task, node, is_candidate) for node in finder.ranked(task, helps))
-        return next((room for room in rooms if room is not None), None)
+        choices = (self._room_on(task, node, is_candidate) for node in finder.ranked(task, helps))
+        return next((room for room in choices if room is not None), None)
 
     def _unresolvable_nodes(self, task: entities.Task) -> extension_points.Mask:
         """Return the nodes that pass the filters of plugins that take no part in eviction trials.

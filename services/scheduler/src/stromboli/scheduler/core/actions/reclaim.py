@@ -51,7 +51,7 @@ def _reclaim_for(
                 return None
             if failed.get(task.task_class) == len(ssn.nodes.touched):
                 return None  # Nothing has changed since an equal task found no room.
-            room = choose(_rooms(ssn, task, queue, victims))
+            room = choose(_choices(ssn, task, queue, victims))
             if room is None:
                 failed[task.task_class] = len(ssn.nodes.touched)
             return room
@@ -67,7 +67,7 @@ def _reclaim_for(
     victim_search.evict_for_gang(ssn, job, eviction_rules.pending_tasks(ssn, job), rules)
 
 
-def _rooms(
+def _choices(
     ssn: session.Session,
     task: entities.Task,
     queue: entities.Queue,
@@ -85,17 +85,17 @@ def _rooms(
                 yield room
 
 
-def _first(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
-    return next(rooms, None)
+def _first(choices: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
+    return next(choices, None)
 
 
-def _least_evicted(rooms: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
+def _least_evicted(choices: Iterator[victim_search.NodeRoom]) -> victim_search.NodeRoom | None:
     """Return the room with the smallest victims of the first ``MAX_COMPARED``.
 
     A queue gives up pods as long as it holds more than it deserves, and the last of them may be of
     any size. So small victims first leave more for the next tasks.
     """
-    compared = list(itertools.islice(rooms, MAX_COMPARED))
+    compared = list(itertools.islice(choices, MAX_COMPARED))
     if not compared:
         return None
     freed = np.array([sum(victim.request for victim in room.victims) for room in compared])

@@ -124,16 +124,16 @@ class ClusterCache:
     def advance(
         self,
         positions: Mapping[str, int],
-        heard: Mapping[str, int] | None = None,
+        epochs: Mapping[str, int] | None = None,
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
         """Note the positions that have been read, with or without records.
 
-        ``heard``: topic -> highest epoch before its position. ``topic_ids``: topic -> id that
+        ``epochs``: topic -> highest epoch before its position. ``topic_ids``: topic -> id that
         differs from that of a later topic of the same name.
         """
         self.offsets.update(positions)
-        self._epochs.update(heard or {})
+        self._epochs.update(epochs or {})
         self.topic_ids.update(topic_ids or {})
         self._note_read()
 

@@ -34,7 +34,7 @@ NAME = "partial-gang"
 """Reason of the evictions, and key of the session's memory."""
 RELEASE_AFTER = timedelta(seconds=30)
 """Time to complete a partial gang: a deleted pod is created again within a second, and a lost
-outcome is asked for after the same 30 s."""
+outcome is requested after the same 30 s."""
 RETRY_AFTER = timedelta(seconds=1)
 """Time until a release that an open bind prevents is tried again."""
 

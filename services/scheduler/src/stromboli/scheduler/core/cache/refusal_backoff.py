@@ -1,4 +1,4 @@
-"""Back-off of gangs whose decisions are refused, so that no session repeats them in vain.
+"""Back-off of gangs whose decisions are refused, so that sessions do not repeat them needlessly.
 
 The API server may refuse a bind, an eviction or an admission to a queue for as long as a webhook or
 a policy denies it. The scheduler cannot see why: the next session finds the same room and decides

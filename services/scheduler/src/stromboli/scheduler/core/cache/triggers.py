@@ -88,10 +88,10 @@ def releases_reserved_room(before: JobFingerprint | None, after: JobFingerprint 
     return before is not None and before.phase in _RESERVING_PHASES and before != after
 
 
-def is_actionable(job: entities.Job, told: messages.PodGroupExplained | None) -> bool:
+def is_actionable(job: entities.Job, explained: messages.PodGroupExplained | None) -> bool:
     """Whether a session can place a waiting job, or must change its explanation."""
     if job.frozen or job.is_pending:
         return True
     if job.roles_valid and job.valid >= job.min_available:
         return True
-    return told is not None and told.tier != "gang"
+    return explained is not None and explained.tier != "gang"

@@ -1,7 +1,7 @@
 """The pods on nodes in one session: the counts that affinity and spread use.
 
 The index starts from the model's ``pod_index`` and follows every placement and eviction of the
-session. Answers are arrays over nodes. A term is counted when it is first asked for.
+session. Answers are arrays over nodes. A term is counted when it is first used.
 """
 
 from collections.abc import Sequence

@@ -56,8 +56,8 @@ class Extensions(interfaces.Registry):
 
     def eviction_notice(self, task: entities.Task) -> timedelta:
         """How long before its end an evicted task is notified: the longest answer."""
-        told = (tell(task) for tell in self.flat(interfaces.EVICTION_NOTICE))
-        return max(told, default=timedelta())
+        notices = (tell(task) for tell in self.flat(interfaces.EVICTION_NOTICE))
+        return max(notices, default=timedelta())
 
     def is_open(
         self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int

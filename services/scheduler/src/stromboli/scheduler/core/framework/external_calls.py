@@ -43,7 +43,7 @@ class ExternalCalls:
     def __init__(self, ask: Ask | None = None) -> None:
         """``ask``: makes the calls; None if no calls are possible, as in a dry run."""
         self._ask = ask
-        self._told: list[ExternalResponse] = []
+        self._responses: list[ExternalResponse] = []
 
     @property
     def is_possible(self) -> bool:
@@ -55,13 +55,13 @@ class ExternalCalls:
         if self._ask is None:
             return [ExternalResponse(error="no external calls are possible here")] * len(questions)
         answers = self._ask(questions)
-        self._told.extend(answers)
+        self._responses.extend(answers)
         return answers
 
     @property
     def record(self) -> list[Run]:
         """All responses so far."""
-        return [(len(list(same)), answer) for answer, same in itertools.groupby(self._told)]
+        return [(len(list(same)), answer) for answer, same in itertools.groupby(self._responses)]
 
 
 def replay_responses(runs: Sequence[Run]) -> Ask:

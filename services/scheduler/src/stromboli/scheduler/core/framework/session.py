@@ -387,9 +387,9 @@ class Session(extensions.Extensions):
         self.decisions.binds.update((task.key, task.node) for task in tasks)
         for tell in self.flat(interfaces.ANNOTATION):
             for task in tasks:
-                told = tell(task)
-                if told:
-                    self.decisions.annotations.setdefault(task.key, {}).update(told)
+                annotations = tell(task)
+                if annotations:
+                    self.decisions.annotations.setdefault(task.key, {}).update(annotations)
         for prepare in self.flat(interfaces.PREPARATION):
             for task in tasks:
                 before = prepare(task)

@@ -78,7 +78,7 @@ class RecordedInputs:
     def __init__(self) -> None:
         self._measured: cluster_objects.MeasuredUsage | None = None
 
-    def told(
+    def inputs_for(
         self, kept: Mapping[str, msgspec.Raw]
     ) -> tuple[SessionInputs, plugin_isolation.FailureHistory]:
         """The inputs of the record's session, and the plugins that were left out of it.

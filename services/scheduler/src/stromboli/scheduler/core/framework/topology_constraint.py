@@ -63,7 +63,7 @@ class TopologyConstraint:
 
     def __init__(self, ssn: "session.Session") -> None:
         self._session = ssn
-        self._wishes: dict[
+        self._constraints: dict[
             str, tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]
         ] = {}
         self._placed: dict[str, dict[str, Counter[int]]] = {}
@@ -82,7 +82,7 @@ class TopologyConstraint:
         ssn = self._session
         return ssn.world.auxiliary.network(ssn.nodes)
 
-    # Wishes ---------------------------------------------------------------------------------
+    # Constraints ---------------------------------------------------------------------------------
 
     def problem(self, job: entities.Job) -> str:
         """Why the job's constraints are invalid; empty if they are valid."""
@@ -114,9 +114,9 @@ class TopologyConstraint:
     def _wished(
         self, job: entities.Job
     ) -> tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]:
-        found = self._wishes.get(job.key)
+        found = self._constraints.get(job.key)
         if found is None:
-            found = self._wishes[job.key] = self._read(job)
+            found = self._constraints[job.key] = self._read(job)
         return found
 
     def _read(

@@ -137,8 +137,8 @@ def _terms(affinity: core.Affinity | None) -> Iterator[core.PodAffinityTerm]:
     for rule in (affinity.pod_affinity, affinity.pod_anti_affinity):
         if rule is not None:
             yield from rule.required_during_scheduling_ignored_during_execution
-            for wish in rule.preferred_during_scheduling_ignored_during_execution:
-                yield wish.pod_affinity_term
+            for preferred in rule.preferred_during_scheduling_ignored_during_execution:
+                yield preferred.pod_affinity_term
 
 
 def _keys(selector: core.LabelSelector | None) -> Iterator[str]:

@@ -107,11 +107,11 @@ class HardwareCache:
     def _of_agent(
         self, found: node_topology.TopologyObserved, allocatable: Mapping[str, int]
     ) -> NodeHardware:
-        told, kubelet = found.topology, found.topology.kubelet
-        machine = self._machine(reports.places(told))
-        pools = reports.pools(told, allocatable)
+        reported, kubelet = found.topology, found.topology.kubelet
+        machine = self._machine(reports.places(reported))
+        pools = reports.pools(reported, allocatable)
         hardware = self._kind(
-            machine, {name: each.pool for name, each in pools.items()}, reports.memory(told)
+            machine, {name: each.pool for name, each in pools.items()}, reports.memory(reported)
         )
         ids = {name: each.ids for name, each in pools.items()}
         everything = hardware.everything
@@ -121,7 +121,7 @@ class HardwareCache:
             everything.memory,
         )
         held: dict[str, Share] = {}
-        for holding in told.exclusive_allocations:
+        for holding in reported.exclusive_allocations:
             share = reports.share(holding, ids, hardware)
             room = room.less(share, hardware)
             for name in filter(None, (holding.uid, _key(holding))):

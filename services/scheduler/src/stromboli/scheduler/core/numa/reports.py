@@ -24,50 +24,56 @@ class Devices(NamedTuple):
     unwell: Places = frozenset()
 
 
-def places(told: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
+def places(reported: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
     """The location of each CPU; a core is identified by its lowest CPU. Raises ValueError."""
     found: dict[int, numa.CpuPlace] = {}
-    for core in told.cores:
+    for core in reported.cores:
         own = cpu_lists.parsed(core.cpus)
         for cpu in own:
             found[cpu] = numa.CpuPlace(numa=core.numa_node, socket=core.socket, core=min(own))
     return found
 
 
-def memory(told: node_topology.NodeTopology) -> dict[int, int]:
+def memory(reported: node_topology.NodeTopology) -> dict[int, int]:
     """Bytes by NUMA node, if the kubelet assigns memory by NUMA node."""
-    if told.kubelet.memory_policy != STATIC_MEMORY:
+    if reported.kubelet.memory_policy != STATIC_MEMORY:
         return {}
     return {
         numa_node.id: numa_node.memory_bytes
-        for numa_node in told.numa_nodes
+        for numa_node in reported.numa_nodes
         if numa_node.memory_bytes
     }
 
 
-def pools(told: node_topology.NodeTopology, allocatable: Mapping[str, int]) -> dict[str, Devices]:
+def pools(
+    reported: node_topology.NodeTopology, allocatable: Mapping[str, int]
+) -> dict[str, Devices]:
     """Devices by resource. A resource whose device plugin counts something other than the reported
     devices (for example time slices of a GPU) is left out, because its items cannot be matched.
     """
     return {
         resource: devices
-        for resource, devices in (*_gpus(told), *_slices(told), *_nics(told, allocatable))
+        for resource, devices in (
+            *_gpus(reported),
+            *_slices(reported),
+            *_nics(reported, allocatable),
+        )
         if devices.pool.is_shared or allocatable.get(resource, 0) <= len(devices.ids)
     }
 
 
-def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
-    whole = [at for at, gpu in enumerate(told.gpus) if not gpu.mig]
+def _gpus(reported: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
+    whole = [at for at, gpu in enumerate(reported.gpus) if not gpu.mig]
     if not whole:
         return
     pairs: tuple[tuple[int, ...], ...] = ()
-    if told.gpu_connections:
-        nvlinks = told.nvlinks or [[0] * len(told.gpus)] * len(told.gpus)
+    if reported.gpu_connections:
+        nvlinks = reported.nvlinks or [[0] * len(reported.gpus)] * len(reported.gpus)
         found = gpu_interconnect.scores(
-            told.gpu_connections, nvlinks, [gpu.nvswitch_links for gpu in told.gpus]
+            reported.gpu_connections, nvlinks, [gpu.nvswitch_links for gpu in reported.gpus]
         )
         pairs = tuple(tuple(int(found[one, other]) for other in whole) for one in whole)
-    own = [told.gpus[at] for at in whole]
+    own = [reported.gpus[at] for at in whole]
     yield (
         GPU,
         Devices(
@@ -78,10 +84,10 @@ def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
     )
 
 
-def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
+def _slices(reported: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
     """Slices of one GPU are taken together, so that other GPUs stay whole."""
     by_profile: dict[str, list[tuple[str, node_topology.Gpu]]] = {}
-    for gpu in told.gpus:
+    for gpu in reported.gpus:
         for part in gpu.slices:
             by_profile.setdefault(part.profile.replace("+", "."), []).append((part.uuid, gpu))
     for profile, parts in sorted(by_profile.items()):
@@ -104,13 +110,13 @@ def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
 
 
 def _nics(
-    told: node_topology.NodeTopology, allocatable: Mapping[str, int]
+    reported: node_topology.NodeTopology, allocatable: Mapping[str, int]
 ) -> Iterator[tuple[str, Devices]]:
     """RDMA resources. If there are as many items as network cards, each item is a card; if there
     are more, cards are shared.
     """
-    own = [nic for nic in told.nics if nic.rdma]
-    whole = [at for at, gpu in enumerate(told.gpus) if not gpu.mig]
+    own = [nic for nic in reported.nics if nic.rdma]
+    whole = [at for at, gpu in enumerate(reported.gpus) if not gpu.mig]
     for resource in sorted(allocatable):
         count = allocatable.get(resource, 0)
         if "rdma" not in resource or not own or 0 < count < len(own):

@@ -29,7 +29,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
         "random": Policy(RANDOM, "any node that fits, then any GPU that fits"),
         "dot-product": Policy(
-            DOT_PRODUCT, "least product of what is asked and what is free, as Tetris"
+            DOT_PRODUCT, "least product of requested and free resources, as Tetris"
         ),
         "gpu-packing": Policy(
             GPU_PACKING, "shared GPUs first, then idle ones on used nodes, then idle nodes"

@@ -130,7 +130,9 @@ def _shapes(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Iterato
         if gpus and not 0 < milli <= WHOLE_MILLI:
             row.fail("gpu_milli", f"{milli} is not within 1..{WHOLE_MILLI}, the parts of one GPU")
         if gpus > 1 and milli != WHOLE_MILLI:
-            row.fail("gpu_milli", f"{milli} on {gpus} GPUs: only one GPU can be asked for in part")
+            row.fail(
+                "gpu_milli", f"{milli} on {gpus} GPUs: a fraction can be requested of one GPU only"
+            )
         allowed = row.text("gpu_spec").split("|") if row.text("gpu_spec") else models
         bits = sum(1 << place for place, model in enumerate(models) if model in allowed)
         yield Shape(row.number("cpu_milli"), row.number("memory_mib"), gpus, milli, bits)
@@ -161,7 +163,7 @@ def _rows(lines: Iterable[str], path: str, columns: tuple[str, ...]) -> Iterator
         if missing:
             raise TraceError(
                 f"{path}:1: no column {', '.join(missing)}: the first line must name "
-                f"{', '.join(columns)}; others may stand beside them"
+                f"{', '.join(columns)}; further columns are ignored"
             )
         for cells in reader:
             short = [name for name in columns if cells[name] is None]

@@ -98,7 +98,7 @@ def _replay_session(
     cache.world.set_default_queue(by.configured.default_queue)
     cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(by.configured.actions))
     try:
-        given, plugin_failures = memory.told(found.answers)
+        given, plugin_failures = memory.inputs_for(found.answers)
     except LookupError as error:
         return ReplayedSession(record=found, recorded=recorded, problem=str(error))
     decided = schedule.run_session(

@@ -1,7 +1,7 @@
 """History of the snapshot topics, read from ``cluster.changes``, for the replay of sessions.
 
-The history begins with a checkpoint (the content of the compacted topics at that time) and goes on
-with every change. A monitor that restarts repeats records; topic and offset identify them.
+The history begins with a checkpoint (the content of the compacted topics at that time), followed by
+every change. A monitor that restarts repeats records; topic and offset identify them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

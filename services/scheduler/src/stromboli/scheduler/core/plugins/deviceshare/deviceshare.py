@@ -149,13 +149,13 @@ class _SessionState:
         self._policy = policy
         self._weight = weight
         self._locks = locks
-        self._wishes: dict[str, gpu_devices.GpuRequest | None] = {}
+        self._requests: dict[str, gpu_devices.GpuRequest | None] = {}
         self._known_stock: inventory.GpuInventory | None = None
         self._packing: fragmentation.FragmentationPolicy | None = None
         self._locked: dict[int, bool] = {}
         self._links: dict[int, interconnect.GpuLinks] = {}
 
-    # What is asked --------------------------------------------------------------------------
+    # Requests --------------------------------------------------------------------------
 
     def class_key(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
         """Return what distinguishes tasks besides their class: their GPU request."""
@@ -239,9 +239,9 @@ class _SessionState:
     # ----------------------------------------------------------------------------------------
 
     def _request(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
-        if task.uid not in self._wishes:
-            self._wishes[task.uid] = self._dialect.request_of(task.pod)
-        return self._wishes[task.uid]
+        if task.uid not in self._requests:
+            self._requests[task.uid] = self._dialect.request_of(task.pod)
+        return self._requests[task.uid]
 
     def _asked(self, view: node_views.NodeView) -> list[tuple[int, int, int]]:
         """Yield (index in the answer, row, added tasks) of nodes with GPUs."""
@@ -265,7 +265,7 @@ class _SessionState:
                 by_identity=self._policy == LINKS,
                 version=self._version,
             )
-            self._session.complaints.extend(made.problems_told)
+            self._session.complaints.extend(made.reported_problems)
             if by_room:
                 self._packing = fragmentation.FragmentationPolicy(
                     self._session, made.gpus, self.class_key
@@ -298,10 +298,10 @@ class _SessionState:
         if row not in self._links:
             node = self._session.nodes.objects[row]
             around = self._session.world.auxiliary
-            told = around.hardware.get(node.metadata.name)
+            reported = around.hardware.get(node.metadata.name)
             known = None
-            if told is not None:
-                known = around.machines.observe(told, node.status.allocatable)
+            if reported is not None:
+                known = around.machines.observe(reported, node.status.allocatable)
             self._links[row] = interconnect.links_of(some, known)
         return self._links[row]
 
@@ -312,13 +312,13 @@ class _SessionState:
             return True
         if row not in self._locked:
             node = self._session.nodes.objects[row].metadata.annotation(self._dialect.lock)
-            told = [node] + [
+            reported = [node] + [
                 task.pod.metadata.annotation(gpu_annotations.BIND_TIME)
                 for task in self._session.nodes.tasks[row].values()
                 if task.pod.metadata.annotation(gpu_annotations.BIND_PHASE)
                 == gpu_annotations.ALLOCATING
             ]
-            self._locked[row] = any(_is_young(text, self._session) for text in told if text)
+            self._locked[row] = any(_is_young(text, self._session) for text in reported if text)
         return self._locked[row]
 
 

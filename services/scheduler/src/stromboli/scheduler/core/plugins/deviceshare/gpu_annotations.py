@@ -163,16 +163,16 @@ class Vgpu:
         wants = tuple(_want(each, self._memory_factor) for each in pod.spec.containers)
         if not any(demand.number for demand in wants):
             return None
-        told = pod.metadata.annotations or {}
+        existing = pod.metadata.annotations or {}
         labels = pod.metadata.labels or {}
-        exclusive_job = told.get("volcano.sh/vgpu-podgroup-policy") == "spread"
+        exclusive_job = existing.get("volcano.sh/vgpu-podgroup-policy") == "spread"
         return gpu_devices.GpuRequest(
             wants,
-            told.get("volcano.sh/vgpu-mode", ""),
-            _words(told.get("nvidia.com/use-gputype", "").upper()),
-            _words(told.get("nvidia.com/nouse-gputype", "").upper()),
-            _words(told.get("volcano.sh/vgpu-use-gpuuuid", "")),
-            _words(told.get("volcano.sh/vgpu-nouse-gpuuuid", "")),
+            existing.get("volcano.sh/vgpu-mode", ""),
+            _words(existing.get("nvidia.com/use-gputype", "").upper()),
+            _words(existing.get("nvidia.com/nouse-gputype", "").upper()),
+            _words(existing.get("volcano.sh/vgpu-use-gpuuuid", "")),
+            _words(existing.get("volcano.sh/vgpu-nouse-gpuuuid", "")),
             exclusive_job=f"{pod.metadata.namespace}/{_group(pod)}"
             if exclusive_job and _group(pod)
             else "",

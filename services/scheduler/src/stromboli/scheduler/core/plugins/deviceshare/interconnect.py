@@ -24,13 +24,13 @@ class GpuLinks(NamedTuple):
     numa_nodes: tuple[int, ...]
 
 
-def links_of(some: Sequence[gpu_devices.Gpu], told: nodes.KnownHardware | None) -> GpuLinks:
+def links_of(some: Sequence[gpu_devices.Gpu], hardware: nodes.KnownHardware | None) -> GpuLinks:
     """Return the links of these GPUs as reported by the node's agent; none for unknown GPUs."""
     pairs = np.zeros((len(some), len(some)), np.int64)
     numa_nodes = [-1] * len(some)
-    if isinstance(told, nodes.NodeHardware) and reports.GPU in told.ids:
-        pool = told.hardware.pools[reports.GPU]
-        places = {name: place for place, name in enumerate(told.ids[reports.GPU])}
+    if isinstance(hardware, nodes.NodeHardware) and reports.GPU in hardware.ids:
+        pool = hardware.hardware.pools[reports.GPU]
+        places = {name: place for place, name in enumerate(hardware.ids[reports.GPU])}
         known = [(at, places[gpu.uuid]) for at, gpu in enumerate(some) if gpu.uuid in places]
         for at, place in known:
             numa_nodes[at] = pool.numa_nodes[place]

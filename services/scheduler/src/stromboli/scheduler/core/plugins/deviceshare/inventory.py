@@ -76,7 +76,7 @@ class GpuInventory:
         self._session = ssn
         self._dialect = annotation_format
         self._choose = choose
-        self._wishes: dict[str, gpu_devices.GpuRequest | None] = {}
+        self._requests: dict[str, gpu_devices.GpuRequest | None] = {}
         self.gpus: dict[int, list[gpu_devices.Gpu]] = {}
         self.problems: dict[int, str] = {}
         """Row -> what cannot be read; nothing is allocated there."""
@@ -107,7 +107,7 @@ class GpuInventory:
         for name in set(kept) - set(ssn.nodes.rows):
             del kept[name]
         self._first = dict(self._held)
-        self.problems_told = [
+        self.reported_problems = [
             f"GPUs of node {ssn.nodes.names[row]}: {why}"
             for row, why in sorted(self.problems.items())
         ]
@@ -146,9 +146,9 @@ class GpuInventory:
 
     def request_of(self, task: entities.Task) -> gpu_devices.GpuRequest | None:
         """Return the task's GPU request; None if it has none. Raises ValueError."""
-        if task.uid not in self._wishes:
-            self._wishes[task.uid] = self._dialect.request_of(task.pod)
-        return self._wishes[task.uid]
+        if task.uid not in self._requests:
+            self._requests[task.uid] = self._dialect.request_of(task.pod)
+        return self._requests[task.uid]
 
     def answer(self, task: entities.Task, row: int, before: int) -> NodeAllocation | None:
         """Return what such a task would be given on the node after ``before`` equal tasks; None if

@@ -232,8 +232,8 @@ class Plugin:
         answer = self._call("prioritize", body, wire.Scores)
         if answer is None or answer.error_message or not answer.node_score:
             return None
-        told = [answer.node_score.get(nodes.names[row], 0.0) for row in rows]
-        cut = np.clip(np.array(told, np.float64), -MAX_SCORE, MAX_SCORE)
+        scores = [answer.node_score.get(nodes.names[row], 0.0) for row in rows]
+        cut = np.clip(np.array(scores, np.float64), -MAX_SCORE, MAX_SCORE)
         return np.rint(cut * extension_points.SCORE_UNIT).astype(np.int64)
 
     # Victims ----------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Plugin:
         self._call("jobEnqueued", {"job": wire.job(self._within, job)}, wire.EmptyReply)
 
     def _missing(self, job: entities.Job, task: entities.Task | None) -> int:
-        """1 while the extender does not let the job be bound: it cannot say how many it misses."""
+        """1 while the extender does not allow the job to be bound: it returns no count."""
         if task is not None:
             return 1
         if job.key in self._refused:
@@ -303,7 +303,7 @@ class Plugin:
                 self._refused[task.job] = reason
                 self._request_retry()
                 self._within.complaints.append(
-                    f"plugin extender: {task.key} on {task.node} is not taken in: {reason}"
+                    f"plugin extender: {task.key} on {task.node} is not counted: {reason}"
                 )
 
     def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:

@@ -47,26 +47,26 @@ def resource(
     }
 
 
-def task(ssn: session.Session, told: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
+def task(ssn: session.Session, entity: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
     """Return a task."""
-    request = resource(ssn, told.request)
+    request = resource(ssn, entity.request)
     found: dict[str, Any] = {
-        "UID": told.uid,
-        "Job": told.job,
-        "Name": told.name,
-        "Namespace": told.namespace,
-        "TaskRole": told.role,
+        "UID": entity.uid,
+        "Job": entity.job,
+        "Name": entity.name,
+        "Namespace": entity.namespace,
+        "TaskRole": entity.role,
         "Resreq": request,
         "InitResreq": request,
-        "NodeName": told.node,
-        "Status": STATUSES[told.status],
-        "Priority": told.priority,
-        "Preemptable": told.preemptable,
-        "BestEffort": told.is_best_effort,
-        "RevocableZone": told.revocable_zone,
-        "SchGated": told.is_gated,
+        "NodeName": entity.node,
+        "Status": STATUSES[entity.status],
+        "Priority": entity.priority,
+        "Preemptable": entity.preemptable,
+        "BestEffort": entity.is_best_effort,
+        "RevocableZone": entity.revocable_zone,
+        "SchGated": entity.is_gated,
     }
-    return {**found, "Pod": told.pod} if with_pod else found
+    return {**found, "Pod": entity.pod} if with_pod else found
 
 
 def node(ssn: session.Session, row: int) -> dict[str, Any]:
@@ -86,39 +86,39 @@ def node(ssn: session.Session, row: int) -> dict[str, Any]:
     }
 
 
-def job(ssn: session.Session, told: entities.Job) -> dict[str, Any]:
+def job(ssn: session.Session, entity: entities.Job) -> dict[str, Any]:
     """Return a job with its tasks."""
     return {
-        "UID": told.key,
-        "PgUID": told.uid,
-        "Name": told.name,
-        "Namespace": told.namespace,
-        "Queue": told.queue,
-        "Priority": told.priority,
-        "MinAvailable": told.min_available,
-        "TaskMinAvailable": dict(told.task_min_available),
-        "Allocated": resource(ssn, told.allocated),
-        "TotalRequest": resource(ssn, told.total_request),
-        "CreationTimestamp": told.created,
-        "Preemptable": told.preemptable,
-        "RevocableZone": told.revocable_zone,
+        "UID": entity.key,
+        "PgUID": entity.uid,
+        "Name": entity.name,
+        "Namespace": entity.namespace,
+        "Queue": entity.queue,
+        "Priority": entity.priority,
+        "MinAvailable": entity.min_available,
+        "TaskMinAvailable": dict(entity.task_min_available),
+        "Allocated": resource(ssn, entity.allocated),
+        "TotalRequest": resource(ssn, entity.total_request),
+        "CreationTimestamp": entity.created,
+        "Preemptable": entity.preemptable,
+        "RevocableZone": entity.revocable_zone,
         "Tasks": {
-            uid: task(ssn, told.tasks[uid])
-            for uid in sorted(told.tasks, key=lambda uid: (told.tasks[uid].key, uid))
+            uid: task(ssn, entity.tasks[uid])
+            for uid in sorted(entity.tasks, key=lambda uid: (entity.tasks[uid].key, uid))
         },
-        "PodGroup": told.pod_group,
+        "PodGroup": entity.pod_group,
     }
 
 
-def queue(told: entities.Queue) -> dict[str, Any]:
+def queue(entity: entities.Queue) -> dict[str, Any]:
     """Return a queue."""
     return {
-        "UID": told.uid,
-        "Name": told.name,
-        "Weight": told.weight,
-        "Weights": told.hierarchy_weights,
-        "Hierarchy": told.hierarchy,
-        "Queue": told.object,
+        "UID": entity.uid,
+        "Name": entity.name,
+        "Weight": entity.weight,
+        "Weights": entity.hierarchy_weights,
+        "Hierarchy": entity.hierarchy,
+        "Queue": entity.object,
     }
 
 
@@ -131,8 +131,8 @@ def opened(ssn: session.Session) -> dict[str, Any]:
         "Queues": {name: queue(ssn.queues[name]) for name in sorted(ssn.queues)},
         "NamespaceInfo": {name: {"Name": name} for name in sorted(ssn.cluster.namespace_labels)},
         "RevocableNodes": {
-            name: told
-            for name, told in rows.items()
+            name: entity
+            for name, entity in rows.items()
             if ssn.nodes.objects[ssn.nodes.rows[name]].metadata.label(keys.REVOCABLE_ZONE)
         },
         "NodeList": list(ssn.nodes.names),

@@ -57,7 +57,7 @@ class FreeHardware:
         self._session = ssn
         self._kept: CachedHardware = {} if kept is None else kept
         self.reports = reports
-        self._rooms: dict[int, AvailableHardware] = {}
+        self._available: dict[int, AvailableHardware] = {}
         self._uncertain: dict[int, frozenset[str]] = {}
         self._chosen: dict[str, tuple[int, alignment.PodShares]] = {}
         """Task -> where this session placed it, and its shares."""
@@ -68,9 +68,9 @@ class FreeHardware:
 
     def room(self, row: int) -> AvailableHardware:
         """Return what is free on a node, reserved CPUs included."""
-        if row not in self._rooms:
+        if row not in self._available:
             self._read(row)
-        return self._rooms[row]
+        return self._available[row]
 
     def asked(self, row: int, wanted: requests.HardwareRequest) -> alignment.PodRequest:
         """Return the part of the request that the node accounts for."""
@@ -128,7 +128,7 @@ class FreeHardware:
         return task.status in _NEWLY_PLACED and task.uid not in self._freed
 
     def _put(self, row: int, room: AvailableHardware) -> None:
-        self._rooms[row] = room
+        self._available[row] = room
         self.changed.append(row)
 
     def uncertain(self, row: int) -> frozenset[str]:
@@ -149,7 +149,7 @@ class FreeHardware:
             or not all(map(operator.is_, known.pods, pods))
         ):
             known = self._kept[name] = _NodeHardware(report, pods, *self._left(report, tasks))
-        self._rooms[row], self._uncertain[row] = known.room, known.uncertain
+        self._available[row], self._uncertain[row] = known.room, known.uncertain
 
     def _left(
         self, report: nodes.NodeHardware, tasks: Sequence[entities.Task]
@@ -161,12 +161,12 @@ class FreeHardware:
             share = _decided_for(task.pod, report)
             if share:
                 room = room.less(share, report.hardware)
-            told = {name for name, _ in share.devices}
+            device_names = {name for name, _ in share.devices}
             unknown |= {
                 name
                 for container in task.pod.spec.containers
                 for name in container.resources.limits or {}
-                if name in report.ids and name not in told
+                if name in report.ids and name not in device_names
             }
         return room, frozenset(unknown)
 

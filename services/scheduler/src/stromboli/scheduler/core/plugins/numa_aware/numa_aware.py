@@ -81,7 +81,7 @@ class Plugin:
         Numatopology."""
         found: dict[int, nodes.NodeHardware] = {}
         around, table = ssn.world.auxiliary, ssn.nodes
-        told: list[tuple[str, nodes.KnownHardware]] = [
+        readings: list[tuple[str, nodes.KnownHardware]] = [
             (each.metadata.name, around.machines.read(each))
             for each in ssn.cluster.numa_topologies
             if each.metadata.name not in around.hardware
@@ -90,8 +90,8 @@ class Plugin:
             row = table.rows.get(name)
             if row is not None:
                 allocatable = table.objects[row].status.allocatable
-                told.append((name, around.machines.observe(observed, allocatable)))
-        for name, known in told:
+                readings.append((name, around.machines.observe(observed, allocatable)))
+        for name, known in readings:
             row = table.rows.get(name)
             if isinstance(known, str):
                 ssn.complaints.append(known)

@@ -95,43 +95,43 @@ class Inventory:
                 mask &= np.arange(len(mask)) == rows[device.number]
         return mask
 
-    def match(self, wishes: Sequence[DeviceRequest], row: int) -> list[AllocatedDevices] | None:
+    def match(self, demands: Sequence[DeviceRequest], row: int) -> list[AllocatedDevices] | None:
         """Return devices of a node for each of the requests; None if the node lacks some.
 
         Raises device_selectors.SelectorError if a selector cannot be evaluated for a device of the
         node.
         """
         there = self._devices_on(row)
-        alternatives = [request for wish in wishes for request in wish.requests]
+        alternatives = [request for demand in demands for request in demand.requests]
         for wants in itertools.product(*alternatives):
-            for accepted in self._restrictions(wishes, wants, there):
+            for accepted in self._restrictions(demands, wants, there):
                 given = self._assign(wants, accepted, there)
                 if given is not None:
                     rest = iter(given)
                     return [
-                        tuple(itertools.chain(*itertools.islice(rest, len(wish.requests))))
-                        for wish in wishes
+                        tuple(itertools.chain(*itertools.islice(rest, len(demand.requests))))
+                        for demand in demands
                     ]
         return None
 
     def _restrictions(
-        self, wishes: Sequence[DeviceRequest], wants: Sequence[DeviceSpec], there: Sequence[Device]
+        self, demands: Sequence[DeviceRequest], wants: Sequence[DeviceSpec], there: Sequence[Device]
     ) -> Iterator[list[set[int]]]:
         """Yield, for each choice of the attribute values that must agree, the devices that each
         spec accepts."""
         accepted = [self._matching(want, there) for want in wants]
         bound: list[tuple[list[int], dict[object, set[int]]]] = []
         at = 0
-        for wish in wishes:
-            places = range(at, at + len(wish.requests))
-            for constraint in wish.constraints:
+        for demand in demands:
+            places = range(at, at + len(demand.requests))
+            for constraint in demand.constraints:
                 named = [
                     place
                     for place in places
                     if not constraint.requests or wants[place].name in constraint.requests
                 ]
                 bound.append((named, _by_value(constraint.match_attribute, there)))
-            at += len(wish.requests)
+            at += len(demand.requests)
         for chosen in itertools.product(*(values.values() for _, values in bound)):
             narrowed = [set(each) for each in accepted]
             for (named, _), numbers in zip(bound, chosen, strict=True):

@@ -70,7 +70,7 @@ class Devices:
                     self._held[claim.metadata.key].users.add(task.uid)
         for held in self._held.values():
             held.first = frozenset(held.users)
-        self._wishes: dict[str, device_inventory.DeviceRequest] = {}
+        self._demands: dict[str, device_inventory.DeviceRequest] = {}
 
     @property
     def scope(self) -> extension_points.Scope:
@@ -88,7 +88,7 @@ class Devices:
             return f"resourceclaim {min(self._unread)} cannot be read: its devices may be any"
         for claim in needed.claims:
             try:
-                wants = [want for request in self._wish(claim).requests for want in request]
+                wants = [want for request in self._demand(claim).requests for want in request]
             except ValueError as error:
                 return f"resourceclaim {claim.metadata.key}: {error}"
             for want in wants:
@@ -129,13 +129,13 @@ class Devices:
             if held is not None:
                 reached &= held.reached
         reached = reached[view.rows]
-        wishes = self._lacking(found)
+        demands = self._lacking(found)
         enough = np.ones(view.size, np.bool_)
         unclear: dict[int, str] = {}
-        for at, row in enumerate(np.arange(size)[view.rows].tolist() if wishes else ()):
+        for at, row in enumerate(np.arange(size)[view.rows].tolist() if demands else ()):
             before = 0 if view.added is None else int(view.added[at])
             try:
-                enough[at] = self._stock.match(wishes * (before + 1), row) is not None
+                enough[at] = self._stock.match(demands * (before + 1), row) is not None
             except device_selectors.SelectorError as error:
                 unclear[at] = str(error)
         certain = np.ones(view.size, np.bool_)
@@ -200,24 +200,24 @@ class Devices:
                 claim=claim.metadata.name, uid=claim.metadata.uid, allocation=allocation
             )
 
-    def _wish(self, claim: resource.ResourceClaim) -> device_inventory.DeviceRequest:
-        found = self._wishes.get(claim.metadata.key)
+    def _demand(self, claim: resource.ResourceClaim) -> device_inventory.DeviceRequest:
+        found = self._demands.get(claim.metadata.key)
         if found is None:
-            found = self._wishes[claim.metadata.key] = device_inventory.device_request(claim)
+            found = self._demands[claim.metadata.key] = device_inventory.device_request(claim)
         return found
 
     def _lacking(
         self, found: tuple[resource.ResourceClaim, ...]
     ) -> list[device_inventory.DeviceRequest]:
-        return [self._wish(claim) for claim in found if claim.metadata.key not in self._held]
+        return [self._demand(claim) for claim in found if claim.metadata.key not in self._held]
 
     def _give(self, lacking: list[resource.ResourceClaim], task: entities.Task) -> None:
         """Return devices of the task's node for the claims; none if a filter was off and there are
         too few."""
         row = self._session.nodes.rows.get(task.node)
         try:
-            wishes = [self._wish(claim) for claim in lacking]
-            given = None if row is None or not wishes else self._stock.match(wishes, row)
+            demands = [self._demand(claim) for claim in lacking]
+            given = None if row is None or not demands else self._stock.match(demands, row)
         except ValueError:
             given = None
         for claim, each in zip(lacking, given or (), strict=False):

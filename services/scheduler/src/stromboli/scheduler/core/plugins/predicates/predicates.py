@@ -1,8 +1,8 @@
 """The plugin ``predicates``: filters nodes by everything but resources.
 
 Selectors, affinity and taints never change in a session. Pod count and host ports change with tasks
-of the same node. Pod affinity and topology spread change with tasks of any node. The scope of each
-filter says so, and it is evaluated no more often than that.
+of the same node. Pod affinity and topology spread change with tasks of any node. Each filter has
+such a scope, and is evaluated no more often than that.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -21,7 +21,7 @@ _SELF_ANTI, _AFFINE, _SELF_AFFINE, _ANTI = 4, 3, 2, 1
 
 
 class AffinityError(ValueError):
-    """The affinity annotations of a job are inconsistent; the message says how."""
+    """The affinity annotations of a job are inconsistent; the message names the conflict."""
 
 
 class TaskAffinity(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class JobBuckets:
         wanted: TaskAffinity,
         size_of: Callable[[resource_vectors.Sum], int],
     ) -> None:
-        self.wishes = wanted
+        self.preferences = wanted
         self.of: dict[str, Bucket] = {}
         self.buckets: list[Bucket] = []
         self.on: dict[str, Counter[str]] = {}
@@ -165,12 +165,12 @@ class JobBuckets:
         return (not is_placed, task.node if is_placed else "", -order, -priority, task.name)
 
     def _sort_key(self, task: entities.Task) -> tuple[int, int]:
-        return self.wishes.rank.get(task.role, 0), self.wishes.priority.get(task.role, 0)
+        return self.preferences.rank.get(task.role, 0), self.preferences.priority.get(task.role, 0)
 
     def _best_bucket(self, task: entities.Task) -> Bucket:
         """Return the bucket with the highest affinity, among equals the smallest request; a new one
         if all have anti-affinity."""
-        liked = [(self.wishes.affinity(task.role, each.names), each) for each in self.buckets]
+        liked = [(self.preferences.affinity(task.role, each.names), each) for each in self.buckets]
         best = max((affinity for affinity, _ in liked), default=-1)
         if best < 0:
             return self._new()

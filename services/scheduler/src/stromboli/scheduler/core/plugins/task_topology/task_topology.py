@@ -92,7 +92,7 @@ class Plugin:
         bound = np.array([bucket.bound.get(name, 0) for name in names], np.int64)
         shunned = np.array(
             [
-                arranged.wishes.affinity(task.role, arranged.on.get(name, {}), only_away=True)
+                arranged.preferences.affinity(task.role, arranged.on.get(name, {}), only_away=True)
                 for name in names
             ],
             np.int64,
