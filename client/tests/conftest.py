@@ -17,7 +17,7 @@ NODES, CPUS = 2, 4
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """A library runs on the loop of whoever uses it."""
+    """A library runs on the event loop of its caller."""
     return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 
 

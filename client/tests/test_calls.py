@@ -1,4 +1,4 @@
-"""What an answer means, whoever sent the call. No server needed."""
+"""The meaning of a response, whatever call it answers. No server needed."""
 
 import httpx
 import msgspec
@@ -54,7 +54,7 @@ def test_a_refusal_has_every_mistake_with_its_path() -> None:
 def test_an_answer_that_is_none_of_stromboli_is_unreadable(
     status: int, kind: str, body: bytes
 ) -> None:
-    """A collection cannot be missing: a 404 for one comes from somebody else."""
+    """A collection always exists, so another program has sent a 404 for one."""
     with pytest.raises(errors.UnreadableError):
         calls.answer(calls.jobs("ns"), status, kind, body)
 
@@ -79,7 +79,7 @@ def test_a_command_in_one_string_is_refused_with_the_list_to_pass() -> None:
     "wrong", [{}, {"spec": {}}, {"metadata": None}, {"metadata": "a"}, "a.yaml"]
 )
 def test_what_is_no_job_is_a_client_error(wrong: object) -> None:
-    """One family of errors for every fault: nobody has to catch KeyError too."""
+    """One exception family for all failures: callers need not catch KeyError as well."""
     with pytest.raises(errors.ClientError, match="job"):
         calls.create_job("default", wrong)  # type: ignore[arg-type]
 

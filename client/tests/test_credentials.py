@@ -12,13 +12,13 @@ HERE, AWAY = "http://127.0.0.1:1", "https://stromboli.example"
 
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that says nothing."""
+    """An environment without any credentials."""
     for name in (credentials.TOKEN, credentials.TOKEN_FILE, credentials.CA_FILE):
         monkeypatch.delenv(name, raising=False)
 
 
 class RecordingServer:
-    """A server that notes what came along, and answers like one without objects."""
+    """A server that records received headers and responds like one without objects."""
 
     def __init__(self) -> None:
         self.tokens: list[str | None] = []

@@ -89,8 +89,9 @@ def test_of_two_results_of_a_call_the_first_counts() -> None:
 
 @given(st.data())
 def test_every_call_ends_exactly_once_whatever_workers_do(data: st.DataObject) -> None:
-    """Each is done, cancelled or given up; no worker holds more than its share of chunks; with a
-    worker that lives, all calls end."""
+    """Each call is completed, cancelled or abandoned; no worker holds more than its share of
+    chunks; with one live worker, all calls end.
+    """
     max_losses = data.draw(st.integers(0, 2), label="max losses")
     dispatcher = Dispatcher(max_losses)
     ended: list[int] = []

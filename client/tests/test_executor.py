@@ -78,7 +78,7 @@ def test_ten_thousand_calls_keep_their_order_and_nothing_is_left_behind(client: 
 def test_a_worker_that_is_killed_is_replaced_and_its_calls_run_again(
     client: Client, tmp_path: Path
 ) -> None:
-    """The first execution kills its process; the second finds that it was there."""
+    """The first execution kills its process; the second finds the mark of the first."""
     marker = tmp_path / "killed"
 
     def killed_once(number: int) -> int:

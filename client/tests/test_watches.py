@@ -1,4 +1,4 @@
-"""Watching and awaiting: what comes, in what order, and over breaks."""
+"""Watches and waits: events, their order, and interrupted connections."""
 
 import asyncio
 import contextlib
@@ -89,9 +89,9 @@ def test_watching_a_server_that_is_not_there_fails_at_once() -> None:
 
 
 async def test_a_watch_goes_on_over_a_restart_of_the_server(tmp_path: Path) -> None:
-    """Its stream ends with the server, soon; nothing is missed and nothing told again."""
+    """Its stream ends with the server; no event is missed or repeated."""
     nodes = tuple(simulated.node_documents(1, cpu="4", memory="8Gi"))
-    wide = job("before", image="busybox", requests={"cpu": "9"})  # waits for ever
+    wide = job("before", image="busybox", requests={"cpu": "9"})  # waits indefinitely
     async with contextlib.AsyncExitStack() as stack:
         first = system.Options(state=tmp_path, nodes=nodes)
         running = await stack.enter_async_context(system.run_system(first))
@@ -111,7 +111,7 @@ async def test_a_watch_goes_on_over_a_restart_of_the_server(tmp_path: Path) -> N
 
 
 def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
-    """And goes on as soon as it is back."""
+    """And continues as soon as the server responds again."""
     asked: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -136,7 +136,7 @@ def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
 
 
 def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
-    """A tenant's role need not have watch; what is forbidden from the start is said."""
+    """A tenant's role need not contain watch; a forbidden watch is reported at the start."""
     asked: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -160,7 +160,7 @@ def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
 def test_pauses_are_never_beyond_the_time_there_is(
     timeout_s: float | None, steps_s: list[float]
 ) -> None:
-    """Nor below nothing, which no sleep takes: the clock goes on between any two looks at it."""
+    """Nor negative, which no sleep accepts: time passes between two reads of the clock."""
     awaited = watch_state.JobWait("job a", frozenset(), timeout_s, 0.0)
     for now in itertools.accumulate(steps_s):
         try:
@@ -180,7 +180,9 @@ async def _until(changes: AsyncGenerator[Change[T], None], last: str) -> AsyncIt
 
 
 def test_events_are_read_as_the_standard_has_it() -> None:
-    """Ids stay until another comes; a comment or an id alone is no event; a cut one is none."""
+    """An id stays valid until the next one; a comment or an id alone is no event; an incomplete
+    event is ignored.
+    """
     parser = Parser()
     lines = ["id: 7", "event: added", "data: 1", "data:2", "", ": alive", "id: 9", "", "data: cut"]
     found = [event for line in lines if (event := parser.feed(line))]
@@ -209,7 +211,7 @@ def test_after_a_break_the_server_is_told_what_was_seen() -> None:
 
 
 def test_the_readmes_lines_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they stand there, each of the first example's."""
+    """Unchanged, each line of the first example."""
     text = (Path(__file__).parents[1] / "README.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     monkeypatch.setenv("STROM_SERVER", url)

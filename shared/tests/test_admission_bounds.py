@@ -1,5 +1,6 @@
-"""An object that is too large is refused at once with the bound that it breaks, and no object that
-fits an API server takes a second to review."""
+"""An object that is too large is rejected immediately with the limit that it exceeds, and no object
+that fits an API server takes a second to review.
+"""
 
 import time
 from typing import Any

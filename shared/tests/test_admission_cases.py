@@ -1,4 +1,4 @@
-"""The rules themselves, asked about every case."""
+"""The rules themselves with every case."""
 
 import pytest
 

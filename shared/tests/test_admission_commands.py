@@ -1,4 +1,4 @@
-"""People's commands that nobody would obey are refused at the door."""
+"""Commands that no service would execute are rejected at admission."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What the door fills in for queues, and the queue of a job (admission reference 2.1, 5 and 6)."""
+"""Defaults for queues, and the queue of a job."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_a_hierarchy_with_weights_begins_at_the_root(
 def test_a_jobs_queue_is_its_own_then_its_namespaces_then_the_default_one(
     own: str, of_namespace: str, wanted: str | None
 ) -> None:
-    """None: nothing is written over what the job says."""
+    """None: the job's own value is never overwritten."""
     job = kinds.JOBS.decode(msgspec.json.encode(manifests.job(queue=own)))
     added = {it.path: it.value for it in defaults.of_job(job, "volcano", "", of_namespace)}
     assert added.get("/spec/queue") == wanted

@@ -1,4 +1,4 @@
-"""Rules for jobs at the door: each with a job that passes and one that is refused."""
+"""Rules for jobs at admission: each with a job that passes and one that is rejected."""
 
 import copy
 from typing import Any
@@ -75,7 +75,7 @@ def test_a_plain_job_passes() -> None:
 
 
 def test_a_job_may_name_the_queue_that_the_controller_makes_before_it_is_made() -> None:
-    """At the very first start the door is open a moment before the controller has written it."""
+    """At the very first start admission serves a moment before the controller has created it."""
     first = review.ClusterContext(queues={})
     completed = complete(job(queue=""))
     assert list(review.violations(kinds.JOBS, "CREATE", completed, None, first, POLICY)) == []
@@ -94,7 +94,9 @@ def test_a_new_job_is_completed_with_all_defaults() -> None:
 
 
 def test_a_negative_number_of_replicas_is_one_mistake() -> None:
-    """Nothing is told of fields that nobody wrote, and whose defaults come from it."""
+    """No violations are reported for fields that the user did not set and that have defaults
+    derived from it.
+    """
     wrong = job(tasks=[task(replicas=-1)])
     assert list(refused(wrong)) == ["spec.tasks[0].replicas"]
     assert "minAvailable" not in complete(wrong)["spec"]["tasks"][0]

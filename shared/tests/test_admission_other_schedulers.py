@@ -1,5 +1,6 @@
-"""Beside another system of the same API groups: its objects are neither completed nor refused, and
-nothing of ours is let in unchecked."""
+"""Beside another system of the same API groups: its objects are neither defaulted nor rejected, and
+objects of Stromboli are always validated.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,7 @@ POLICY = review.AdmissionPolicy(
     scheduler_names=("volcano", "stromboli"), plugins=job_plugins.BUILT_IN, max_queue_depth=5
 )
 CLAIMED = review.ClusterContext(claimed=frozenset({"volcano"}))
-"""Another system acts under a name of ours."""
+"""Another system claims one of our scheduler names."""
 APART = review.ClusterContext(claimed=frozenset({"other"}))
 """Another system acts under a name of its own."""
 REFUSED = [case for case in rules.CASES if case.refused and case.in_cel]
@@ -46,7 +47,7 @@ def said(case: Case, known: review.ClusterContext, scheduler: str = "") -> set[s
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_what_is_the_others_is_not_refused(case: Case) -> None:
-    """Nor what cannot say whose it is: nothing of ours acts meanwhile."""
+    """Nor objects without a scheduler name: Stromboli takes no action meanwhile."""
     if case.kind in (kinds.JOBS, kinds.CRON_JOBS, kinds.PODS):
         if case.refused != "spec.schedulerName":
             assert said(case, CLAIMED, "volcano") == set()
@@ -59,7 +60,9 @@ def test_what_is_the_others_is_not_refused(case: Case) -> None:
     "case", [case for case in REFUSED if case.kind in (kinds.JOBS, kinds.CRON_JOBS)], ids=str
 )
 def test_what_is_ours_is_refused_as_ever(case: Case) -> None:
-    """Under a name that nobody else claims, and everything once the other has gone."""
+    """Under a name that no other system claims, and for all objects when the other
+    system is gone.
+    """
     if case.refused != "spec.schedulerName":
         assert case.refused in said(case, CLAIMED, "stromboli")
         assert case.refused in said(case, APART, "stromboli")
@@ -85,7 +88,7 @@ def test_systems_of_different_names_share_what_has_no_name(case: Case) -> None:
 def test_a_job_that_names_nobody_is_ours_only_where_nobody_else_acts(
     scheduler: str, known: review.ClusterContext, is_completed: bool
 ) -> None:
-    """Those who wrote it meant the system that was there."""
+    """Its author meant the system that was running."""
     document: Mapping[str, Any] = manifests.job(schedulerName=scheduler, minAvailable=0)
     added = review.default_patch(kinds.JOBS, dict(document), POLICY, "trace", known)
     assert bool(added) == is_completed

@@ -1,4 +1,4 @@
-"""Who may use a queue or a priority class, and whose name an object bears."""
+"""Who may use a queue or a priority class, and which user an object records."""
 
 from typing import Any
 
@@ -164,7 +164,7 @@ def test_a_new_object_bears_the_name_of_who_creates_it(
 
 @pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
 def test_a_forged_name_is_refused_also_where_nothing_was_recorded_before(kind: Kind[Any]) -> None:
-    """As when another webhook changes it after ours."""
+    """As when another webhook changes it afterwards."""
     for forged in ({keys.USER: "ann"}, {keys.USER: "bob", keys.USER_GROUPS: "vision"}):
         made = document(kind, **forged)
         found = review.violations(kind, "CREATE", made, None, known({}, BOB), POLICY)
@@ -182,7 +182,7 @@ def test_no_change_takes_over_the_name_of_another(kind: Kind[Any]) -> None:
 
 @pytest.mark.parametrize("kind", permissions.WORKLOAD_KINDS, ids=lambda kind: kind.kind)
 def test_who_changes_what_makes_jobs_becomes_their_submitter(kind: Kind[Any]) -> None:
-    """Else whoever may edit a cron would run commands in the name of its author."""
+    """Otherwise a user who may edit a cron could run commands as its author."""
     before, bob = document(kind, **permissions.annotations(ANN)), known({}, BOB)
     same = document(kind, **{keys.USER: "bob", "note": "x"})
     same = patch.applied(same, review.submitter_patch(kind, same, before, POLICY, bob))

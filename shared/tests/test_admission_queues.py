@@ -1,4 +1,4 @@
-"""Rules for queues at the door."""
+"""Rules for queues at admission."""
 
 from typing import Any
 
@@ -176,7 +176,7 @@ def test_a_queues_own_capability_speaks_for_all_below_it() -> None:
 
 
 def test_a_queue_that_is_closing_can_be_edited() -> None:
-    """Nobody asks for that state: it stands there."""
+    """The state is in the stored object; the update does not request it."""
     closing = {"status": {"state": "Closing"}}
     before, after = document(weight=1) | closing, document(weight=2) | closing
     assert refused(after, before=before) == set()
@@ -184,7 +184,7 @@ def test_a_queue_that_is_closing_can_be_edited() -> None:
 
 
 def test_an_invalid_queue_may_change_fields_that_are_not_validated() -> None:
-    """Else nobody could close it, and it could not be told what is wrong with it."""
+    """Otherwise it could not be closed, and its violations could not be recorded."""
     wrong = document(parent="nowhere", capability={"cpu": "-1"}, guarantee={"resource": {"cpu": 1}})
     marked = document(weight=2, **wrong["spec"])
     marked["metadata"]["annotations"] = {keys.CLOSED_BY_PARENT: "true"}

@@ -71,7 +71,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_every_keyword_in_a_schema_is_one_the_check_understands() -> None:
-    """A keyword only the API server enforces would let the two disagree."""
+    """A keyword that only the API server enforces would make the two differ."""
     understood = set(json_schema.SAME) | {
         "description",
         "default",

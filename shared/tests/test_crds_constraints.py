@@ -1,4 +1,4 @@
-"""Field by field: which values of a custom resource are right, which are wrong, in which words."""
+"""Field by field: valid and invalid values of custom resources, and the messages."""
 
 import re
 from typing import Any
@@ -201,7 +201,7 @@ def test_a_hypernodes_member_is_selected_in_exactly_one_way(
     )
 
 
-# --- words -----------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

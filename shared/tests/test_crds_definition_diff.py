@@ -1,4 +1,4 @@
-"""What a definition of somebody else lacks of ours: those fields are dropped without a word."""
+"""The fields that an installed CRD lacks: the API server would drop them silently."""
 
 from typing import Any
 

@@ -59,7 +59,7 @@ def is_star(part: str) -> bool:
 
 
 class Meant:
-    """A schedule as its documentation has it, asked minute by minute."""
+    """A schedule according to its documentation, evaluated minute by minute."""
 
     def __init__(self, text: str) -> None:
         parts = text.split()
@@ -174,7 +174,7 @@ def test_a_schedule_that_follows_the_time_names_each_minute_of_the_clock_whose_f
 def test_a_fixed_time_of_day_runs_once_when_the_clock_changes(
     text: str, day: str, wanted: list[str]
 ) -> None:
-    """In Berlin, 2:00 to 3:00 is left out in March and comes twice in October."""
+    """In Berlin, 2:00 to 3:00 does not exist in March and occurs twice in October."""
     begin = datetime.fromisoformat(f"{day}T00:00:00+00:00") - timedelta(seconds=1)
     found = times(schedule(text, "Europe/Berlin"), begin, begin + timedelta(hours=2, seconds=2))
     assert [f"{at:%H:%M}" for at in found] == wanted

@@ -13,7 +13,7 @@ NEEDS = st.dictionaries(NAMES, st.lists(NAMES, max_size=4))
 
 
 def waits_for_ever(needs: Mapping[str, list[str]]) -> frozenset[str]:
-    """By rounds: who waits for nobody who is left goes."""
+    """In rounds: remove jobs that wait for no remaining job."""
     left = dict(needs)
     while free := [name for name, wanted in left.items() if not set(wanted) & left.keys()]:
         for name in free:

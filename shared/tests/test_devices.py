@@ -1,4 +1,4 @@
-"""What stands on a pod about its devices, in words for people and for the log."""
+"""The device annotations of a pod, as text for users and for the log."""
 
 import pytest
 

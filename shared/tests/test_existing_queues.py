@@ -1,5 +1,6 @@
-"""Queues as they stand, however they came to: each fault is told of one queue, and of none that
-came through the door one by one."""
+"""Existing queues, however they were created: each violation is reported on one queue, and on none
+that passed admission one by one.
+"""
 
 from collections.abc import Iterable
 
@@ -52,7 +53,7 @@ def test_a_circle_is_told_of_all_in_it_and_below_it() -> None:
 
 
 def test_a_queue_without_a_name_has_its_place_like_any_other() -> None:
-    """Webhooks are asked about whatever somebody writes."""
+    """Webhooks receive whatever a user writes."""
     others = {it.metadata.name: it for it in (queue("a"), queue("b", "a"))}
     found = queues.validate_create(queue("", "b"), others, DEPTH)
     assert {fault.path for fault in found} == {"metadata.name"}

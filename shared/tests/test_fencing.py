@@ -11,7 +11,7 @@ FORGED = 10**12
 
 
 class Topic:
-    """A topic that is written as the test says, and read by one fence."""
+    """A topic with records of the test, read by one fence."""
 
     def __init__(self, topic: topics.Topic = EVENTS) -> None:
         self.fence = fencing.Fence("default")
@@ -34,7 +34,7 @@ class Topic:
         return self._passes(builders.make_record(made, self.end, epoch=epoch))
 
     def lose(self, count: int) -> None:
-        """The next records are gone: compaction or retention removed them."""
+        """The next records are missing: compaction or retention removed them."""
         self.end += count
 
     def _passes(self, record: envelope.Record) -> bool:
@@ -82,8 +82,9 @@ def test_opened_announces_nothing_on_other_topics() -> None:
 
 
 def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
-    """Compaction keeps the last announcement alone, so a reader that comes late must accept what
-    was announced before."""
+    """Compaction keeps only the last announcement, so a late reader must accept what was announced
+    before.
+    """
     topic = Topic()
     topic.announce(3)
     topic.lose(1)
@@ -116,7 +117,7 @@ def test_a_recreated_topic_is_judged_from_its_start() -> None:
 
 
 def test_each_topic_is_fenced_by_itself() -> None:
-    """Order across topics is not promised, so a higher epoch elsewhere says nothing here."""
+    """Order across topics is not guaranteed, so a higher epoch elsewhere does not apply here."""
     topic, other = Topic(), Topic(topics.OUTCOMES)
     other.fence = topic.fence
     assert topic.announce(9)

@@ -42,7 +42,9 @@ async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.
 
 
 async def test_a_group_that_is_idle_keeps_its_offset(given: kafka.KafkaSettings) -> None:
-    """While it runs. One that does not run loses it, which shows that the broker forgets."""
+    """While it runs. One that does not run loses it, which shows that the broker
+    deletes offsets.
+    """
     async with kafka.KafkaBus(given) as bus:
         writer = await bus.open_writer("controller", "c1")
         await writer.append(*(records.phase_change(f"default/{number}") for number in range(3)))

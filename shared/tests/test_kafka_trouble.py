@@ -1,4 +1,4 @@
-"""Trouble at the broker: the log waits, repeats and goes on, and says so."""
+"""Failures of the broker: the log waits, retries, continues, and reports it."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def client(real_parts: real.RealParts) -> AsyncIterator[admin.AIOKafkaAdmi
 
 @contextlib.asynccontextmanager
 async def away(parts: real.RealParts, *, crashed: bool = False) -> AsyncIterator[None]:
-    """The broker is away inside, and there again behind it."""
+    """The broker is down during the context, and up again after it."""
     await (parts.kafka.kill() if crashed else parts.kafka.stop())
     try:
         yield
@@ -93,7 +93,7 @@ def first_seen(read: list[str]) -> list[str]:
 async def test_appends_outlive_a_restart_in_order(
     real_parts: real.RealParts, open_bus: port.Bus, crashed: bool
 ) -> None:
-    """All are acknowledged in the end, each stands where it says, none overtakes another."""
+    """All are acknowledged in the end, each at the reported offset and in order."""
     writer = await open_bus.open_writer("controller", "c1")
     drafts = [event(number) for number in range(100)]
     stand = [await writer.append(draft) for draft in drafts[:10]]
@@ -164,7 +164,9 @@ async def test_a_fold_that_begins_while_the_broker_is_away_waits_for_it(
 async def test_work_goes_on_after_a_restart(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
-    """What was finished while the broker was away is committed afterwards, at the end at last."""
+    """What was finished while the broker was down is committed afterwards, at the latest at the
+    end.
+    """
     patient = msgspec.structs.replace(given, close_timeout_s=PATIENT_S)
     async with kafka.KafkaBus(patient) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
@@ -183,7 +185,9 @@ async def test_work_goes_on_after_a_restart(
 async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
-    """UnavailableError says so. What is tried meanwhile costs nothing: it is not sent at all."""
+    """It fails with UnavailableError. Further attempts during the outage cost nothing: they are not
+    sent.
+    """
     hasty = kafka.KafkaSettings(
         bootstrap=given.bootstrap,
         cluster_name=given.cluster_name,
@@ -228,7 +232,7 @@ async def test_a_bus_cannot_be_entered_without_a_broker_and_can_be_afterwards(
 async def test_everything_closes_within_ten_seconds(
     real_parts: real.RealParts, open_bus: port.Bus, trouble: str
 ) -> None:
-    """With a fold and a work open, and records on their way that nobody takes."""
+    """With an open materialization and an open consumer, and records that are not acknowledged."""
     bus = open_bus
     async with contextlib.AsyncExitStack() as stack:
         writer = await bus.open_writer("controller", "c1")
@@ -378,7 +382,7 @@ async def test_reading_offsets_that_are_gone_is_worth_another_try(
 async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
     open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
-    """Its epochs begin again, too, and the writers of the shorter log are heard."""
+    """Its epochs restart too, and the writers of the shorter log are accepted."""
     for number in range(5):
         writer = await open_bus.open_writer("controller", f"c{number}")
         await writer.append(records.outcome_of(f"old{number}"))
@@ -468,7 +472,7 @@ async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
 
 
 async def _until_seen(client: admin.AIOKafkaAdminClient, names: list[str]) -> None:
-    """The broker shows a topic some moments after the controller has made it."""
+    """The broker lists a topic some moments after the controller has created it."""
     async with asyncio.timeout(records.DEADLINE_S):
         while not set(names) <= set(await client.list_topics()):
             pass

@@ -23,7 +23,7 @@ EVENTS, SUBMISSIONS = topics.BATCH_EVENTS, topics.SUBMISSIONS
 LENGTH_AT, CRC_AT, ATTRIBUTES_AT, RECORDS_AT = 8, 17, 21, 61
 """Places in a record batch: see Kafka's documentation of the message format."""
 NOT_READY = (3, 6)
-"""Answers of a broker that has not heard yet of a topic that the controller has created."""
+"""Responses of a broker that does not know yet a topic that the controller has created."""
 SNAPPY = 2
 SNAPPY_FRAME = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 
@@ -127,7 +127,7 @@ async def test_the_newest_record_may_be_an_unreadable_one(
 async def test_a_consumer_receives_an_unreadable_record_without_its_content(
     open_bus: port.Bus, given: kafka.KafkaSettings
 ) -> None:
-    """So that it is answered and reported like any other, and committed behind it."""
+    """So that it is answered and reported like any other, and the offset is committed."""
     await append(given, SUBMISSIONS, batch([b"a", b"b"], frozenset({b"b"})), batch([b"c"]))
     async with open_bus.consume(SUBMISSIONS, "g") as consumer:
         read = []

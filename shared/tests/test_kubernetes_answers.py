@@ -99,7 +99,7 @@ def test_a_refusal_carries_all_causes() -> None:
 
 
 def test_the_longer_of_two_waits_is_kept() -> None:
-    """In the header and in the body a busy server says when to come again."""
+    """A busy server sends a retry delay in the header and in the body."""
     body = answer("too many requests", "TooManyRequests", {"retryAfterSeconds": 2})
     for header, expected in (("1", 2.0), ("5", 5.0), ("", 2.0), ("Wed, 21 Oct", 2.0)):
         error = status.translate("x", 429, body, header)
@@ -159,7 +159,7 @@ def test_pages_make_one_list_of_the_first_version() -> None:
 
 
 def test_half_a_list_is_none() -> None:
-    """When its version is forgotten on the way, the list begins again, whole."""
+    """If its version expires during the pages, the list starts again from the beginning."""
     pages = listing.Pages()
     pages.add(page("ab", "7", "t1"))
     assert pages.expired()

@@ -62,7 +62,9 @@ def kubeconfig(folder: pathlib.Path, server: str, user: dict[str, object] | None
 
 
 class Script:
-    """A handler that gives answers in order, the last for ever, and keeps the requests."""
+    """A handler that returns responses in order, the last one indefinitely, and records the
+    requests.
+    """
 
     def __init__(self, *answers: tuple[int, str] | Handler) -> None:
         self.answers = list(answers)
@@ -131,7 +133,7 @@ async def test_a_lease_waits_for_no_other_request(tmp_path: pathlib.Path) -> Non
         assert await cluster.create(kinds.LEASES, "default", b"{}") == b"{}"
         patched = await cluster.patch(kinds.LEASES, "default", "l", b"{}", patch_type="merge")
         assert patched == b"{}"
-        assert waiting.locked()  # nobody else got through meanwhile
+        assert waiting.locked()  # no other request succeeded in between
         answered.set()
 
 
@@ -195,7 +197,7 @@ async def test_a_watch_can_be_left_while_it_lasts(tmp_path: pathlib.Path) -> Non
 
 
 async def test_a_renewed_token_is_used_after_a_refusal(tmp_path: pathlib.Path) -> None:
-    """A 401 says that nothing happened, so even a write is sent again, once."""
+    """After a 401 nothing was executed, so even a write is sent again, once."""
     token = tmp_path / "token"
     token.write_text("first")
 

@@ -1,4 +1,6 @@
-"""Leases: never two who act at once, whatever clocks and answers do; and somebody soon."""
+"""Leases: never two holders at the same time, whatever clocks and responses do; and a new holder
+soon.
+"""
 
 import asyncio
 import contextlib
@@ -79,8 +81,9 @@ class Replica:
 
 
 class Rivalry(RuleBasedStateMachine):
-    """Clocks run apart by less than *L* / *R* = 1.5; requests take any time, answers may be lost,
-    processes stand still for any time."""
+    """Clock rates differ by less than *L* / *R* = 1.5; requests take any time, responses may be
+    lost, processes may be paused for any time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +246,7 @@ class Place:
 
 
 class Served:
-    """A service that does nothing but act; how often it began, and how it was ended."""
+    """A service that only leads; the number of its terms, and how they ended."""
 
     def __init__(self, shared: Shared, name: str) -> None:
         self.health = runtime.Health(name)

@@ -1,4 +1,4 @@
-"""What stands on topics: golden records that decode for ever, one writer a topic, round trips."""
+"""Messages on topics: golden records decode indefinitely, one writer per topic, round trips."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +68,9 @@ def values(of: inspect.Type) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden_records_are_read_and_written_byte_for_byte(path: Path) -> None:
-    """Also those of versions that nobody writes any more: decoded, they encode as they stood."""
+    """Including those of versions that are no longer written: decoded, they encode to the same
+    bytes.
+    """
     record = read(path)
     draft = envelope.Draft(
         topic=record.topic,

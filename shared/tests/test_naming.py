@@ -1,4 +1,4 @@
-"""Names that a refusal lists: what is meant is seen, and thousands of mistakes are soon told."""
+"""Names in an error: the intended one is recognised, and thousands of errors are listed quickly."""
 
 import time
 

@@ -41,7 +41,7 @@ def test_pauses_double_up_to_a_limit_and_honour_the_servers_wish() -> None:
 
 
 def test_pauses_begin_anew_after_a_calm_as_long_as_the_longest() -> None:
-    """A loop that lasts for weeks need not say each time that all went well."""
+    """A loop that runs for weeks need not report each success."""
     now = 0.0
     backoff = runtime.Backoff(now=lambda: now)
 
@@ -92,7 +92,7 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
 
 
 async def test_a_probe_may_leave_facts_out_of_account() -> None:
-    """People who ask for everything are told of everything."""
+    """A probe without parameters reports all facts."""
     health = runtime.Health("admission")
     health.set("competitors", "another system")
     health.set("log", "away")
@@ -109,8 +109,9 @@ async def test_a_probe_may_leave_facts_out_of_account() -> None:
 
 
 def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
-    """Both were bound before one listened. uvloop swallows this: it would serve nobody and say that
-    it does."""
+    """Both were bound before one listened. uvloop ignores this error: the service would report that
+    it serves and receive no request.
+    """
 
     async def serve() -> None:
         first = http.listen("127.0.0.1", 0)
@@ -128,7 +129,7 @@ def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
 
 
 def test_answers_do_not_wait_for_the_peers_acknowledgement() -> None:
-    """asyncio sets TCP_NODELAY on connections only if their socket says it is TCP."""
+    """asyncio sets TCP_NODELAY only on connections of sockets with an explicit protocol."""
     with http.listen("127.0.0.1", 0) as bound:
         assert bound.proto == socket.IPPROTO_TCP
 

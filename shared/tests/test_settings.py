@@ -1,4 +1,4 @@
-"""Settings come from the environment, whole or not at all."""
+"""Settings come from the environment, all of them or none."""
 
 import msgspec
 import pytest

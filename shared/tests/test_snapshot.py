@@ -1,4 +1,4 @@
-"""The picture of the cluster that services fold."""
+"""The cache of the cluster that services build from the log."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ NODES, PODS = kinds.NODES, kinds.PODS
 
 
 def seen(*drafts: envelope.Draft) -> snapshot.Snapshot:
-    """The picture after these records."""
+    """The cache after these records."""
     picture = snapshot.Snapshot()
     for offset, draft in enumerate(drafts):
         picture.apply(builders.make_record(draft, offset))
@@ -180,7 +180,7 @@ def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
 
 
 def test_late_news_of_the_one_before_does_not_hide_what_we_made_under_its_name() -> None:
-    """We learned ourselves that it was gone; the topic comes to that only later."""
+    """Its deletion is known from a response of the API server; the topic contains it only later."""
     again = observed(9, generation=2)
     picture = seen(builders.snapshot_of(observed(1)))
     picture.forget(NODES, "n1", observed(1).metadata.uid)
@@ -203,7 +203,7 @@ def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
 
 
 def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
-    """Its answer was lost, so all of it stands in the topic once more, and is read bit by bit."""
+    """Its acknowledgement was lost, so all of it is in the topic twice, and is read in parts."""
     again = observed(3, generation=2)
     append = [
         builders.snapshot_of(observed(1)),
@@ -217,7 +217,7 @@ def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
 
 
 def test_what_is_newer_than_its_end_is_there_again() -> None:
-    """Its kind was not served for a while, so the monitor said that there was none."""
+    """Its kind was not served for a while, so the monitor had published that it has no objects."""
     picture = seen(builders.snapshot_of(observed(5)))
     none = msgspec.structs.replace(builders.tombstone_of(observed(5)), object_version="0")
     picture.apply(builders.make_record(none, 1))
@@ -229,7 +229,9 @@ def test_what_is_newer_than_its_end_is_there_again() -> None:
 
 
 def histories() -> st.SearchStrategy[list[list[envelope.Record]]]:
-    """What stands on topics for some keys: each is made, changed, garbled and removed in turn."""
+    """Records for some keys: each object is created, changed, made unreadable and deleted in any
+    order.
+    """
     step = st.sampled_from(["change", "garble", "remove"])
     return st.lists(st.lists(step, min_size=1, max_size=6), min_size=1, max_size=5).map(
         lambda plans: [_history(place, plan) for place, plan in enumerate(plans)]
@@ -300,7 +302,7 @@ def test_a_fold_from_the_start_over_a_full_picture_changes_nothing(
 
 
 def synced(kind: str, state: Any = "synced", position: int = 0) -> envelope.Record:
-    """By a monitor whose clock shows what it likes."""
+    """By a monitor with an arbitrary clock."""
     message = cluster.KindSynced(
         kind=kind, state=state, resource_version="1", at=builders.NOON, position=position
     )
@@ -326,7 +328,7 @@ def test_nothing_is_missing_once_every_wanted_kind_was_seen_lately() -> None:
 
 
 def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
-    """Its monitor may be dead: the picture is as old as its word."""
+    """Its monitor may be down: the cache may be as old as the last marker."""
     sync = snapshot.Sync()
     sync.apply(synced("nodes"), 0.0)
     sync.apply(synced("pods"), 10.0)
@@ -334,7 +336,7 @@ def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
 
 
 def test_what_was_in_the_log_before_proves_nothing() -> None:
-    """Its monitor may be dead since; the next one that comes proves that it is not."""
+    """Its monitor may have stopped since; only a new marker proves that it runs."""
     sync = snapshot.Sync()
     sync.apply(synced("nodes"))
     sync.apply(synced("pods"), 0.0)

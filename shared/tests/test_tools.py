@@ -1,4 +1,4 @@
-"""What a job's annotation may ask for beside it."""
+"""The debug tools that a job's annotation may request."""
 
 import pytest
 

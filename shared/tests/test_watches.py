@@ -1,4 +1,4 @@
-"""A watch that a server ends at once is not asked for again at once."""
+"""A watch that a server ends immediately is not restarted immediately."""
 
 from collections.abc import AsyncGenerator
 

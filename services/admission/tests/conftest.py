@@ -1,4 +1,4 @@
-"""A door over an embedded cluster that calls it back, and REST before it."""
+"""Admission on an embedded cluster that calls its webhooks, and its REST API."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""With accounts, REST lets everybody do what the cluster lets them do, and nothing else."""
+"""With accounts, REST allows each user exactly what the cluster's RBAC allows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ def jobs(namespace: str) -> str:
 
 
 def missing(answer: httpx.Response) -> list[str]:
-    """The rights that an answer says are missing."""
+    """The missing rights that a response lists."""
     assert answer.status_code == 403, answer.text
     assert answer.headers["content-type"].startswith("application/problem+json")
     return [item["reason"] for item in answer.json()["violations"]]
@@ -61,7 +61,7 @@ def missing(answer: httpx.Response) -> list[str]:
 
 
 def routes() -> list[tuple[str, str, Any]]:
-    """(method, path, rule) of every route there is."""
+    """(method, path, rule) of every route."""
     app = application.application_for_openapi()
     return [
         (method, route.path_format, handler.opt.get(authorization.OPT))
@@ -73,7 +73,7 @@ def routes() -> list[tuple[str, str, Any]]:
 
 
 def test_every_route_says_which_rights_it_needs() -> None:
-    """Or stands in the short list of what everyone may read."""
+    """Or is on the short list of routes that all users may read."""
     without = {path for _, path, rule in routes() if rule is None}
     assert all(authorization.is_open(path) for path in without), without
     assert authorization.OPEN == ("/livez", "/readyz", "/schema")
@@ -114,7 +114,7 @@ def body_for(path: str, namespace: str) -> dict[str, Any]:
     return {"json": {"objects": [made]}} if path in ("/v1/apply", "/v1/check") else {}
 
 
-# --- who comes -------------------------------------------------------------------------------
+# --- authentication -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(
 
 
 async def test_an_api_server_that_is_away_lets_nobody_in(server: AuthorizedAdmission) -> None:
-    """Neither somebody nobody can name, nor somebody whose rights nobody can tell."""
+    """Neither a user without a TokenReview nor one without a SubjectAccessReview."""
     async with server.as_("ann") as ann:
         assert (await ann.get(jobs(server.scene.blue))).status_code == 200
         server.accounts.is_away = True
-        assert (await ann.get(jobs(server.scene.blue))).status_code == 200  # it was just said
+        assert (await ann.get(jobs(server.scene.blue))).status_code == 200  # it was just reported
         assert (await ann.get("/v1/queues")).status_code == 503
         server.now += 11
         assert (await ann.get(jobs(server.scene.blue))).status_code == 503
@@ -197,7 +197,7 @@ async def test_a_namespace_in_the_query_opens_no_list_of_all(server: AuthorizedA
 
 
 async def test_tenants_watch_their_namespace_and_no_other(server: AuthorizedAdmission) -> None:
-    """And a stream ends soon, so that rights are looked at again."""
+    """A stream ends soon, so that rights are checked again."""
     scene = server.scene
     async with server.as_("ann") as ann:
         await ann.post(jobs(scene.blue), json=job("own"))

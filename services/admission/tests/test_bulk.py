@@ -46,7 +46,7 @@ async def sent(client: httpx.AsyncClient, *documents: Any, **headers: str) -> di
 
 
 async def test_each_line_has_its_own_result(client: httpx.AsyncClient) -> None:
-    """One that is wrong keeps no other out, and says every mistake with its path."""
+    """An invalid line does not block the others, and all its errors are listed with their paths."""
     found = await sent(
         client,
         job("good"),
@@ -77,7 +77,7 @@ async def test_a_queue_stands_before_the_jobs_behind_it(client: httpx.AsyncClien
 async def test_a_bulk_that_broke_off_is_sent_again_as_it_is(
     client: httpx.AsyncClient, cluster: EmbeddedCluster
 ) -> None:
-    """What stands is unchanged, and with a key names that the server made are the same again."""
+    """Existing objects are unchanged, and with a key the generated names are the same again."""
     jobs = [job("named"), job(""), job("")]
     key = {"Idempotency-Key": "k"}
     first = await sent(client, *jobs, **key)

@@ -1,4 +1,4 @@
-"""Certificates of our own: one is always shown, trusted long before, and renewed in time."""
+"""Generated certificates: one is always served, registered long before, and renewed in time."""
 
 import asyncio
 import base64
@@ -45,7 +45,7 @@ def test_a_new_one_is_shown_only_once_it_is_trusted_everywhere() -> None:
 
 
 def test_the_first_one_is_shown_at_once() -> None:
-    """There is nothing better to show."""
+    """There is no older one to serve."""
     assert certificates.served([held("first", timedelta())], NAMES, NOW) is not None
 
 
@@ -59,7 +59,7 @@ def test_one_for_other_hosts_is_replaced_and_never_shown() -> None:
 def test_whenever_we_look_we_show_what_was_trusted_for_a_while_and_has_not_ended(
     days: int, hours: int
 ) -> None:
-    """Over a year and more, however often somebody looks, as long as it is every few days."""
+    """For more than a year, at any frequency of checks that is at least every few days."""
     known: list[certificates.CertificateInfo] = []
     trusted_since: dict[str, datetime] = {}
     now, end = NOW, NOW + timedelta(days=days)
@@ -157,7 +157,7 @@ async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
 
 
 async def test_renewal_leaves_no_moment_without_trust(setup: CertificateSetup) -> None:
-    """Made, trusted, later shown; the old one is dropped when it has ended."""
+    """Generated, registered, later served; the old one is removed after its end."""
     own = setup.own()
     await own.look()
     before = await shown_by(own)
@@ -245,7 +245,7 @@ async def shown_by(source: shell.CertificateFiles | shell.SelfSignedCertificate)
 
 
 async def test_webhooks_answer_to_clients_of_one_authority_alone(tmp_path: Path) -> None:
-    """REST, on the same certificate, asks for tokens instead."""
+    """REST, with the same certificate, requires tokens instead."""
     authority, other, own = trustme.CA(), trustme.CA(), trustme.CA()
     shown = own.issue_cert("localhost")
     certificate, key, trusted = (tmp_path / name for name in ("crt", "key", "ca"))

@@ -1,4 +1,4 @@
-"""A change that meets others' changes begins anew from what is there, and ends some time."""
+"""A conflicting change is repeated from the current object, a limited number of times."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ ASKER = authentication.LocalPrincipal()
 
 
 class ConflictingCluster(EmbeddedCluster):
-    """Somebody writes the job's status whenever it was read, ``changes`` times in all."""
+    """Another client writes the job's status after each read, ``changes`` times in all."""
 
     changes = 0
 
@@ -50,7 +50,7 @@ async def changed(own: service.AdmissionService, cluster: ConflictingCluster, ch
 
 
 def recorded(own: service.AdmissionService) -> list[tuple[str, str]]:
-    """What was asked for with which object, of reviews on their way to the log."""
+    """Operations and objects of reviews on their way to the log."""
     found: list[Any] = [
         own.pending_reviews.get_nowait().message for _ in range(own.pending_reviews.qsize())
     ]

@@ -19,7 +19,7 @@ from stromboli.testkit.admission_cases import manifests
 
 
 class UnresponsiveCluster:
-    """A cluster that never answers a read, nor says that it will not."""
+    """A cluster that never responds to a read, and never fails it."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -61,7 +61,7 @@ WAITS_FOR_A_JOB = manifests.annotated(manifests.job(), keys.AFTER, "afterok:othe
 async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
     document: dict[str, Any],
 ) -> None:
-    """With a 503 that says what was slow; its own read is cancelled."""
+    """With a 503 that names the slow dependency; its own read is cancelled."""
     cluster: Any = UnresponsiveCluster()
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     transport = httpx.ASGITransport(app=webhooks.app(admission))  # type: ignore[arg-type]  # same ASGI

@@ -32,7 +32,7 @@ ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
 
 
 class EntryPoints:
-    """One door: its webhooks and its REST."""
+    """One admission service: its webhooks and its REST API."""
 
     def __init__(self, cluster: EmbeddedCluster, admission: AdmissionService) -> None:
         self.cluster = cluster
@@ -71,7 +71,7 @@ async def entry_points(tmp_path: Path) -> AsyncIterator[EntryPoints]:
 
 
 class SharedServer:
-    """A door that stands for many questions: building one costs more than asking it."""
+    """An admission service for many requests: building one costs more than a request."""
 
     def __init__(self, runner: asyncio.Runner, entry_points: EntryPoints) -> None:
         self._runner, self._ways = runner, entry_points
@@ -86,7 +86,7 @@ class SharedServer:
         return self._runner.run(ask())
 
     def recorded(self) -> Any:
-        """The last review on its way to the log; those before are let go."""
+        """The last review on its way to the log; earlier ones are discarded."""
         pending_reviews = self._ways.admission.pending_reviews
         found = [pending_reviews.get_nowait().message for _ in range(pending_reviews.qsize())]
         return found[-1]
@@ -102,7 +102,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSe
 
 
 def request(case: Case, document: Any, before: Any = None) -> dict[str, Any]:
-    """What an API server asks about the case."""
+    """The AdmissionReview of an API server for the case."""
     is_deleted = case.operation == "DELETE"
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -125,7 +125,7 @@ def request(case: Case, document: Any, before: Any = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_webhook_judges_the_case_and_records_it(shared_server: SharedServer, case: Case) -> None:
-    """Who asked for what, and what was wrong with it."""
+    """The user, the operation, and the violations."""
     review = request(case, case.document, case.before)
     response = shared_server.asked(f"/{case.kind.plural}/validate", json=review).json()["response"]
     assert (response["uid"], response["allowed"]) == ("u", not case.refused)
@@ -208,7 +208,7 @@ async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path:
 async def test_a_job_may_wait_for_one_that_is_there_or_comes_in_with_it(
     entry_points: EntryPoints,
 ) -> None:
-    """In any order in the manifest; through the webhook, only for one that is there."""
+    """In any order in the manifest; through the webhook, only on an existing job."""
     waiting = rules.job_depending_on("afterok:first")
     case = Case(name="", kind=kinds.JOBS, document=waiting)
     body = msgspec.json.encode(request(case, waiting))
@@ -269,7 +269,7 @@ def _broken(draw: st.DrawFn) -> tuple[Case, Any]:
 def test_whatever_stands_in_an_object_the_webhook_answers(
     shared_server: SharedServer, broken: tuple[Case, Any], rule: Any
 ) -> None:
-    """Allowed or refused, never an error of ours and never silence."""
+    """Allowed or rejected, never an internal error or a missing response."""
     case, document = broken
     kind, entry_point, _ = rule
     for asked, path in (

@@ -1,4 +1,4 @@
-"""A request with an Idempotency-Key is done once, and answered alike each time."""
+"""A request with an Idempotency-Key is executed once and gets the same response each time."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def job(name: str = "train", **metadata: Any) -> dict[str, Any]:
 
 
 class UnavailableWriter:
-    """A log that is away when the answer is to be kept."""
+    """A log that is unavailable when the answer is to be stored."""
 
     epoch = opened_at = 0
 
@@ -40,7 +40,7 @@ class UnavailableWriter:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
-    """A door that has folded its log, as after a start."""
+    """An admission service that has read its log, as after a start."""
     async with EmbeddedBus(folder / "log.db") as bus, begun(bus, cluster) as client:
         yield client
 
@@ -80,7 +80,7 @@ QUEUE = {
 async def test_the_same_request_is_answered_alike_also_after_a_restart(
     tmp_path: Path, cluster: EmbeddedCluster
 ) -> None:
-    """Also when what it made has changed or is gone meanwhile."""
+    """Even if the created object was changed or deleted."""
     async with opened(tmp_path, cluster) as client:
         first = await client.post(JOBS, json=job(), headers=KEY)
         again = await client.post(JOBS, json=job(), headers=KEY)
@@ -164,7 +164,7 @@ async def test_requests_side_by_side_make_one_job(tmp_path: Path, cluster: Embed
 
 
 async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -> None:
-    """Nothing was written: once the queue is there, the same request passes."""
+    """Nothing was written: when the queue exists, the same request succeeds."""
     async with opened(tmp_path, cluster) as client:
         wish = job()
         wish["spec"]["queue"] = "later"
@@ -178,7 +178,9 @@ async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -
 async def test_work_whose_answer_was_lost_is_found_again(
     tmp_path: Path, cluster: EmbeddedCluster, name: str
 ) -> None:
-    """The job was written and the log was away, or we were killed: the repetition says 201."""
+    """The job was written and then the log was unavailable, or the service was killed: the repeated
+    request gets 201.
+    """
     made = job(name) if name else job("", generateName="train-")
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     admission.idempotency_cache.open(UnavailableWriter())

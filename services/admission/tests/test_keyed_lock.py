@@ -1,4 +1,4 @@
-"""Who comes with the same key waits, others do not."""
+"""Requests with the same key wait for each other, others do not."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from stromboli.admission.keyed_lock import KeyedLock
 def test_a_key_is_held_by_one_at_a_time_in_order_of_coming(
     visits: list[tuple[str, int, int]],
 ) -> None:
-    """However many rounds of the event loop it takes to come and to stay."""
+    """Independent of the number of event loop iterations until the request and during its work."""
     lanes: KeyedLock[str] = KeyedLock()
     came: list[tuple[str, int]] = []
     entered: list[tuple[str, int]] = []

@@ -1,4 +1,6 @@
-"""The log may be away for a while: admission goes on with what it knows, and takes up what came."""
+"""The log may be unavailable for a while: admission continues with its cache and then reads what
+was appended.
+"""
 
 import asyncio
 import contextlib

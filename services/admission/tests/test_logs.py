@@ -1,4 +1,4 @@
-"""The log of a pod over REST: plain bytes as they come, refusals as problem+json."""
+"""The log of a pod over REST: plain bytes as they are written, errors as problem+json."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,7 +18,7 @@ LOG = "/v1/namespaces/default/pods/p/log"
 
 
 class EchoKubelet:
-    """A node whose containers wrote what is asked for."""
+    """A node whose containers have written the requested text."""
 
     @contextlib.asynccontextmanager
     async def logs(

@@ -1,4 +1,4 @@
-"""Bodies that nobody sends by mistake: each is answered, soon, with what is wrong."""
+"""Malicious bodies: each gets a quick response with its errors."""
 
 import asyncio
 import time
@@ -94,7 +94,7 @@ async def test_no_quantity_keeps_the_door_busy(entry_points: EntryPoints, quanti
 async def test_a_thousand_mistakes_are_told_and_kept_in_bounded_space(
     entry_points: EntryPoints,
 ) -> None:
-    """All of the first thousand, and how many more; the record fits the log whatever came."""
+    """The first thousand, and the number of the others; the record fits the log in all cases."""
     name = "X" * 2_000_000
     tasks = [{"name": "t", "dependsOn": {"name": [name[:10]]}} for _ in range(1_000)]
     document: Any = manifests.job(name=name, tasks=tasks)

@@ -1,4 +1,4 @@
-"""What an object names and the cluster does not have is refused at once, at every entry point."""
+"""References to objects that do not exist are rejected immediately, at every entry point."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,9 @@ async def pending_reviews(admission: AdmissionService, document: dict[str, Any])
 async def test_an_absent_priority_class_is_refused_as_an_absent_queue_is(
     document: dict[str, Any], path: str, tmp_path: Path
 ) -> None:
-    """With what creates it. Once it exists, or comes in the same request, the job passes."""
+    """With the command that creates it. When it exists, or is part of the same request, the job is
+    accepted.
+    """
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("default")))
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)

@@ -1,4 +1,6 @@
-"""Requests of every kind against the API's own description: no failure of ours, no silence."""
+"""Requests of every kind against the OpenAPI description: no internal errors, no
+missing responses.
+"""
 
 import asyncio
 import concurrent.futures
@@ -82,7 +84,9 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operation: Any) -> None:
-    """Never a failure of ours, never silence; and never another shape than the document says."""
+    """Never an internal error or a missing response, and never a shape that the document does not
+    contain.
+    """
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data(), mode=st.sampled_from(MODES))
@@ -90,7 +94,7 @@ def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operati
         try:
             case = data.draw(operation.as_strategy(generation_mode=mode))
         except schemathesis.errors.SchemathesisError:
-            return  # nothing of this kind can be asked there
+            return  # no request of this kind exists there
         if case.path.startswith("/v1/watch"):
             case.query = {**(case.query or {}), "timeoutSeconds": "0.02"}
         response = case.call(base_url=url, timeout=ANSWER_WITHIN_S)
@@ -100,7 +104,7 @@ def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operati
 
 
 def test_what_is_too_long_in_a_request_line_is_named(url: str) -> None:
-    """Not refused as a request that nobody can read."""
+    """Not rejected as a request that cannot be parsed."""
     asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_WITHIN_S)
     with contextlib.closing(asked):
         asked.request("GET", "/v1/podgroups?continue=" + "a" * 400_000)

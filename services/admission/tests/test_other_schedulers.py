@@ -1,7 +1,8 @@
-"""While another system's lease claims a name of ours: not ready, and in nobody's way.
+"""While another system's lease claims one of our scheduler names: not ready, and not blocking
+others.
 
-An API server refuses what it cannot ask us about. So the webhooks go on answering, and let pass
-what is the other's.
+An API server rejects objects if the webhook is unreachable. So the webhooks continue to respond,
+and pass the objects of the other system.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ WRONG_QUEUE = manifests.queue("team", capability={"cpu": "-1"})
 
 
 class RivalCluster:
-    """A served door, and a monitor's hand."""
+    """A served admission, and a writer for the monitor's topics."""
 
     def __init__(
         self, entry_points: EntryPoints, monitor: bus_port.Writer, health: runtime.Health
@@ -125,7 +126,9 @@ async def test_webhooks_let_pass_what_is_the_others_and_judge_what_is_ours(
 async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
     rival_cluster: RivalCluster,
 ) -> None:
-    """What people ask says no; what decides about the endpoint is the path in the chart."""
+    """``/readyz`` without parameters is not ready; the path in the chart decides about the
+    endpoint.
+    """
     found = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
     assert found is not None
     await rival_cluster.competitors(VOLCANO)
@@ -140,7 +143,7 @@ async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
 
 
 async def test_who_hands_something_to_us_is_judged_as_ever(rival_cluster: RivalCluster) -> None:
-    """REST is our own door: what comes by it is meant for us."""
+    """REST is Stromboli's own API: its objects are always validated."""
     await rival_cluster.competitors(VOLCANO)
     answer = await rival_cluster.entry_points.rest.post(
         "/v1/check", json={"objects": [job("volcano", minAvailable=99)]}

@@ -1,4 +1,4 @@
-"""Queues and priority classes are used by those they name, whichever way an object comes."""
+"""Queues and priority classes are used only by those in their annotations, at every entry point."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def by_rest(server: AuthorizedAdmission, user: str, made: dict[str, Any]) 
 
 
 async def by_kafka(server: AuthorizedAdmission, user: str, made: dict[str, Any]) -> set[str]:
-    """The same through admission itself, as submissions from Kafka come in."""
+    """The same through submissions over Kafka."""
     principal = await server.authenticator.authenticate(token_of(user), (AUDIENCE,))
     try:
         await server.admission.submit([made], principal, entry_point="kafka", only_new=True)
@@ -69,7 +69,7 @@ async def by_kafka(server: AuthorizedAdmission, user: str, made: dict[str, Any])
 async def by_webhook(
     server: AuthorizedAdmission, user: str, made: dict[str, Any], **rest: Any
 ) -> set[str]:
-    """The same as an API server asks."""
+    """The same as the request of an API server."""
     answer = await server.admission.answer(
         "/jobs/validate", review(server.scene.user(user), made, **rest)
     )
@@ -128,7 +128,7 @@ async def test_a_webhook_hears_the_groups_of_the_user(server: AuthorizedAdmissio
 async def test_a_service_writes_for_the_recorded_submitter_alone(
     server: AuthorizedAdmission,
 ) -> None:
-    """The child job of a flow whose submitter may no longer use the queue stays out."""
+    """The child job of a flow is rejected if its submitter may no longer use the queue."""
     await restrict(server, users="ann")
     made = document(server, queue="gold")
     for user, is_allowed in (("ann", True), ("bob", False), ("", False)):

@@ -1,4 +1,4 @@
-"""REST says what it did, and every mistake as problem+json."""
+"""REST reports its results, and every error as problem+json."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What may be asked of jobs that exist, and collections in pages."""
+"""Operations on existing jobs, and collections in pages."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ async def test_a_page_that_cannot_be_is_a_problem(
 async def test_what_a_request_does_not_take_is_refused_not_ignored(
     client: httpx.AsyncClient,
 ) -> None:
-    """Whoever asks for some jobs must not get all of them."""
+    """A request for some jobs must not return all of them."""
     answer = await client.get(JOBS, params={"labelSelector": "team=a", "limit": "2"})
     assert answer.status_code == 422
     (wrong,) = answer.json()["violations"]

@@ -1,4 +1,4 @@
-"""REST says what a node has, as its agent told."""
+"""REST shows the devices of a node as reported by its agent."""
 
 import httpx
 import msgspec

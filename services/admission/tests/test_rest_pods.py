@@ -1,4 +1,4 @@
-"""REST says which pods there are, and what Events tell of a job."""
+"""REST lists pods, and the Events of a job."""
 
 from typing import Any
 

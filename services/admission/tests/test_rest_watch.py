@@ -1,4 +1,6 @@
-"""Watching explanations over REST: what is told at first, after a break, and at the end."""
+"""Watching explanations over REST: the first event, resumption after an interruption,
+and the end.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +22,7 @@ WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
 
 
 class WatchedServer:
-    """A door that many streams can be read of, one after the other."""
+    """An admission service of which many streams can be read, one after the other."""
 
     def __init__(self, admission: AdmissionService, client: httpx.AsyncClient) -> None:
         self.admission = admission
@@ -40,7 +42,7 @@ class WatchedServer:
         assert (await self.client.delete(f"{JOBS}/train")).status_code == 204
 
     def explain(self, uid: str, message: str) -> None:
-        """What the scheduler says of the job."""
+        """Publish the scheduler's explanation of the job."""
         group = f"default/train-{uid}"
         explained = builders.make_explanation(group, message=message)
         draft = envelope.Draft(
@@ -80,7 +82,7 @@ async def watched_server(tmp_path: Path) -> AsyncIterator[WatchedServer]:
 async def test_what_was_told_before_a_break_is_not_told_again(
     watched_server: WatchedServer,
 ) -> None:
-    """But what changed meanwhile is, and as a change."""
+    """But changes that were missed are sent, as changes."""
     uid = await watched_server.make()
     watched_server.explain(uid, "too little")
     assert await watched_server.read() == ["added", "synced"]
@@ -93,7 +95,7 @@ async def test_what_was_told_before_a_break_is_not_told_again(
 async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(
     watched_server: WatchedServer,
 ) -> None:
-    """Else it would keep what it knows of objects that are gone."""
+    """Otherwise it would keep objects that were deleted."""
     await watched_server.make()
     answer = await watched_server.client.get(
         "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}

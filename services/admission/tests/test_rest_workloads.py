@@ -1,4 +1,4 @@
-"""REST shows and deletes what makes jobs."""
+"""REST shows and deletes objects that create jobs."""
 
 from typing import Any
 

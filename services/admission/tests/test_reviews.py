@@ -1,4 +1,6 @@
-"""A record of every review: also of what is refused before the rules are asked, and of wishes."""
+"""A record of every review: also of objects that are rejected before validation, and of
+commands.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -39,7 +41,7 @@ def recorded(entry_points: EntryPoints) -> list[Any]:
 async def test_what_is_refused_before_the_rules_are_asked_is_recorded(
     entry_points: EntryPoints,
 ) -> None:
-    """Each object with its own mistakes; one that has none was not judged."""
+    """Each object with its own errors; one without errors was not validated."""
     nameless = manifests.job()
     del nameless["metadata"]["name"]
     objects = [{"kind": "Secret", "apiVersion": "v1"}, manifests.job(), nameless]
@@ -72,7 +74,7 @@ async def test_a_wish_over_rest_goes_through_the_rules_and_is_recorded(
 
 
 async def test_a_question_that_could_not_be_judged_is_recorded_as_refused(tmp_path: Path) -> None:
-    """Somebody was sent away, and may ask why."""
+    """The user gets a rejection and may want to know the reason."""
 
     admission = AdmissionService(
         SETTINGS, UnavailableCluster(tmp_path / "away.db"), runtime.utc_now

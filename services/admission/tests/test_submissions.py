@@ -1,4 +1,4 @@
-"""What is handed in over Kafka is done with the rights of who hands it in, and always answered."""
+"""Submissions over Kafka are executed with the rights of their user, and always answered."""
 
 import asyncio
 import base64
@@ -121,7 +121,7 @@ def test_a_tokens_life_is_from_its_making_to_its_end() -> None:
         assert submissions.lifetime_s(other) is None
 
 
-# --- what becomes of it ----------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------
 
 
 class SubmissionSetup:
@@ -151,7 +151,7 @@ class SubmissionSetup:
         return str(given["ce_id"])
 
     async def answers(self, count: int) -> list[SubmissionAnswered]:
-        """The first so many answers, in the order in which they came."""
+        """The first answers in order, up to this number."""
         found: list[SubmissionAnswered] = []
         async with asyncio.timeout(records.DEADLINE_S):
             async with contextlib.aclosing(self.bus.materialize((topics.REVIEWS,))) as batches:
@@ -262,7 +262,7 @@ async def test_a_wrong_job_is_answered_with_every_mistake(setup: SubmissionSetup
 
 
 async def test_a_token_for_rest_does_not_count_here(setup: SubmissionSetup) -> None:
-    """Nor one that nobody has."""
+    """Nor an unknown token."""
     for token in (authorized_admission.token_of("ann"), "made-up"):
         async with serving(setup):
             await setup.send(objects(job("a", "x")), authorization=f"Bearer {token}")
@@ -297,7 +297,7 @@ async def test_a_poison_record_stops_no_other_submission(setup: SubmissionSetup)
 
 
 async def test_the_same_again_is_done_once_and_answered_alike(setup: SubmissionSetup) -> None:
-    """Also one whose name we made up, and also when the job is gone by then."""
+    """Also one with a generated name, and also if the job was deleted in between."""
     blue = setup.server.scene.blue
     made = job("", blue)
     made["metadata"] = {"generateName": "train-", "namespace": blue}

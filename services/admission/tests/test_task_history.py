@@ -1,4 +1,4 @@
-"""What is kept of tasks: every attempt, whatever comes twice, within a bound."""
+"""The history of tasks: every attempt, despite repeated records, within a memory limit."""
 
 from datetime import timedelta
 from typing import Any
@@ -104,7 +104,7 @@ def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None
 
 @given(life=st.sampled_from(LIVES), repeats=st.lists(st.integers(0, 3)), data=st.data())
 def test_what_comes_again_changes_nothing(life: Any, repeats: Any, data: Any) -> None:
-    """A log that is read again repeats what came last, in its order."""
+    """A log that is read again repeats the last records in order."""
     messages = [told(state, second) for second, state in enumerate(life)]
     idempotency_cache, twice = fold(*messages), TaskHistories(1000)
     for position, message in enumerate(messages):
@@ -133,7 +133,9 @@ def test_a_deleted_job_is_remembered_and_reachable_by_uid_once_another_takes_its
 
 
 def test_deleting_a_job_ends_its_open_attempts() -> None:
-    """A pod that goes with its job may never be reported; it does not run indefinitely."""
+    """The deletion of its pod may never be reported; the attempt must not appear as running
+    indefinitely.
+    """
     found = fold(*SECOND, DELETED).of(J)
     assert found is not None
     (attempt,) = found.tasks

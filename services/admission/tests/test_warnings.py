@@ -1,4 +1,4 @@
-"""What is accepted and has no effect: the API server passes it on to whoever submits."""
+"""Warnings for accepted fields without effect, which the API server passes to the client."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What readers of changes are told, over the embedded cluster and without HTTP."""
+"""The events for readers of changes, on the embedded cluster and without HTTP."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ SOON_S = 0.01
 
 
 class CountingCluster(EmbeddedCluster):
-    """Knows how many watches were begun."""
+    """Counts the watches that were started."""
 
     watches = 0
 
@@ -48,7 +48,7 @@ async def put(cluster: EmbeddedCluster, *names: str, namespace: str = "default")
 
 
 async def told(follow: AsyncGenerator[WatchEvent, None], until: str) -> list[str]:
-    """What is told, up to the first event of that type or object of that name."""
+    """The events up to the first one of that type or of an object with that name."""
     found: list[str] = []
     async with asyncio.timeout(5):
         async for each in follow:
@@ -111,7 +111,7 @@ async def test_a_version_that_is_forgotten_or_never_was_begins_again(
 async def test_a_reader_that_falls_behind_is_told_so_and_gets_everything(
     cluster: CountingCluster,
 ) -> None:
-    """It holds no memory meanwhile: only so many changes are kept, whoever has not read them."""
+    """It retains no memory: only a limited number of changes is kept, whoever has read them."""
     async with WatchCaches(cluster, SOON_S, events_kept=4) as watch_caches:
         slow, quick = watch_caches.follow(KIND, ALL), watch_caches.follow(KIND, ALL)
         await told(slow, "synced")

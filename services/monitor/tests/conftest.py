@@ -1,4 +1,4 @@
-"""An embedded log and an embedded cluster for a monitor, empty when a test begins."""
+"""An embedded log and an embedded cluster for a monitor, empty at the start of a test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A monitor that runs, and what it has said."""
+"""A running monitor, and the records that it has published."""
 
 import asyncio
 import contextlib
@@ -77,13 +77,13 @@ async def said(bus: bus_port.Bus, *wanted: topics.Topic) -> list[envelope.Record
 
 
 def news(now: list[envelope.Record], before: list[envelope.Record]) -> list[envelope.Record]:
-    """What was not there before; topics do not come in one order."""
+    """New records; topics are not read in one order."""
     known = {record.id for record in before}
     return [record for record in now if record.id not in known]
 
 
 def count(least: int) -> Callable[[list[envelope.Record]], bool]:
-    """Whether there are so many records."""
+    """Whether there are this many records."""
     return lambda found: len(found) >= least
 
 

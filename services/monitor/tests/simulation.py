@@ -15,7 +15,7 @@ NOW = builders.NOON
 
 
 class ExpiredError(Exception):
-    """The cluster has forgotten what came after this version."""
+    """The cluster no longer has the changes after this version."""
 
 
 class Cluster:
@@ -28,7 +28,9 @@ class Cluster:
         self._generations: dict[str, int] = {}
 
     def put(self, name: str, cpu: int) -> None:
-        """Create or change a node; the same ``cpu`` is a change that nobody sees."""
+        """Create or change a node; the same ``cpu`` is a change without effect on the
+        projection.
+        """
         kind = "MODIFIED" if name in self.objects else "ADDED"
         if kind == "ADDED":
             self._generations[name] = self._generations.get(name, 0) + 1
@@ -74,7 +76,7 @@ class Log:
         self.ends: dict[str, int] = {TOPIC.name: 0, topics.SYNC.name: 0}
 
     def append(self, draft: envelope.Draft, epoch: int) -> int:
-        """The offset at which the draft stands."""
+        """The offset of the appended draft."""
         name = draft.topic.name
         offset = self.ends[name]
         self.records[name].append(builders.make_record(draft, offset, epoch=epoch))
@@ -103,7 +105,7 @@ class Log:
         self.records[TOPIC.name] = [r for r in kept if r.offset < self.ends[TOPIC.name]]
 
     def picture(self) -> dict[str, meta.Object | snapshot.Unknown]:
-        """What a reader knows that begins now."""
+        """The cache of a reader that starts now."""
         fence, read = fencing.Fence("default"), snapshot.Snapshot()
         for record in self.records[TOPIC.name]:
             if fence.passes(record) and not fencing.is_announcement(record):
@@ -184,7 +186,7 @@ class Monitor:
         return bool(drafts)
 
     def restore(self) -> bool:
-        """Ask for what is overwritten; whether anything is said."""
+        """Read overwritten keys again; whether anything is published."""
         drafts = [
             self.picture.restore(key, self.cluster.objects.get(key), NOW)
             for key in self.picture.overwritten
@@ -194,7 +196,7 @@ class Monitor:
         return any(drafts)
 
     def vouch(self) -> None:
-        """Say how far the log holds, if nothing is on its way and nothing hidden."""
+        """Publish a sync marker if nothing is unacknowledged and nothing is hidden."""
         if self.picture.state != "watching" or self.pending:
             return
         self.follow()
@@ -202,7 +204,7 @@ class Monitor:
             self._sync(self.log.ends[TOPIC.name])
 
     def settle(self) -> None:
-        """Go on until there is nothing to do."""
+        """Continue until there is nothing left to do."""
         self.follow()
         while self.list() or self.watch() or self.append(100) or self.restore():
             self.follow()

@@ -36,7 +36,7 @@ def user(name: str, extra: Mapping[str, tuple[str, ...]]) -> accounts.User:
 
 
 class Accounts:
-    """Tokens, whom they are of, and how often that was asked."""
+    """Tokens with their users, and the number of reviews."""
 
     def __init__(self) -> None:
         self.users: dict[str, accounts.User] = {}
@@ -59,7 +59,7 @@ class Accounts:
 
 
 class AgentServer:
-    """A running monitor with its door."""
+    """A running monitor with its endpoint for agents."""
 
     def __init__(
         self, url: str, bus: bus_port.Bus, cluster: cluster_port.Cluster, known: Accounts
@@ -67,13 +67,13 @@ class AgentServer:
         self.url, self.bus, self.cluster, self.accounts = url, bus, cluster, known
 
     def monitor(self, node: str, token: str, folder: Path) -> reporting.MonitorClient:
-        """How an agent that says it is on this node sees it."""
+        """The monitor from the view of an agent that claims to be on this node."""
         file = folder / f"{token or 'none'}.token"
         file.write_text(token)
         return reporting.MonitorClient(self.url, node, str(file))
 
     async def told(self, count: int = 1) -> list[node_topology.TopologyObserved]:
-        """What stands on the topic, once so much does."""
+        """The records on the topic, when there are this many."""
         found = await shell.until(self.bus, topics.TOPOLOGY, shell.count(count))
         decoded = [envelope.decode(record) for record in found]
         return [each for each in decoded if isinstance(each, node_topology.TopologyObserved)]
@@ -114,7 +114,7 @@ async def step(of: agent.Agent, now_s: float = 0.0) -> None:
 
 
 async def refusal(of: reporting.MonitorClient) -> str:
-    """What an agent is told whose report is not taken."""
+    """The error for an agent whose report is rejected."""
     with pytest.raises(errors.ExternalError) as raised:
         await asyncio.to_thread(of.report, b"{}")
     return str(raised.value)

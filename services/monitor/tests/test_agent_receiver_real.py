@@ -1,4 +1,4 @@
-"""A real API server says for which node an agent's token speaks."""
+"""A real API server identifies the node of an agent's token."""
 
 import time
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Whose lease claims a scheduler's name, and when it counts no more."""
+"""Which lease claims a scheduler's name, and when it no longer counts."""
 
 from datetime import timedelta
 
@@ -46,7 +46,7 @@ def test_a_lease_that_stands_still_counts_no_more_after_its_length() -> None:
 
 
 def test_a_lease_left_behind_long_ago_never_counts() -> None:
-    """Whoever removes a system leaves its leases, and no start shall wait for them."""
+    """A removed system leaves its leases behind, and no start may wait for them."""
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     found.see(CLAIM, spec(ago(11)), 0.0)
     assert names(found, 0.0) == []

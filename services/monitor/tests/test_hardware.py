@@ -1,4 +1,4 @@
-"""Recorded machines, from their files to what is said of them."""
+"""Recorded machines, from their files to the report."""
 
 import shutil
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_distances_and_huge_pages_stand_with_each_numa_node(tmp_path: Path) -> N
 
 
 def test_cpus_that_stand_still_are_named_and_in_no_core(tmp_path: Path) -> None:
-    """A core that lost one of its threads goes on with the other."""
+    """A core that lost one of its threads continues with the other."""
     found = readings.read(recorded_machines.with_offline_cpus(), tmp_path)
     assert found.offline_cpus == "3,9,11"
     assert [core.cpus for core in found.cores] == [
@@ -114,7 +114,7 @@ PATHS = [
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(PATHS), TEXTS))
 def test_whatever_stands_in_the_files_no_cpu_is_in_two_cores(texts: dict[str, str]) -> None:
-    """Nor is there a core that runs in no CPU, nor an exception."""
+    """Nor is there a core without CPUs, nor an exception."""
     read = sysfs_tree.SysfsTree(texts, {"class/net/eth0/device": "devices/pci0000:00/0000:17:00.0"})
     found = assembly.with_gpus(
         assembly.read_layout(read), read, gpus.DriverReadings(absent="none"), None

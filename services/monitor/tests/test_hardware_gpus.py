@@ -1,4 +1,4 @@
-"""GPUs: what the driver's answers mean, also of a card that is ill or gone."""
+"""GPUs: the meaning of the driver's responses, including those of failed or missing cards."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_card_without_a_name_is_told_as_not_read() -> None:
 
 
 def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> None:
-    """Who held it should see where it was; once it answers again it is well again."""
+    """Its users can see where it was; when it responds again it is healthy again."""
     sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     machine = readings.opened(sys, nvml)
     before = machine.read(0.0)

@@ -150,7 +150,7 @@ def test_missing_state_files_are_a_failure_when_the_api_does_not_answer(tmp_path
 def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
     tmp_path: Path,
 ) -> None:
-    """Its socket goes away and comes back as another one."""
+    """Its socket is removed and created again."""
     reader = Kubelet(written(tmp_path))
     for round_ in range(2):
         told = fake.FakeKubelet()
@@ -176,7 +176,7 @@ def test_an_api_that_refuses_leaves_the_state_files(tmp_path: Path) -> None:
 def test_a_file_cut_short_is_said_and_the_others_hold(name: str, odd: str, tmp_path: Path) -> None:
     written(tmp_path).joinpath(name).write_text(odd)
     found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
-    if (name, odd) != ("config.yaml", ""):  # an empty YAML file says nothing, and may
+    if (name, odd) != ("config.yaml", ""):  # an empty YAML file is valid and contains nothing
         assert len(found.read_failures) == 2
     assert found.facts.cpu_policy == "static"
 

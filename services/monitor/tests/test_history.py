@@ -23,7 +23,7 @@ def plain(record: envelope.Record) -> tuple[object, ...]:
 
 
 async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory:
-    """The history, once it has so many records of jobs."""
+    """The history, when it has this many records of jobs."""
 
     def is_there(found: list[envelope.Record]) -> bool:
         positions = [
@@ -39,7 +39,7 @@ async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory
 async def test_the_history_has_every_record_as_it_stood(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    """Over a restart, each once: what is compacted away on the topics, too."""
+    """Over a restart, each once: including records that compaction removed from the topics."""
     async with shell.monitoring(bus, cluster):
         await cluster.create(kinds.JOBS, "default", objects.job("j1"))
         await past(bus, 2)
@@ -103,7 +103,7 @@ async def test_an_image_a_day_makes_what_came_before_it_dispensable(
 async def test_what_the_topics_have_lost_calls_for_a_new_image(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    """Else the history would claim what nobody can read there."""
+    """Otherwise the history would contain records that no reader of the topics can have."""
     async with shell.monitoring(bus, cluster):
         await cluster.create(kinds.JOBS, "default", objects.job("j1"))
         await past(bus, 2)
@@ -117,7 +117,7 @@ async def test_what_the_topics_have_lost_calls_for_a_new_image(
 
 
 class Counting:
-    """A writer that counts what it is asked for."""
+    """A writer that counts its calls."""
 
     def __init__(self, writer: bus_port.Writer) -> None:
         self._writer = writer

@@ -1,4 +1,6 @@
-"""The log may be away for a while: the monitor says so, goes on, and what it keeps has no gap."""
+"""The log may be unavailable for a while: the monitor reports it and continues, and its history has
+no gap.
+"""
 
 import asyncio
 
@@ -15,7 +17,7 @@ from stromboli.testkit.doubles import interruptible_bus
 
 
 async def told(running: shell.Running) -> None:
-    """Its health says what it cannot read."""
+    """Its health names what it cannot read."""
     while "cache" not in running.health.problems:
         assert not running.task.done(), running.task.exception()
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What the GPU driver is asked, against its Python library with cards of a test's making."""
+"""The calls to the GPU driver, against its Python library with simulated cards."""
 
 from typing import Any
 

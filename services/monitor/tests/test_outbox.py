@@ -26,7 +26,7 @@ def draft(number: int) -> envelope.Draft:
 
 
 class Log:
-    """Takes everything at once, as an idle broker nearly does."""
+    """Accepts everything immediately, almost like an idle broker."""
 
     epoch = opened_at = 0
 

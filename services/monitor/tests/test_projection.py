@@ -1,4 +1,4 @@
-"""What of an object goes to its topic."""
+"""The fields of an object that are published on its topic."""
 
 import msgspec
 import pytest
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_a_stub_that_says_where() -> None:
 
 
 def test_of_a_pod_that_cannot_be_read_the_stub_says_the_node() -> None:
-    """What it takes there is unknown, so nothing else may be placed there."""
+    """The resources that it uses are unknown, so no other pod may be placed there."""
     spec = {"nodeName": "n1", "priority": 10**30}
     observed = projection.observe(kinds.PODS, raw(kinds.PODS, spec=spec))
     assert isinstance(observed.message, cluster.Unreadable)
@@ -120,7 +120,7 @@ def test_an_object_without_metadata_is_no_object() -> None:
 
 
 def test_every_kind_has_its_own_signature() -> None:
-    """So that a monitor that reads more fields lists again what an older one has said."""
+    """So a monitor that reads more fields lists again what an older one has published."""
     signatures = {projection.signature(kind) for kind in kinds.WATCHED}
     assert len(signatures) == len(kinds.WATCHED)
     assert projection.signature(kinds.JOBS) == projection.signature(kinds.JOBS)

@@ -1,4 +1,6 @@
-"""The rules of a kind's picture, one by one; all of them at once are in test_picture_any_order."""
+"""The rules of the state of a kind, one by one; test_reflector_state_machine has all of them
+together.
+"""
 
 import pytest
 
@@ -21,7 +23,7 @@ def log() -> simulation.Log:
 
 
 def said(monitor: simulation.Monitor) -> list[tuple[str, bool]]:
-    """Keys of what was said, and whether it was there."""
+    """Keys of the published records, and whether the object exists."""
     return [(draft.key, draft.message is not None) for draft in monitor.said]
 
 
@@ -73,7 +75,7 @@ def test_a_restart_without_changes_says_only_that_it_is_synced(
 def test_a_deletion_while_away_is_a_tombstone(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
-    """Told by the resumed watch, or by a whole list when that has expired."""
+    """Sent by the resumed watch, or derived from a complete list if that has expired."""
     for name in ("a", "b"):
         nodes.put(name, 1)
     simulation.Monitor(nodes, log).settle()
@@ -92,7 +94,9 @@ def test_a_deletion_while_away_is_a_tombstone(
 def test_a_list_says_what_may_have_been_otherwise_meanwhile(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
-    """Whoever knows of a version in between, by a write of its own, learns that it has passed."""
+    """A client that knows of a version in between, by its own write, learns that it was
+    replaced.
+    """
     for name in ("a", "b"):
         nodes.put(name, 1)
     simulation.Monitor(nodes, log).settle()
@@ -170,7 +174,7 @@ def test_a_log_that_lost_its_tail_is_listed_again(
 
 
 def test_another_projection_lists_again(nodes: simulation.Cluster, log: simulation.Log) -> None:
-    """What an older version of us has said lacks fields that this one reads."""
+    """Records of an older version of the monitor lack fields that this one reads."""
     sync_marker = cluster.KindSynced(
         kind="nodes", state="synced", resource_version="7", at=simulation.NOW, projection="older"
     )

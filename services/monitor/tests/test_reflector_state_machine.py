@@ -1,4 +1,4 @@
-"""Whatever happens to cluster, log and monitors: in the end the log holds the true picture."""
+"""Whatever happens to cluster, log and monitors: in the end the log equals the cluster."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What of agents' reports is said: changes, silence, and the end of nodes."""
+"""What is published of agents' reports: changes, silence, and the end of nodes."""
 
 from datetime import datetime, timedelta
 
@@ -67,7 +67,7 @@ def test_an_agent_that_falls_silent_leaves_its_report_with_its_age() -> None:
 
 
 def test_an_agent_that_comes_back_is_heard_again() -> None:
-    """Also with the report that stands."""
+    """Also with an unchanged report."""
     known = begun()
     known.report("n1", ONE, "a", at(1))
     known.tick(at(100), everywhere)

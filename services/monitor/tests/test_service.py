@@ -1,4 +1,4 @@
-"""The monitor over a log and a cluster: what it says, and when it says that it is ready."""
+"""The monitor on a log and a cluster: its records, and its readiness."""
 
 import asyncio
 import gc
@@ -60,8 +60,9 @@ class Partial(EmbeddedCluster):
 
 
 async def test_a_kind_that_is_not_served_has_no_objects(bus: bus_port.Bus, tmp_path: Path) -> None:
-    """Devices and shards are not part of every cluster: nobody waits for them. What was seen of
-    them before is gone."""
+    """Devices and shards are not part of every cluster: no service waits for them. Objects seen
+    before are deleted.
+    """
     async with Partial(tmp_path / "cluster.db") as cluster:
         await cluster.create(kinds.DEVICE_CLASSES, "", objects.make(kinds.DEVICE_CLASSES, "gpu"))
         async with shell.monitoring(bus, cluster):
@@ -104,7 +105,9 @@ class Expired(EmbeddedCluster):
 async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(
     bus: bus_port.Bus, tmp_path: Path
 ) -> None:
-    """A list costs the API server most: that one succeeds does not end the trouble."""
+    """A list is the most expensive request for the API server: its success does not reset the
+    backoff.
+    """
     async with Expired(tmp_path / "cluster.db") as cluster, shell.monitoring(bus, cluster):
         pass
     pauses = [after - before for before, after in itertools.pairwise(cluster.listed_at)]
@@ -168,7 +171,7 @@ async def test_an_idle_cluster_gives_signs_of_life(
 async def test_what_a_replaced_monitor_hides_is_said_again(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    """Also of what is gone."""
+    """Also of deleted objects."""
     paused = await bus.open_writer("monitor", "paused")
     await cluster.create(kinds.QUEUES, "", objects.make(kinds.QUEUES, "q1", spec={"weight": 3}))
     async with shell.monitoring(bus, cluster):
@@ -190,7 +193,9 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
 async def test_of_two_without_a_lease_the_later_one_stays(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    """They do not replace one another in turns: the first stays aside, and says what to do."""
+    """They do not replace one another repeatedly: the first becomes a standby and reports the next
+    step.
+    """
     async with shell.monitoring(bus, cluster) as first, shell.monitoring(bus, cluster) as second:
         async with asyncio.timeout(records.DEADLINE_S):
             while "lease" not in first.health.problems:  # noqa: ASYNC110 - it tells readiness only
@@ -231,9 +236,10 @@ def pod(number: int) -> dict[str, object]:
 
 
 async def longest_turn_s(until: asyncio.Task[None]) -> float:
-    """The most CPU time that the event loop spent between two turns: a probe waits that long.
+    """The longest CPU time of the event loop between two iterations: a probe waits that long.
 
-    The objects of earlier tests are frozen meanwhile: collecting them takes seconds.
+    Objects of earlier tests are frozen during the measurement, because collecting them takes
+    seconds.
     """
     gc.collect()
     gc.freeze()

@@ -66,7 +66,7 @@ async def test_a_life_is_said_and_a_restart_repeats_nothing(
 async def test_an_api_server_that_was_away_is_read_on(
     bus: bus_port.Bus, cluster: cluster_port.Cluster, real_parts: real.RealParts
 ) -> None:
-    """Not ready meanwhile; what changed behind its return is said."""
+    """It is not ready until then; changes during the outage are published afterwards."""
     name = objects.unique("away")
     await cluster.create(kinds.JOBS, "default", objects.job(name))
     async with shell.monitoring(bus, cluster) as monitor:
