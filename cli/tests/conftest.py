@@ -1,7 +1,8 @@
-"""The real REST API over the embedded cluster, in a thread beside the tests, and ``strom`` in it.
+"""The real REST API on the embedded cluster, in a thread beside the tests, and ``strom`` as its
+client.
 
-Only admission runs: what controller and scheduler would write, tests write themselves, so that
-they know what there is to see.
+Only admission runs: the tests write what controller and scheduler would write, so that they know
+the expected output.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ T = TypeVar("T")
 
 
 class Node:
-    """A node whose containers wrote what tests say; following ends with what is there."""
+    """A node whose containers have written the given text; following ends at the end of
+    the text.
+    """
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], bytes] = {}
@@ -194,7 +197,7 @@ class ApiServer:
         )
 
     async def delete_job(self, name: str) -> None:
-        """A job goes; in the server's loop."""
+        """Delete a job in the server's event loop."""
         await self._cluster.delete(kinds.JOBS, "default", name)
 
     def create(self, kind: kinds.Kind[Any], document: meta.Object | dict[str, Any]) -> None:
@@ -211,7 +214,7 @@ class ApiServer:
         self.create(kinds.NAMESPACES, {"metadata": {"name": name}})
 
     def tell(self, record: envelope.Record) -> None:
-        """What would come from the log."""
+        """Publish a record of another service."""
 
         async def fold() -> None:
             self._admission.fold(record)
@@ -219,7 +222,7 @@ class ApiServer:
         self.do(fold())
 
     def tell_tasks(self, job: str, uid: str, *states: str, attempt: int) -> None:
-        """What the controller would tell of the pods of index 0."""
+        """Publish the controller's events for the pods with index 0."""
         for state in states:
             told = messages.TaskChanged(
                 job=job,

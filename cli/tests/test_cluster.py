@@ -1,4 +1,4 @@
-"""``strom cluster dump`` prints what scheduling looks at and nothing that is nobody's business."""
+"""``strom cluster dump`` prints what scheduling reads, and no private data."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every manifest among the examples is taken as it stands."""
+"""Every manifest of the examples is accepted unchanged."""
 
 from pathlib import Path
 from typing import Any

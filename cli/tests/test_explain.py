@@ -176,7 +176,7 @@ def test_a_pod_that_just_begins_is_in_nobodys_way(reason: str) -> None:
 
 
 def test_pods_of_others_in_front_are_told_apart() -> None:
-    """Of ``podgroup-<uid>`` the first part is that of all of them."""
+    """The first part of ``podgroup-<uid>`` is the same for all of them."""
     uid = "0123abcd-0123-0123-0123-0123456789ab"
     assert explain.job_name(f"default/train-{uid}") == "default/train"
     assert explain.job_name(f"default/podgroup-{uid}") == f"default/podgroup-{uid}"

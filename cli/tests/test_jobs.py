@@ -296,7 +296,7 @@ def test_wait_ends_with_0_only_for_a_job_that_completed(api_server: Any, strom: 
 def test_wait_for_a_phase_ends_with_0_in_that_phase_alone(
     api_server: Any, strom: Any, wanted: str, code: int
 ) -> None:
-    """Also if it is an end: whoever suspends a job waits for Aborted."""
+    """Also if it is an end phase: a user who suspends a job waits for Aborted."""
     strom("job", "run", "a")
     api_server.set_status("a", "Aborted")
     waited = strom("job", "wait", "a", "--for", wanted)
@@ -376,7 +376,7 @@ def test_wide_has_more_columns_and_name_is_the_object_alone(api_server: Any, str
 def test_the_bar_of_a_wait_counts_what_is_through(
     spec: dict[str, Any], status: dict[str, Any], done: tuple[int, int]
 ) -> None:
-    """Indexes of an array, not the few pods that run at once."""
+    """Indexes of an array, not the few pods that run at the same time."""
     tasks = (batch.TaskSpec(name="a", replicas=5),)
     job = batch.Job(spec=batch.JobSpec(tasks=tasks, **spec), status=batch.JobStatus(**status))
     assert job_view.done(job) == done

@@ -1,4 +1,4 @@
-"""Rules of lists that go on (``--watch``)."""
+"""Rules of lists with ``--watch``."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
 
 AT_ONCE_S = 120
-"""Longer than anything takes that comes at all."""
+"""Longer than any expected output takes."""
 
 
 def change(type_: ChangeType, name: str = "", version: int = 1, phase: str = "") -> Change[bytes]:
@@ -35,7 +35,7 @@ def change(type_: ChangeType, name: str = "", version: int = 1, phase: str = "")
 
 
 def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
-    """What a list of jobs (of this phase) tells after each change."""
+    """The output of a list of jobs (of this phase) after each change."""
 
     def is_wanted(job: batch.Job) -> bool:
         return phase in ("", job.status.state.phase)
@@ -112,14 +112,14 @@ def watch(api_server: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 class Watch:
-    """A list that goes on."""
+    """A list with ``--watch``."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
         self._rest = b""
 
     def line(self) -> str:
-        """The next line, as soon as it is there."""
+        """The next line, when it is printed."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as ready:
             ready.register(self.process.stdout, selectors.EVENT_READ)
@@ -138,7 +138,7 @@ class Watch:
 def test_a_list_of_jobs_shows_a_row_for_each_change_until_ctrl_c(
     api_server: Any, strom: Any, watch: Any
 ) -> None:
-    """Rows in which nothing has changed do not come, and a job that is gone says so."""
+    """Unchanged rows are not repeated, and a deleted job is reported."""
     strom("job", "run", "a", "--dry-run")
     strom("job", "run", "a")
     watched = watch("job", "list")

@@ -23,7 +23,7 @@ exit 7
 
 @pytest.fixture
 def job(api_server: Any, strom: Any) -> None:
-    """A job whose two pods have written something."""
+    """A job whose two pods have written output."""
     strom("job", "run", "a", "--replicas", "2")
     api_server.start_pod("a", 10, b"ten one\nten two", phase="Succeeded")
     api_server.start_pod("a", 2, b"two one\nbad \xff\n")
@@ -74,7 +74,7 @@ def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
 
 @pytest.mark.usefixtures("job")
 def test_following_shows_each_line_once_and_ends_with_the_job(api_server: Any, strom: Any) -> None:
-    """Streams that break are taken up again behind what was shown."""
+    """An interrupted stream is resumed after the lines that were shown."""
     api_server.set_status("a", "Completed")
     shown = strom("job", "logs", "a", "--follow")
     assert shown.exit_code == 0
@@ -170,7 +170,7 @@ def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
 def test_exec_where_kubectl_knows_no_cluster_says_so(
     strom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own words would be about a port of this machine."""
+    """kubectl's own message would name a port of this machine."""
     fake = Path("bin/kubectl")
     fake.parent.mkdir()
     fake.write_text('#!/bin/sh\ntest "$1" = config || touch kubectl.called\n')

@@ -126,7 +126,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        # As a process: what runs a system also sets up the logs of whoever it runs in.
+        # As a process: a command that runs a system also configures the logging of its process.
         up = (Path(sys.executable).with_name("strom"), "up", "--port", port, "--state", tmp_path)
         refused = subprocess.run(up, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
@@ -158,7 +158,7 @@ def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None
 
 
 def test_where_starting_a_server_would_not_help_the_next_step_is_another(api_server: Any) -> None:
-    """A name that nobody has, and a server that speaks no TLS."""
+    """An unknown host name, and a server without TLS."""
     for url in ("http://nowhere.invalid", api_server.url.replace("http:", "https:")):
         refused = call("job", "list", "--server", url)
         assert refused.exit_code == 3
@@ -179,7 +179,7 @@ def test_output_that_cannot_be_written_is_no_bug_of_ours() -> None:
 
 
 def test_no_colour_where_none_is_wanted() -> None:
-    """As https://no-color.org has it; lines are shown with escapes on terminals otherwise."""
+    """As defined by https://no-color.org; on terminals lines contain escape sequences otherwise."""
     for wanted, variable in ((False, "1"), (True, "")):
         shown = CliRunner().invoke(
             main.app,
@@ -335,7 +335,7 @@ def test_other_distributions_add_commands_and_groups() -> None:
 
 @pytest.mark.usefixtures("distribution")
 def test_a_command_imports_nothing_dear_that_it_may_not_need() -> None:
-    """Each of these costs tens of milliseconds, which whoever presses Tab waits for."""
+    """Each of these costs tens of milliseconds, also during shell completion."""
     dear = "{'httpx', 'rich', 'yaml', 'importlib.metadata', 'asyncio', 'stromboli.embedded'}"
     program = f"import stromboli.cli.main, sys; print(sorted({dear} & set(sys.modules)))"
     run = subprocess.run((sys.executable, "-c", program), capture_output=True, check=True)

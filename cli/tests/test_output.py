@@ -91,7 +91,9 @@ def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_othe
 def test_on_a_narrow_terminal_a_table_that_grows_wraps_or_goes_on_in_blocks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its headers stand once, and no column is left out: a later row may say something there."""
+    """Its headers are printed once, and no column is omitted: a later row may have a
+    value in it.
+    """
     monkeypatch.setenv("NO_COLOR", "1")
     table = output.StreamingTable(("NAME", "FAILED", "WHY"), 42)
     table.show([("a", "0", "because of this and that")])

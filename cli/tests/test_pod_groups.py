@@ -24,7 +24,7 @@ def condition(status: str) -> scheduling.PodGroupCondition:
 
 
 def gang(status: str = "True", owner: batch.Job | None = None) -> scheduling.PodGroup:
-    """One that waits, unless its condition says otherwise."""
+    """A pending gang, unless a condition is given."""
     group = builders.make_pod_group(
         "train-1",
         4,
@@ -40,7 +40,7 @@ def gang(status: str = "True", owner: batch.Job | None = None) -> scheduling.Pod
 
 @pytest.fixture
 def groups(api_server: Any) -> None:
-    """One that waits, and one that nobody has looked at yet."""
+    """A pending gang, and one without a status."""
     api_server.create(kinds.QUEUES, builders.make_queue("research"))
     api_server.create(kinds.POD_GROUPS, gang())
     api_server.create(kinds.POD_GROUPS, builders.make_pod_group("podgroup-1", phase=""))

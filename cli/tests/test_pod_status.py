@@ -1,4 +1,4 @@
-"""Rules of what ``pod list`` says of a pod: kubectl's words."""
+"""Rules for the status of a pod in ``pod list``: kubectl's terms."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

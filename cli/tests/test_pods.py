@@ -14,7 +14,7 @@ from stromboli.testkit import builders
 
 @pytest.fixture
 def pods(api_server: Any) -> None:
-    """Two jobs' pods, one of them in a queue by its label, and one of nobody's."""
+    """Pods of two jobs, one pod in the queue of its label, and one without a job or queue."""
     api_server.create_namespace("other")
     made: tuple[tuple[str, str, dict[str, str]], ...] = (
         ("a-worker-0", "default", {keys.JOB_NAME: "a", keys.QUEUE_NAME: "research", "team": "x"}),
@@ -42,7 +42,7 @@ def test_list_shows_pods_of_jobs_and_no_others(strom: Any) -> None:
 
 @pytest.mark.usefixtures("pods")
 def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(api_server: Any, strom: Any) -> None:
-    """Pods of a Deployment, say: nothing else of ours would show them."""
+    """For example those of a Deployment: no other command shows them."""
     api_server.create(kinds.PODS, builders.make_pod("web-x", "podgroup-1"))
     api_server.create(kinds.PODS, builders.make_pod("web-y", labels={keys.QUEUE_NAME: "absent"}))
     assert names(strom) == ["a-worker-0", "a-worker-1", "web-x", "web-y"]

@@ -79,7 +79,7 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
 
 
 def test_a_queue_with_work_in_it_is_deleted_by_force_only(api_server: Any, strom: Any) -> None:
-    """What runs there would have no queue, and what waits would wait for ever."""
+    """Its running pods would belong to no queue, and its pending jobs would wait indefinitely."""
     strom("queue", "create", "a")
     strom("queue", "create", "b")
     for name, phase in (("g1", "Running"), ("g2", ""), ("g3", "Completed")):

@@ -170,7 +170,7 @@ def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
 def test_options_that_do_not_go_together_are_told_with_the_lines_that_they_stand_in(
     strom: Any,
 ) -> None:
-    """What only the command line says is nobody's line."""
+    """An option of the command line has no line."""
     lines = "#STROM --replicas 2\n#STROM --cpus 1\n#STROM --memory 8Gi\n"
     array = strom("job", "run", write(lines), "--array", "0-3")
     assert array.stderr.startswith(

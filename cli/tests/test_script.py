@@ -74,8 +74,10 @@ def test_a_jobs_name_has_no_dot_and_no_slash(argument: str, is_script: bool) -> 
 
 
 def expanded(text: str, environment: dict[str, str]) -> str:
-    """What Kubernetes makes of a container's command (k8s.io/kubernetes/third_party/forked/golang/
-    expansion): ``$$`` is a dollar, ``$(NAME)`` its value if there is one."""
+    """A container's command after Kubernetes' expansion
+    (k8s.io/kubernetes/third_party/forked/golang/expansion): ``$$`` is a dollar, ``$(NAME)`` the
+    variable's value if it exists.
+    """
     made, at = "", 0
     while at < len(text):
         if text[at] != "$" or at + 1 == len(text):

@@ -1,4 +1,4 @@
-"""Rules of label selectors: kubectl's words and meaning."""
+"""Rules of label selectors: kubectl's syntax and meaning."""
 
 import pytest
 

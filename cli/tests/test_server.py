@@ -87,7 +87,7 @@ def test_this_machine_is_told_from_others(url: str, expected: bool) -> None:
 
 
 def test_a_directory_cannot_lead_to_another_machine(tmp_path: Path) -> None:
-    """Whoever made it might want the token that goes along."""
+    """The owner of the directory could otherwise obtain the token."""
     remembered = tmp_path / ".strom" / "server"
     remembered.parent.mkdir()
     remembered.write_text("https://elsewhere.example:1\n")

@@ -134,7 +134,7 @@ def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
 
 
 def test_what_was_tried_before_stands_behind_what_began_it() -> None:
-    """Pods of earlier attempts are gone; only the history has them."""
+    """Pods of earlier attempts are deleted; only the history has them."""
     about = timeline.InvolvedObject(kind="Job", name="a")
     events = [
         event(
@@ -192,7 +192,7 @@ def test_what_happens_to_many_pods_at_once_is_one_line() -> None:
 
 
 def test_events_of_one_second_stand_in_their_order() -> None:
-    """Kubernetes' own times are whole seconds; ours say it exactly, beside them."""
+    """Kubernetes' own times are whole seconds; Stromboli adds exact times."""
     second = event("Second", 3, event_time=at(3.2))
     first = event("First", 3, event_time=at(3.1))
     assert told(job(), [], [second, first])[1:] == [

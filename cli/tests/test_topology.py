@@ -29,7 +29,7 @@ def hyper_node(name: str, tier: int, type_: str, *members: str, called: str = ""
 
 
 def cluster_objects(*more: api.HyperNode) -> usage.ClusterObjects:
-    """Two racks below a spine, and n4 in none; three GPUs of n1 are held."""
+    """Two racks below a spine, and n4 in no HyperNode; three GPUs of n1 are in use."""
     pods: list[core.Pod] = [
         builders.make_pod("p", node="n1", cpu="2", memory="1Gi", extra={usage.GPU: "3"}),
         builders.make_pod("over", node="n2", extra={usage.GPU: "8"}, phase="Succeeded"),
@@ -55,7 +55,7 @@ def lines(place: topology.Domain, depth: int = 0) -> list[str]:
 
 
 def test_each_level_says_what_is_free_in_it() -> None:
-    """What pods that run have asked for is not free; those that have ended or wait hold nothing."""
+    """Requests of running pods are subtracted; pods that have ended or are pending use nothing."""
     root, complaints = topology.domain_tree(cluster_objects())
     assert lines(root) == [
         "cluster   tier 3   4 nodes, 3 idle   "
@@ -79,7 +79,7 @@ def test_nodes_are_shown_where_they_lie() -> None:
 
 
 def test_what_makes_no_sense_is_said() -> None:
-    """The scheduler goes by the same tree."""
+    """The scheduler uses the same tree."""
     root, complaints = topology.domain_tree(cluster_objects(hyper_node("r3", 1, "Node", "n1")))
     assert complaints == [
         "node n1 is a member of r1 and of r3: it counts for none of them",
@@ -98,7 +98,7 @@ def test_a_cluster_without_hyper_nodes_is_one_place() -> None:
 
 
 def test_the_tree_is_read_over_rest(api_server: Any, strom: Any) -> None:
-    """What HyperNodes have wrong stands beside it."""
+    """With the errors of the HyperNodes."""
     api_server.create(kinds.NODES, builders.make_node("n1", cpu="8", memory="16Gi"))
     api_server.create(kinds.HYPER_NODES, hyper_node("r1", 1, "Node", "n1"))
     api_server.create(kinds.HYPER_NODES, hyper_node("r2", 1, "Node", "n1"))

@@ -167,7 +167,9 @@ def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look(
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("height", [5, 12, 40])
 def test_a_screen_holds_what_it_can_and_says_how_much_it_does_not(width: int, height: int) -> None:
-    """Whatever its size: no line is wider, none more than there is room for, no name cut."""
+    """For all sizes: no line is too wide, there are no more lines than fit, and no name is
+    truncated.
+    """
     names = [f"node-{number}" for number in range(20)]
     rows = [(name, "3", "2/8", "4Gi/16Gi", "0/8", usage.bar(1, 4)) for name in names]
     headers = ("NODE", "PODS", "CPU", "MEMORY", "GPU", "FULLEST")

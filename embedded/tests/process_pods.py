@@ -1,4 +1,4 @@
-"""A cluster with one process node, for tests that let pods really run."""
+"""A cluster with one process node, for tests that run pods."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ class ProcessCluster:
                 self._serving.result()
 
     async def run(self, name: str, *command: str, **spec: Any) -> None:
-        """Create a pod on the node, of one container unless ``containers`` says other."""
+        """Create a pod on the node, with one container unless ``containers`` is given."""
         container = {"name": "main", "image": "none", "command": list(command)}
         container |= spec.pop("container", {})
         metadata = spec.pop("metadata", {})
@@ -49,7 +49,7 @@ class ProcessCluster:
         await self.cluster.create(kinds.PODS, "default", objects.pod(name, metadata, **fields))
 
     async def until(self, name: str, wanted: Callable[[Document], object]) -> Document:
-        """The pod as soon as it is as wanted; None is what is wanted of one that is gone."""
+        """The pod when it is in the expected state; None stands for a deleted pod."""
         pod: Document = {}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(30):

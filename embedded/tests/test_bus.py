@@ -1,4 +1,4 @@
-"""What the embedded log promises beyond the contract: durability, one process, what it lets go."""
+"""What the embedded log guarantees beyond the contract: durability, one process, retention."""
 
 import asyncio
 import contextlib
@@ -84,7 +84,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_a_log_belongs_to_one_process(tmp_path: Path) -> None:
-    """The second is told who has it; what it waits for is its to decide."""
+    """The second one gets an error that names the first; whether it waits is its decision."""
     path = tmp_path / "log"
     open_it = (
         "import asyncio, sys\nfrom pathlib import Path\n"
@@ -162,7 +162,9 @@ async def test_old_records_go_and_offsets_never_come_back(tmp_path: Path) -> Non
 
 
 async def test_tombstones_stay_a_day(tmp_path: Path) -> None:
-    """So that a fold that was on its way hears of them; a barrier behind the last one holds."""
+    """So that a materialization in progress receives them; a barrier after the last one
+    is valid.
+    """
     clock = Clock()
     async with EmbeddedBus(tmp_path / "log", clock=clock) as bus:
         writer = await bus.open_writer("monitor", "m1")

@@ -1,5 +1,6 @@
-"""What the embedded cluster promises beyond the contract: durability, versions that go on, what it
-does not do, and its own bookkeeping."""
+"""What the embedded cluster guarantees beyond the contract: durability, continuous versions,
+unsupported features, and its own bookkeeping.
+"""
 
 import asyncio
 import contextlib
@@ -86,7 +87,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_versions_and_watches_go_on_after_a_restart(tmp_path: Path) -> None:
-    """A watcher resumes from where it was, and hears of a deletion before the restart."""
+    """A watch resumes from its version and receives a deletion from before the restart."""
     path = tmp_path / "cluster"
     async with EmbeddedCluster(path) as before:
         version = (await before.list(CONFIG_MAPS)).resource_version
@@ -132,7 +133,7 @@ async def test_a_watch_that_falls_behind_is_expired(tmp_path: Path) -> None:
 
 
 async def test_a_version_of_another_cluster_is_expired(cluster: EmbeddedCluster) -> None:
-    """Somebody threw the file away and kept the log: everything has to be listed again."""
+    """The file was deleted and the log was kept: everything must be listed again."""
     with pytest.raises(errors.ExpiredError):
         await anext(cluster.watch(CONFIG_MAPS, "1000000"))
 
@@ -178,7 +179,7 @@ async def test_a_silent_watch_says_how_far_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_bookmark_comes_when_asked_for(cluster: EmbeddedCluster) -> None:
-    """Behind everything that was told before."""
+    """After all events that were sent before."""
     stream = cluster.watch(CONFIG_MAPS, (await cluster.list(CONFIG_MAPS)).resource_version)
     created = await cluster.create(CONFIG_MAPS, "default", objects.config_map("c"))
     waiting = asyncio.ensure_future(_two(stream))
@@ -199,7 +200,7 @@ async def _two(stream: AsyncIterator[port.WatchEvent]) -> tuple[port.WatchEvent,
 
 
 async def test_what_is_not_embedded_is_named(cluster: EmbeddedCluster) -> None:
-    """The verb and the kind stand in the error."""
+    """The error contains the verb and the kind."""
     with pytest.raises(errors.UnsupportedError, match="list Role"):
         await cluster.list(ROLES)
     with pytest.raises(errors.UnsupportedError, match="create Role default"):
@@ -302,13 +303,13 @@ async def test_garbage_of_an_earlier_process_is_collected(tmp_path: Path) -> Non
         owned = {"ownerReferences": [objects.owner(CONFIG_MAPS, owner)]}
         await before.create(CONFIG_MAPS, "default", objects.config_map("owned", owned))
         await before.delete(CONFIG_MAPS, "default", "owner")
-        # Left at once: the collector has not had a turn, or it has and there is nothing to do.
+        # Closed immediately: the collector has not run, or had nothing to do.
     async with EmbeddedCluster(path) as after:
         await objects.eventually_gone(after, CONFIG_MAPS, "default", "owned", records.DEADLINE_S)
 
 
 async def test_a_quota_counts_pods_of_an_earlier_process(tmp_path: Path) -> None:
-    """Also where that one ended before it could say so in the quota's status."""
+    """Also if that process ended before it could update the quota's status."""
     path = tmp_path / "cluster"
     quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {"pods": "1"}})
     async with EmbeddedCluster(path) as before:
@@ -322,7 +323,7 @@ async def test_a_quota_counts_pods_of_an_earlier_process(tmp_path: Path) -> None
 
 
 def spoil(path: Path, resource: str, name: str, was: str, found: str) -> None:
-    """Put a text into a stored object that no door of ours lets in."""
+    """Put a text into a stored object that admission would reject."""
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         (raw,) = database.execute(
             "SELECT raw FROM objects WHERE resource = ? AND name = ?", (resource, name)
@@ -338,7 +339,7 @@ def spoil(path: Path, resource: str, name: str, was: str, found: str) -> None:
 async def test_a_quota_that_an_older_file_holds_and_nobody_can_read_lets_no_pod_in(
     tmp_path: Path, wrong: str
 ) -> None:
-    """It is named, everything else goes on, and it can be mended or deleted."""
+    """The quota is named, everything else continues, and it can be corrected or deleted."""
     path = tmp_path / "cluster"
     quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {"cpu": "7777m"}})
     async with EmbeddedCluster(path) as before:
@@ -383,7 +384,7 @@ async def test_a_quota_of_what_is_not_counted_is_refused(
 async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
     cluster: EmbeddedCluster,
 ) -> None:
-    """Unknown never means deletable. What is garbage for sure goes meanwhile."""
+    """Unknown never means deletable. Meanwhile, certain garbage is collected."""
     stranger = {"apiVersion": "apps.test/v1", "kind": "Stranger", "name": "d", "uid": "u"}
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "d", "uid": "u"}
     for name, owner in (("kept", stranger), ("garbage", absent)):
@@ -394,7 +395,7 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
 
 
 async def test_event_objects_go_after_an_hour(tmp_path: Path) -> None:
-    """They are for people who look now; what happened stands in the log."""
+    """They are meant for present users; the log has the history."""
     clock = Clock()
     path = tmp_path / "cluster"
     async with EmbeddedCluster(path, clock) as before:
@@ -431,7 +432,7 @@ async def test_a_write_that_was_given_up_counts_all_the_same(cluster: EmbeddedCl
 
 
 async def test_a_watch_of_a_closed_cluster_is_refused(tmp_path: Path) -> None:
-    """One that ended at once would be begun anew for ever, without a moment for anybody else."""
+    """A watch that ended immediately would be restarted indefinitely without pause."""
     cluster = EmbeddedCluster(tmp_path / "cluster.db")
     async with cluster:
         listing = await cluster.list(CONFIG_MAPS)

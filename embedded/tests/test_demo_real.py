@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 async def test_real_jobs_finish_and_their_output_proves_it(tmp_path: Path) -> None:
-    """All run at once, on two nodes, with nothing but a python3."""
+    """All run at the same time, on two nodes, with only python3."""
     shown = await real.show(tmp_path)
     assert shown.failures == []
     assert [job.name for job in shown.ran] == list(real.SHOWN) or shown.left_out

@@ -1,4 +1,6 @@
-"""What disorder does, and what it never does: nothing is lost, nothing comes before its turn."""
+"""What fault injection does, and what it never does: no record is lost or reordered within its
+topic.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,7 @@ OFFSETS = range(1, 31)
 
 
 def rates(**chances: float) -> FaultRates:
-    """This trouble and no other."""
+    """Only this fault."""
     return FaultRates(**{field: getattr(NONE, field) for field in NONE.__struct_fields__} | chances)
 
 
@@ -67,7 +69,7 @@ def comes_in_order(offsets: list[int]) -> bool:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_topic_keeps_its_order_with_repetitions(log: EmbeddedBus, seed: int) -> None:
-    """Everything is there at the barrier; what comes again is followed by what followed it."""
+    """Everything is available at the barrier; a repeated record is followed by its successors."""
     disordered = FaultyBus(log, seed, rates(repeat=0.5))
     read, positions = await records.read(disordered, topics.NODES, topics.PODS)
     for topic in (topics.NODES, topics.PODS):
@@ -90,7 +92,7 @@ async def test_records_do_come_again_and_in_another_order(log: EmbeddedBus) -> N
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_positions_never_pass_what_is_held_back(log: EmbeddedBus, seed: int) -> None:
-    """A fold that goes on from them gets everything that did not come yet."""
+    """A materialization that continues from them receives everything that was delayed."""
     disordered = FaultyBus(log, seed, rates(repeat=0.3))
     known: set[tuple[str, int]] = set()
     batches = disordered.materialize([topics.NODES, topics.PODS])
@@ -120,7 +122,7 @@ async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: in
 
 
 async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) -> None:
-    """So whoever goes on there comes to the end, however often it happens."""
+    """So a reader that resumes there reaches the end, however often this happens."""
     disordered = FaultyBus(log, 1, rates(cut=0.5))
     read: list[envelope.Record] = []
     told: list[str | None] = []
@@ -251,7 +253,7 @@ async def _version(cluster: EmbeddedCluster) -> str:
 async def test_a_call_that_fails_took_effect_or_not(
     cluster: EmbeddedCluster, call: Call, kind_of_trouble: str, takes_effect: int
 ) -> None:
-    """The caller cannot tell which, as with a real server."""
+    """As with a real server, the caller cannot know which."""
     await cluster.create(CONFIG_MAPS, "default", objects.config_map("c", a="1"))
     await cluster.create(kinds.PODS, "default", objects.pod("p"))
     before = int(await _version(cluster))
@@ -288,7 +290,7 @@ async def test_a_watch_expires_or_ends_early(cluster: EmbeddedCluster) -> None:
 
 
 async def test_the_seed_decides_whatever_order_calls_come_in(cluster: EmbeddedCluster) -> None:
-    """The same call of the same object meets the same trouble, beside whatever else."""
+    """The same call for the same object has the same fault, whatever else happens."""
 
     async def outcomes(names: list[str], seed: int) -> dict[str, str]:
         disordered = FaultyCluster(cluster, seed, rates(unavailable=0.5))
@@ -308,7 +310,7 @@ async def test_the_seed_decides_whatever_order_calls_come_in(cluster: EmbeddedCl
 
 
 async def test_tasks_of_a_fold_end_with_it(log: EmbeddedBus) -> None:
-    """Nothing is left running when a reader goes."""
+    """No task is left running when a reader ends."""
     before = asyncio.all_tasks()
     batches = FaultyBus(log, 1).materialize([topics.NODES])
     await anext(batches)

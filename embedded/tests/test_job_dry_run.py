@@ -26,7 +26,7 @@ tiers:
 
 
 def item(kind: Kind[Any], made: meta.Object) -> bytes:
-    """As the server shows what the scheduler sees."""
+    """The scheduler's input as served by REST."""
     return msgspec.json.encode(scheduling_view.reduce_manifest(kind, msgspec.json.encode(made)))
 
 

@@ -1,4 +1,4 @@
-"""Following a kind over an API server that lets nobody watch it."""
+"""Following a kind on an API server that denies watches."""
 
 import asyncio
 import itertools
@@ -39,7 +39,9 @@ class ExpiredWatchCluster(EmbeddedCluster):
 
 
 async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(tmp_path: Path) -> None:
-    """A list costs the API server most: that one succeeds does not end the trouble."""
+    """A list is the most expensive request for the API server: its success does not reset the
+    backoff.
+    """
     async with ExpiredWatchCluster(tmp_path / "cluster.db") as cluster:
         async for _ in list_and_watch(cluster, kinds.NODES):
             if len(cluster.listed_at) == 5:

@@ -49,7 +49,7 @@ def test_what_is_no_seed_is_refused(text: str, complaint: str) -> None:
 
 @pytest.mark.parametrize("shown", ["table", "json"])
 def test_the_last_line_is_one_json_object(tmp_path: Path, shown: str) -> None:
-    """Means, and every seed with its own numbers; progress stands on stderr."""
+    """Means, and the values of each seed; progress goes to stderr."""
     options = ("--policy", "best-fit", "--seeds", "42,45", "--output", shown)
     result = CliRunner().invoke(simulate.app, ["pack", *lists(tmp_path), *options])
     assert result.exit_code == 0, result.output

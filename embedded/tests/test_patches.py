@@ -1,4 +1,4 @@
-"""What patches do to a document, beyond what the contract of the cluster says."""
+"""The effect of patches on a document, beyond the contract of the cluster."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ DOCUMENTS = st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=4)
 
 
 def without_nulls(value: Any) -> Any:
-    """What a merge patch can say: a null would remove."""
+    """The part that a merge patch can express: a null would remove a field."""
     if isinstance(value, dict):
         return {name: without_nulls(part) for name, part in value.items() if part is not None}
     return value

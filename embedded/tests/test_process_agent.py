@@ -1,4 +1,4 @@
-"""A process node over an embedded cluster: pods bound to it really run, and tell how they fare."""
+"""A process node on an embedded cluster: pods bound to it run and report their status."""
 
 import base64
 import os
@@ -107,7 +107,9 @@ async def test_config_maps_and_secrets_are_files_and_variables(
 
 
 async def test_files_of_a_config_map_follow_its_changes(process_cluster: ProcessCluster) -> None:
-    """As host lists do when a job is scaled: new keys come, old ones go, none is half written."""
+    """Like host lists when a job is scaled: keys are added and removed, and no file is half
+    written.
+    """
     await process_cluster.cluster.create(
         kinds.CONFIG_MAPS, "default", objects.config_map("hosts", list="a", old="x")
     )
@@ -179,8 +181,9 @@ async def test_a_failed_container_restarts_and_its_previous_log_can_be_read(
 
 
 async def test_pods_of_a_subdomain_find_each_other_by_name(process_cluster: ProcessCluster) -> None:
-    """They listen on the same port, each at its own address. Without namespaces the names stand in
-    a file of the pod's."""
+    """They listen on the same port, each at its own address. Without namespaces the names are in a
+    file of the pod.
+    """
     lookup = (
         "import os, socket, time\n"
         "def address(name):\n"
@@ -362,7 +365,7 @@ async def test_a_pod_that_runs_nowhere_yet_has_no_log(process_cluster: ProcessCl
 
 
 async def test_process_nodes_that_nobody_serves_are_away(process_cluster: ProcessCluster) -> None:
-    """Those of another time, whose agent was killed: nothing is to be placed on them."""
+    """Nodes of an earlier process whose agent was killed: no pod may be placed on them."""
     await process_cluster.run("p", "true")
     await process_cluster.over("p")
 

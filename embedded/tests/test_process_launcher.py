@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes n
 
 KEEP_BYTES = 16 * 1024 * 1024
 STUBBORN = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 987' &) ; echo on; sleep 987"
-"""Ignores SIGTERM, and so does a child in a session of its own; says so when it is so far."""
+"""Ignores SIGTERM, and so does a child in its own session; prints a line when both run."""
 
 
 async def views() -> list[str]:
@@ -176,7 +176,7 @@ async def test_processes_of_a_killed_launcher_are_killed_too(place: LauncherRunn
 async def test_a_container_has_its_standard_files_and_none_of_its_launchers(
     place: LauncherRunner,
 ) -> None:
-    """With these it could speak as its launcher."""
+    """With these it could impersonate its launcher."""
     outcome, text = await place.run("ls", "/proc/self/fd")
     assert outcome == launcher_client.Outcome(0)
     listing = "3"

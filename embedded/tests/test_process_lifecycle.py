@@ -55,7 +55,7 @@ def bad(probe: ProbeKind) -> ProbeAnswered:
 
 
 class LifecycleRunner:
-    """A life in virtual time: what is said goes in, what is to be done comes out."""
+    """A life cycle in virtual time: events in, actions out."""
 
     def __init__(self, told: pods.Pod) -> None:
         self.now = BEGIN
@@ -161,7 +161,7 @@ def test_the_restart_policy_decides(policy: str, code: int, restarts: bool) -> N
 
 
 def test_pauses_between_restarts_double_up_to_five_minutes() -> None:
-    """The first restart comes at once, as from a kubelet."""
+    """The first restart is immediate, as with a kubelet."""
     story = LifecycleRunner(pod(restartPolicy="OnFailure"))
     pauses = []
     for _ in range(8):
@@ -235,7 +235,7 @@ def test_a_pod_that_can_never_run_here_fails_and_says_why() -> None:
 
 
 def test_of_a_pod_that_is_refused_before_it_began_nothing_is_told_but_why() -> None:
-    """Of a container that is still being created kubectl would say so for ever."""
+    """For a container that is still being created kubectl would report this indefinitely."""
     life = PodLifecycle(pod(), BEGIN)
     life.handle(NodeUnsuitable("NotSupported", "no command"), BEGIN)
     told = status.pod_status(life, "127.1.1.1", (), (), BEGIN)

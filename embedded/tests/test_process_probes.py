@@ -1,4 +1,4 @@
-"""Probes of a process node: who is asked, by what, and what becomes of the answer."""
+"""Probes of a process node: their target, their result, and its effect."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ http.server.HTTPServer(at, http.server.SimpleHTTPRequestHandler).serve_forever()
 
 
 def serving(tmp_path: Path, **probes: Document) -> Document:
-    """A container that serves a folder at its pod's address, whose port has a name."""
+    """A container that serves a folder at its pod's address on a named port."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "here").write_text("yes")
     address = {"fieldRef": {"fieldPath": "status.podIP"}}

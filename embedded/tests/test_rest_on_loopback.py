@@ -62,7 +62,7 @@ async def names(running: system.System) -> list[str]:
 async def test_a_body_that_is_not_declared_as_json_is_refused(
     running: system.System, declared: str
 ) -> None:
-    """What a page of any site may send without asking first."""
+    """A page of any site may send it without a preflight request."""
     body = httpx.Response(200, json=JOB).content
     headers = {"content-type": declared} if declared else {}
     answer = await sent(running, "POST", JOBS, content=body, headers=headers)

@@ -1,5 +1,6 @@
-"""``strom simulate session`` prints a line of JSON per case, whatever the others are, and tells
-what is wrong on the command line as all commands do."""
+"""``strom simulate session`` prints one line of JSON per case, independent of the others, and
+reports usage errors like all commands.
+"""
 
 import json
 from pathlib import Path

@@ -16,8 +16,9 @@ from stromboli.shared.runtime import runtime
 
 
 class UntidyCluster(EmbeddedCluster):
-    """Tells the first change of a pod once more with the next event after its end, and lets no
-    ended pod run again."""
+    """Repeats the first change of a pod with the next event after its end, and lets no ended pod
+    run again.
+    """
 
     async def watch(self, kind: Any, version: str) -> AsyncGenerator[cluster_port.WatchEvent, None]:
         first: dict[str, cluster_port.WatchEvent] = {}
@@ -75,7 +76,7 @@ async def test_an_old_event_of_an_ended_pod_stops_no_other(tmp_path: Path) -> No
 
 
 async def test_a_pod_ends_when_it_was_active_for_as_long_as_it_may(tmp_path: Path) -> None:
-    """As a kubelet ends it, also one whose containers would be started again."""
+    """Like a kubelet, also if its containers would be restarted."""
     async with asyncio.timeout(60), EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         await simulated.create_nodes(cluster, simulated.node_documents(1, cpu="4", memory="8Gi"))
         runner = simulated.Runner(cluster, rules.Rules(), runtime.utc_now)

@@ -36,7 +36,7 @@ def fail(database: Connection) -> None:
 
 
 async def test_a_read_sees_every_write_asked_for_before(store: Store) -> None:
-    """Though nobody waited for them."""
+    """Even if the writes were not awaited."""
     for number in range(100):
         store.write(lambda database, number=number: insert(number, database))  # type: ignore[misc]  # binds the number
     assert await store.read(numbers) == list(range(100))
@@ -69,7 +69,7 @@ async def test_a_write_that_is_not_waited_for_is_written_and_told(store: Store) 
 
 
 async def test_a_failed_write_stops_the_store(store: Store, tmp_path: Path) -> None:
-    """What was written before stands, nothing behind it does, and opening again goes on."""
+    """Earlier writes are stored, later ones are not, and a reopened store works."""
     await store.write(lambda database: insert(1, database))
     failing = store.write(fail)
     behind = store.write(lambda database: insert(2, database))

@@ -1,4 +1,4 @@
-"""What the demo says of traffic: counted by pairs of a worker and a server of one job."""
+"""The demo's traffic: counted by pairs of a worker and a server of one job."""
 
 from pathlib import Path
 

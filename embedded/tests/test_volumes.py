@@ -16,7 +16,7 @@ from stromboli.shared.cluster import port
 
 
 class LateListCluster:
-    """A cluster that lists one kind only once it is told to, and says what was asked of it."""
+    """A cluster that lists one kind only when told to, and records its requests."""
 
     def __init__(self, cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None:
         self._cluster = cluster
@@ -87,7 +87,7 @@ FOLLOWED = (kinds.STORAGE_CLASSES, kinds.PERSISTENT_VOLUMES, kinds.PERSISTENT_VO
 
 
 async def begin_without(cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None:
-    """Begin when one kind's list comes last, and come so far that a new claim has its volume."""
+    """Start while one kind's list is late, until a new claim has its volume."""
     late, others = (
         LateListCluster(cluster, kind),
         {each.plural for each in FOLLOWED if each is not kind},
@@ -103,7 +103,7 @@ async def begin_without(cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None
 
 
 async def test_volumes_stay_while_claims_have_not_been_seen(cluster: EmbeddedCluster) -> None:
-    """As after a restart, when their list comes first."""
+    """As after a restart, when the list of volumes arrives first."""
     async with played(cluster):
         await claim(cluster, "first", "any")
         volume = (await bound(cluster, "first")).spec.volume_name
@@ -112,7 +112,7 @@ async def test_volumes_stay_while_claims_have_not_been_seen(cluster: EmbeddedClu
 
 
 async def test_a_class_that_was_not_seen_yet_is_waited_for(cluster: EmbeddedCluster) -> None:
-    """It may say that others provision, or that the first consumer is waited for."""
+    """It may name another provisioner, or wait for the first consumer."""
     fields = {"volumeBindingMode": storage.LATE, "provisioner": "disks.example.com"}
     await make(cluster, kinds.STORAGE_CLASSES, "late", **fields)
     await claim(cluster, "waits", "late")

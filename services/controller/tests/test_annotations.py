@@ -1,7 +1,7 @@
-"""What we note on objects of others takes nothing away from them.
+"""Annotations that the controller adds to objects of other owners remove nothing from them.
 
-kubectl's copy of an object is an annotation, too, and none that snapshots carry: what looks bare to
-the controller may not be.
+kubectl's copy of an object is an annotation, too, and snapshots do not contain it: an object
+without annotations in the cache may have this one.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ NOTED = {keys.DECISION: "d1"}
 
 
 def annotations_after(seen: meta.Object, patch: commands.Patch) -> dict[str, str]:
-    """Of an object that looks like this, and has kubectl's annotation besides."""
+    """The annotations of such an object that also has kubectl's annotation."""
     there = msgspec.to_builtins(seen)
     there["metadata"]["annotations"] = {**(seen.metadata.annotations or {}), **APPLIED}
     change = msgspec.json.decode(patch.patch)

@@ -111,7 +111,7 @@ def some_waves(draw: st.DrawFn) -> list[batch.TaskSpec]:
 
 @st.composite
 def arrays(draw: st.DrawFn, name: str) -> batch.Job:
-    """An array of some indexes, as many at once as it has replicas."""
+    """An array of some indexes, with as many concurrent pods as it has replicas."""
     replicas = draw(st.integers(1, 3))
     array = batch.ArraySpec(
         indexes=draw(st.sampled_from(["0-4", "0", "1,3-5", "0-6:2"])),
@@ -212,7 +212,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def everything_goes_on(self) -> None:
-        """What was going is gone, gangs are let in, pods run; the controller sees all of it."""
+        """Terminating objects are deleted, gangs are enqueued, pods run; the controller reads all
+        of it.
+        """
         harness = self.harness
         for key in self.going():
             harness.reap(key)
@@ -375,7 +377,9 @@ class AnyOrder(RuleBasedStateMachine):
                 last[message.uid] = message.after, message.object_version
 
     def teardown(self) -> None:
-        """Left alone, everything comes to rest, and a second look finds nothing to do."""
+        """Without further changes everything comes to rest, and another reconcile finds nothing to
+        do.
+        """
         harness = self.harness
         for _ in range(8):
             harness.settle()
@@ -384,7 +388,7 @@ class AnyOrder(RuleBasedStateMachine):
             harness.wait(400)
         harness.settle()
         harness.dirty = dict.fromkeys(harness.cache.items())
-        harness.settle()  # what still holds is said again after a while
+        harness.settle()  # unchanged conditions are written again after a while
         done = len(harness.done)
         harness.dirty = dict.fromkeys(harness.cache.items())
         harness.settle()
@@ -401,14 +405,14 @@ class AnyOrder(RuleBasedStateMachine):
             elif not any(pods.blockers(job)):
                 mine = harness.past.of(job.metadata.uid)
                 if job.spec.array is not None or job.status.state.phase == "Aborted":
-                    # Those with a result stay, to be looked at.
+                    # Pods with a result are kept for inspection.
                     mine = [it for it in mine if not tasks.has_finished(it)]
                 assert len(mine) <= sum(task.replicas for task in job.spec.tasks)
             assert body["metadata"]["uid"] in harness.phases
         self.check_end()
 
     def check_end(self) -> None:
-        """Where gangs are let in and pods run and succeed, every job comes to its end."""
+        """If gangs are enqueued and pods run and succeed, every job ends."""
         harness = self.harness
         for _ in range(40):
             if not self.unended():

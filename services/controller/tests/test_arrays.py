@@ -1,4 +1,6 @@
-"""Array jobs: each index once, so many at once, ten thousand for the price of the window."""
+"""Array jobs: each index once, a limited number concurrently, ten thousand at the cost of the
+window.
+"""
 
 from typing import Any
 
@@ -244,7 +246,7 @@ def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
 
 
 def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None:
-    """The worst progress there is, every other index failed, on its last pods."""
+    """The largest status: every other index failed, with the last pods running."""
     job = array(f"0-{indexes.MOST - 1}", 50)
     status = batch.JobStatus(
         array=batch.ArrayStatus(

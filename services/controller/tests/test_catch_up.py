@@ -1,5 +1,7 @@
-"""A controller that begins may know less of a job than the one before it did: that one saw its own
-writes ahead of the topics, and the monitor may lag behind. What is not seen yet is not gone."""
+"""A new controller may know less of a job than the previous one, which had its own writes before
+the topics had them, and the monitor may lag behind. An object that is not in the cache yet is not
+deleted.
+"""
 
 from collections import deque
 
@@ -108,7 +110,7 @@ def test_what_is_told_to_be_deleted_is_so_although_a_late_topic_shows_it() -> No
 
 
 def test_results_of_an_array_outlast_a_controller_that_knows_an_older_status() -> None:
-    """Its pods are gone by then: the job alone knows them."""
+    """Its pods are deleted by then: only the job has the results."""
     array = api.ArraySpec(indexes="0-3")
     harness = running(make_job(tasks=[make_task(replicas=1)], array=array))
     old = harness.shown(JOBS)

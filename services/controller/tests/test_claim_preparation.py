@@ -82,7 +82,7 @@ async def test_a_claim_that_cannot_be_had_keeps_the_whole_gang_unbound(harness: 
 
 
 async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness) -> None:
-    """The first brings them, the second is put down beside it, in whatever order they come."""
+    """The first one allocates them, later ones are added to `reservedFor`, in any order."""
     claim = await claims.device_claim(harness, "d")
     async with harness.controller():
         one, two = await claims.pods(harness, "g-0", "g-1")
@@ -104,7 +104,7 @@ async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness)
 
 
 async def test_what_is_waited_for_goes_on_in_the_next_process(harness: Harness) -> None:
-    """A decision that waits for a volume holds up no other, and comes again after a restart."""
+    """A decision that waits for a volume does not block others, and is executed after a restart."""
     await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
     claim = await claims.volume_claim(harness, "c", "late")
     async with harness.controller():

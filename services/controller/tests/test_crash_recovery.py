@@ -84,7 +84,9 @@ STORY: tuple[Stage, ...] = (
 
 
 def play(kill_at: dict[int, int]) -> CoreHarness:
-    """The whole story; ``kill_at``: stage -> commands it gets to before the controller dies."""
+    """The whole scenario; ``kill_at``: stage -> number of commands before the
+    controller is killed.
+    """
     harness = CoreHarness()
     for number, stage in enumerate(STORY):
         stage(harness)
@@ -164,7 +166,9 @@ def test_two_kills_in_a_row_change_nothing_in_the_end() -> None:
 
 
 def test_a_late_picture_makes_no_pod_twice() -> None:
-    """Pods that the topics have not shown yet are known from our own writes, or by their names."""
+    """Pods that the topics do not contain yet are known from the controller's own writes, or by
+    their names.
+    """
     harness = CoreHarness()
     submit(harness)
     harness.settle()

@@ -37,7 +37,7 @@ def go_on(harness: CoreHarness, seconds: float = HOUR) -> None:
 
 
 def end(harness: CoreHarness, name: str, phase: str = "Succeeded") -> None:
-    """A job comes to its end."""
+    """A job ends."""
     harness.enqueue(harness.group_key(f"default/{name}"))
     harness.settle()
     harness.change_pod(f"default/{name}-worker-0", phase, "n1")
@@ -49,7 +49,7 @@ def name_at(at: datetime) -> str:
 
 
 def hours(*numbers: int) -> list[str]:
-    """Names of the jobs of so many hours after noon."""
+    """Names of the jobs for these hours after noon."""
     return [name_at(NOON + timedelta(hours=it)) for it in numbers]
 
 
@@ -261,7 +261,7 @@ def test_replace_removes_the_job_that_runs_before_the_next_is_made() -> None:
     assert [it.name for it in status(harness).active] == hours(2)
 
 
-# What is kept and said
+# Retention and Events
 
 
 def test_the_status_says_what_runs_what_was_served_and_what_succeeded() -> None:
@@ -412,7 +412,9 @@ def test_whatever_the_clock_does_no_time_is_served_twice_or_after_a_later_one(
 
 
 def test_what_names_no_scheduler_is_left_to_another_system_while_it_acts() -> None:
-    """Else both would make its jobs. Once the other has gone, the last time is served."""
+    """Otherwise both would create its jobs. When the other system is gone, the last time starts a
+    job.
+    """
     harness = CoreHarness()
     harness.submit(make_cron("c", "0 * * * *", make_job(scheduler="")))
     harness.settle()

@@ -59,7 +59,7 @@ def harness() -> CoreHarness:
 
 
 def objects(harness: CoreHarness) -> set[str]:
-    """Kinds of the tool's objects that are there."""
+    """Kinds of the tool's existing objects."""
     return {plural for plural, key in harness.objects if key == POD}
 
 
@@ -87,7 +87,7 @@ def test_its_service_and_its_token_are_the_jobs_and_stand_in_the_status(
 
 
 def test_a_tools_pod_is_none_of_the_jobs(harness: CoreHarness) -> None:
-    """Neither its running nor its end is counted, and no policy looks at it."""
+    """Neither its start nor its end is counted, and no policy applies to it."""
     assert harness.job().status.running == 2
     harness.change_pod(POD, "Failed", exit_code=1)
     harness.settle()

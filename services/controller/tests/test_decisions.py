@@ -52,12 +52,14 @@ def with_status(job: batch.Job, phase: str, version: int = 0) -> batch.Job:
 
 
 def test_a_pod_we_have_not_seen_is_bound_all_the_same() -> None:
-    """The scheduler's cache may be ahead of ours."""
+    """The scheduler's cache may be newer than the controller's."""
     assert decisions.before_bind(cache(), bind_of(make_pod()), DECISION) is None
 
 
 def test_of_a_pod_of_another_uid_the_api_server_is_asked() -> None:
-    """It may be the one before of this name: the scheduler's cache may be ahead of ours."""
+    """It may be the previous pod of this name: the scheduler's cache may be newer than the
+    controller's.
+    """
     before, now = make_pod(node="n1", deleting=NOON), make_pod(generation=2)
     assert decisions.before_bind(cache(before), bind_of(now), DECISION) is None
     assert decisions.before_eviction(cache(before), eviction_of(now)) is None

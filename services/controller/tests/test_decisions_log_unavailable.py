@@ -95,7 +95,7 @@ async def test_who_stands_by_without_reading_what_was_told_is_not_ready(harness:
 
 
 async def test_a_controller_that_cannot_open_the_log_ends_at_once(harness: Harness) -> None:
-    """It has begun nothing that it could finish."""
+    """It has started nothing that it could finish."""
     bus, health = interruptible_bus.InterruptibleBus(harness.bus), runtime.Health("controller")
     bus.writes_cut.set()
     given = ControllerSettings(stop_within_s=3600.0)

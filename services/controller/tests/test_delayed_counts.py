@@ -1,4 +1,4 @@
-"""Counts are held back while many change: nothing waits for them, and none is lost."""
+"""Counts are delayed while many change: nothing waits for them, and none is lost."""
 
 import msgspec
 

@@ -178,7 +178,9 @@ def test_the_next_controller_goes_on_with_the_same_wave() -> None:
 def test_a_job_that_can_never_start_says_so_and_gets_no_pods(
     tasks: list[batch.TaskSpec], why: str
 ) -> None:
-    """One that was in the cluster before us, too, of which the rules of admission are not asked."""
+    """Including one that was in the cluster before, to which the rules of admission do
+    not apply.
+    """
     assert dependencies.problem(make_job(tasks=tasks)) == why
     harness = submitted(make_job(tasks=tasks))
     assert ("podgroups", harness.group_key(J)) not in harness.objects

@@ -84,7 +84,7 @@ async def test_a_lost_state_is_read_from_the_events_and_written_again(bus: Embed
 async def test_a_state_that_was_lost_under_a_running_leader_is_not_believed(
     bus: EmbeddedBus,
 ) -> None:
-    """The leader goes on writing what changes: the new topic has a position and few of the jobs."""
+    """The leader continues to write changes: the new topic has a position and few of the jobs."""
     clock = Clock()
     first = await old_events(bus, clock)
     await bus.recreate(topics.BATCH_STATE)

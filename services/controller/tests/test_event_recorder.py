@@ -1,4 +1,4 @@
-"""Kubernetes Events: a repeated one is one object whose count grows."""
+"""Kubernetes Events: a repeated Event is one object with an increasing count."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def test_an_event_that_occurs_again_is_counted(cluster: EmbeddedCluster) -
 async def test_an_event_of_a_controller_before_this_one_goes_on_to_be_counted(
     cluster: EmbeddedCluster,
 ) -> None:
-    """The very same occurrence that comes again after a restart is counted once."""
+    """The same occurrence is counted once even if it is reported again after a restart."""
     for minutes in (0, 1, 1, 2):
         async with recording(cluster) as recorder:
             recorder.record(event(minutes))

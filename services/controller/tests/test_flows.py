@@ -32,7 +32,7 @@ def world_with(*templates: str, ttl: int | None = None) -> CoreHarness:
 
 
 def started(entries: dict[str, list[str]], retain: str = "", ttl: int | None = None) -> CoreHarness:
-    """Flow ``f``, and what it starts at once."""
+    """Flow ``f``, and the jobs that it starts immediately."""
     harness = world_with(*entries, ttl=ttl)
     harness.submit(make_flow("f", entries, retain=retain))
     harness.settle()
@@ -48,7 +48,7 @@ def run(harness: CoreHarness, name: str) -> None:
 
 
 def end(harness: CoreHarness, name: str, phase: str = "Succeeded") -> None:
-    """A job comes to its end."""
+    """A job ends."""
     run(harness, name)
     harness.change_pod(f"default/{name}-worker-0", phase)
     harness.settle()
@@ -260,7 +260,7 @@ def test_a_template_names_the_jobs_that_were_made_from_it() -> None:
     assert harness.get(kinds.JOB_TEMPLATES, "default/b").status.job_depends_on_list == ()
 
 
-# Jobs that are gone
+# Deleted jobs
 
 
 def test_a_job_that_its_flow_knows_to_be_over_is_not_made_again() -> None:
@@ -321,7 +321,7 @@ TCP = Probe(tcp_socket_list=(flow.TcpSocket(port=80, task_name="worker"),))
 
 
 def probed(probe: Probe) -> CoreHarness:
-    """``b`` waits for what ``a`` shows; two pods of ``a`` run."""
+    """``b`` depends on ``a`` with a probe; two pods of ``a`` run."""
     harness = CoreHarness()
     harness.submit(make_template("a", make_job(tasks=[make_task(replicas=2)])))
     harness.submit(make_template("b"))

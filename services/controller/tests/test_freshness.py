@@ -1,4 +1,4 @@
-"""The monitor's signs of life: without them nothing is begun, and clocks have no part in it."""
+"""The monitor's heartbeats: without them no work is started, and clocks do not matter."""
 
 import asyncio
 from collections.abc import AsyncIterator

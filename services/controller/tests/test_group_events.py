@@ -1,4 +1,4 @@
-"""Conditions and Events of a PodGroup: which, when, and which belong to other writers."""
+"""Conditions and Events of a PodGroup: their content, their time, and those of other writers."""
 
 from datetime import timedelta
 

@@ -202,7 +202,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
     assert {(it.spec.tier, it.spec.tier_name) for it in tiers} == {(1, "rack"), (2, "zone")}
     assert all(it.metadata.label(hyper_node_discovery.SOURCE) == "label" for it in tiers)
     assert found["hypernode-net-tier1-r-1"] == ["n1", "n2"]
-    # n4 lies in a rack of no zone, which is another one than that of n3.
+    # n4 is in a rack without a zone, which differs from the rack of n3.
     assert len(tiers) == 4
 
 
@@ -358,7 +358,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=")
     with pytest.raises(topology_file.FileError, match=r"topology.conf: line 1"):
         file.look()
-    assert file.look() is None  # said once
+    assert file.look() is None  # reported once
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=n2")
     assert file.look() == {"file": topology_sources.SwitchSource({"a": ("Node", ("n2",))})}
 

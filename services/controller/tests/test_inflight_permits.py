@@ -1,4 +1,4 @@
-"""A decision's place among those in hand is given back once, whatever happens to it."""
+"""The permit of a decision in flight is returned exactly once, whatever happens to the decision."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -64,7 +64,9 @@ async def test_others_have_the_place_while_a_decision_waits(in_hand: asyncio.Sem
 async def test_one_that_is_cancelled_while_its_place_is_taken_gives_none_back(
     in_hand: asyncio.Semaphore,
 ) -> None:
-    """As when the log goes while all places are taken: none may come of it, outage by outage."""
+    """As when the log fails while all permits are taken: no additional permit may appear with each
+    outage.
+    """
     permit, over = await InFlightPermit.begun(in_hand), asyncio.Event()
     waiting = asyncio.create_task(waits(permit, over))
     await settled()
@@ -79,7 +81,7 @@ async def test_one_that_is_cancelled_while_its_place_is_taken_gives_none_back(
 
 
 async def test_two_that_come_back_to_it_at_once_take_it_once(in_hand: asyncio.Semaphore) -> None:
-    """The one has done waiting when the other begins to. A second place may never be free."""
+    """One has finished waiting when the other one starts. A second permit may never be free."""
     permit, later, (first, second), (one, other) = await crossing(in_hand)
     later.set()
     await settled()

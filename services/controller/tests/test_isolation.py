@@ -73,7 +73,7 @@ async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out
             await harness.submit(make_job("good", tasks=[make_task(replicas=2)]))
             await harness.answer(await harness.enqueue(await harness.group(GOOD)))
             group, pods = await harness.group(GOOD), await harness.pods(2)
-            for _ in range(2):  # the process goes on: a second decision is answered, too
+            for _ in range(2):  # the process continues: a second decision is answered, too
                 answer = await harness.answer(await harness.place(group, pods))
                 results = {it.pod: (it.result, it.reason) for it in answer.tasks}
                 assert results["good-worker-0"] == ("refused", "InternalError")

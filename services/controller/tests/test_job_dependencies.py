@@ -1,4 +1,4 @@
-"""Dependencies of jobs on jobs: when a job begins, its Events until then, and retained jobs."""
+"""Dependencies between jobs: the start of a job, its Events until then, and retained jobs."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def noted(harness: CoreHarness, name: str) -> str:
 
 
 def run(harness: CoreHarness, name: str, end: str = "Succeeded") -> None:
-    """Let a job begin and end."""
+    """Let a job start and end."""
     begin(harness, name)
     harness.change_pod(f"default/{name}-t-0", end, exit_code=int(end == "Failed"))
     harness.settle()
@@ -115,7 +115,7 @@ def test_jobs_that_wait_for_each_other_say_so() -> None:
 
 
 def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
-    """Whatever its time to live; afterwards it goes, and the other runs on without it."""
+    """Beyond its time to live; afterwards it is deleted, and the other job continues without it."""
     harness = with_jobs(job("a", ttl_s=0), job("d"), job("b", "afterok:a:d"))
     run(harness, "a")
     harness.wait(5)

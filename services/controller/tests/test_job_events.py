@@ -104,7 +104,7 @@ def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
 def test_the_history_says_what_made_a_pod_go(
     end: Callable[[CoreHarness], None], reason: str
 ) -> None:
-    """The reason is kept when the kubelet reports the exit later, and when the pod is gone."""
+    """The reason is kept when the kubelet reports the exit later, and when the pod is deleted."""
     policy = batch.LifecyclePolicy(exit_code=3, action="RestartTask")
     harness = running(
         make_job(
@@ -126,7 +126,7 @@ def test_the_history_says_what_made_a_pod_go(
 
 
 def test_a_pod_that_was_bound_before_anybody_looked_says_when_it_was_created() -> None:
-    """The controller made it and was gone until it had a node."""
+    """The controller created it and was down until it had a node."""
     harness = submitted(make_job())
     harness.enqueue(harness.group_key())
     harness.commands_left = 1
@@ -146,7 +146,7 @@ def command(harness: CoreHarness, action: str) -> None:
 
 
 def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
-    """Also of one that never came to its main container."""
+    """Also of a pod that never reached its main container."""
     harness = running(make_job())
     initial = {"name": "init", "state": {"terminated": {"exitCode": 5, "reason": "Error"}}}
     done = {"name": "first", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}

@@ -34,7 +34,7 @@ def operations(call: Callable[[], object]) -> int:
 
 
 def running(pods: int) -> large_job.Cluster:
-    """A job, all of whose pods run."""
+    """A job with all pods running."""
     cluster = large_job.Cluster()
     policy = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob")
     tasks = [make_task(replicas=pods)]

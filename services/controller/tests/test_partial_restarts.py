@@ -125,7 +125,7 @@ def test_a_job_of_which_a_part_restarted_is_scaled_down_like_any_other() -> None
 
 @pytest.mark.parametrize("action", ["RestartPod", "RestartPartition"])
 def test_what_happens_to_a_task_restarts_no_pod_of_it(action: str) -> None:
-    """The command does not say which one."""
+    """The command does not name a pod."""
     harness = three_tasks(action, event="TaskCompleted")
     for name in ("j1-b-0", "j1-b-1"):
         harness.change_pod(f"default/{name}", "Succeeded")

@@ -431,7 +431,7 @@ def test_hcclrank_keeps_what_the_user_wrote() -> None:
     assert body["metadata"]["annotations"]["hccl/rankIndex"] == "9"
 
 
-# --- all of them ----------------------------------------------------------------------------
+# --- all plugins ----------------------------------------------------------------------------
 
 
 def test_every_plugin_gives_the_same_bytes_every_time() -> None:

@@ -1,4 +1,4 @@
-"""Pods that are gone before anybody saw that they are being deleted."""
+"""Pods that are deleted before their deletion timestamp was seen."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,9 @@ RULES = [
     [("PreemptionByScheduler", "Preempted"), ("DeletionByTaintManager", "NodeLost")],
 )
 def test_a_pod_that_vanishes_went_for_what_it_said_last(disruption: str, cause: str) -> None:
-    """As where the answer to our deletion is lost, and the pod is not there when we ask again."""
+    """As when the response to the controller's deletion is lost and the pod does not exist at the
+    next attempt.
+    """
     harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
     (pod,) = harness.pods()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": disruption}
@@ -49,7 +51,9 @@ def test_a_pod_that_vanishes_without_a_word_was_evicted_by_somebody() -> None:
 def test_a_pod_that_a_restart_ended_went_for_that_though_nobody_saw_it_going(
     action: str, is_killed: bool
 ) -> None:
-    """The job is no longer restarting once all are gone; their cause is published before."""
+    """The job is no longer restarting when all pods are deleted; their cause is
+    published before.
+    """
     policies = [api.LifecyclePolicy(event="PodFailed", action=action)]
     harness = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
     harness.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
@@ -79,7 +83,7 @@ def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -
 
 
 def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> None:
-    """A user deleted it first, which the monitor shows after the new pod exists."""
+    """A user deleted it first, which the monitor publishes after the new pod exists."""
     policies = [
         api.LifecyclePolicy(event="PodFailed", action="RestartPod"),
         api.LifecyclePolicy(event="PodEvicted", action="AbortJob"),
@@ -93,7 +97,7 @@ def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_it
     harness.reap(old.metadata.key)
     while not harness.pods():
         harness.step(ReconcileKey("job", J))
-    harness.step(ReconcileKey("job", J))  # the new one is told
+    harness.step(ReconcileKey("job", J))  # the new one is published
     for _ in range(2):
         harness.see_one(topics.PODS.name)
         harness.step(ReconcileKey("job", J))

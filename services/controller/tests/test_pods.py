@@ -229,7 +229,7 @@ def test_quota_counts_containers_sidecars_init_containers_limits_and_overhead() 
 
 
 def test_a_pod_is_the_same_bytes_every_time() -> None:
-    """A repeated create after a crash must ask for the same pod."""
+    """A repeated create after a crash must request the same pod."""
     job = make_job(plugins={"svc": (), "env": ()})
     member = next(iter(tasks.Members(job)))
     assert pods.create(job, member) == pods.create(job, member)

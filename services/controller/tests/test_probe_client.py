@@ -13,7 +13,7 @@ SEEN = web.AppKey("seen", list[str])
 
 @pytest.fixture
 async def pod() -> AsyncIterator[tuple[int, list[str]]]:
-    """A port that serves /ready to those who name themselves, and the paths that were asked."""
+    """A port that serves /ready to clients with the header, and the requested paths."""
     seen: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -83,8 +83,9 @@ async def test_a_decision_published_again_is_answered_again_and_executed_once(
 async def test_a_decision_published_again_while_it_is_executed_keeps_no_restart_back(
     harness: Harness,
 ) -> None:
-    """It is executed once, and counts from its last publication on; what was decided meanwhile is
-    not read again."""
+    """It is executed once, and a restart reads from its last publication on; decisions in between
+    are not read again.
+    """
     async with harness.controller():
         await enqueued(harness)
         one, two = await harness.pods(2)

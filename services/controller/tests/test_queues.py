@@ -126,7 +126,7 @@ def test_closing_goes_down_and_opening_brings_back_what_went_down_with_it() -> N
 
 @pytest.mark.parametrize("first", ["before", "after"])
 def test_what_was_closed_by_its_own_command_stays_closed(first: str) -> None:
-    """Whether that came before the parent's or after it."""
+    """Whether it was closed before its parent or after it."""
     harness = tree()
     for name in ("leaf", "org") if first == "before" else ("org", "leaf"):
         order(harness, "CloseQueue", name)
@@ -239,7 +239,7 @@ def test_a_command_waits_a_little_for_its_queue_then_it_is_refused() -> None:
     assert harness.reasons() == ["CommandRefused"]
 
 
-# What the status tells
+# Contents of the status
 
 
 def test_pod_groups_are_counted_by_phase_in_their_own_queue() -> None:

@@ -12,13 +12,13 @@ from stromboli.controller.execution.request_limiter import RequestLimiter
 
 
 async def settled() -> None:
-    """Everybody who can go on has done so."""
+    """All requests that can proceed have done so."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 class Writers:
-    """Requests that end when the test says so."""
+    """Requests that end when the test decides."""
 
     def __init__(self, limit: int) -> None:
         self.limiter = RequestLimiter(limit)
@@ -84,7 +84,7 @@ async def test_a_small_group_does_not_wait_for_a_large_one(
         await writers.finish_one()
     await writers.ask("small")
     await writers.finish_one()
-    await writers.finish_one()  # one turn in four is whoever's has waited longest
+    await writers.finish_one()  # one slot in four is given to the request that has waited longest
     assert "small" in writers.served[-2:]
     await writers.finish_all()
 
@@ -106,7 +106,7 @@ async def test_a_large_group_goes_on_while_small_ones_keep_coming(
 def test_a_request_waits_four_turns_at_most_for_each_that_came_before_it(
     arrivals: list[str],
 ) -> None:
-    """However many come behind it of groups that have had fewer; '' is a turn without any."""
+    """However many requests of groups with fewer requests follow; '' is an idle slot."""
 
     async def play() -> None:
         writers = Writers(1)

@@ -28,7 +28,7 @@ def reject(harness: CoreHarness, reason: str) -> None:
 
 
 def waited_s(harness: CoreHarness) -> float:
-    """How long the job waits now; it goes on behind that."""
+    """The remaining delay of the job, which proceeds after it."""
     at = harness.job().status.retry_at
     wait_s = 0.0 if at is None else (at - harness.now).total_seconds()
     harness.wait(int(wait_s))
@@ -103,7 +103,7 @@ def test_a_rejection_of_the_placement_costs_no_retry(action: str, reason: str) -
 
 @pytest.mark.parametrize("reason", ["SysctlForbidden", "OutOfMind"])
 def test_a_failure_of_the_pod_itself_costs_a_retry(reason: str) -> None:
-    """Also under a reason that looks like a rejection, once a container has run."""
+    """Also with a reason that looks like a rejection, when a container has run."""
     harness = one_pod(retries=2)
     for phase in ("Running", "Failed"):
         if reason == "SysctlForbidden":

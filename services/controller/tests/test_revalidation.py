@@ -19,7 +19,7 @@ def read(case: Case, status: batch.JobStatus | None = None) -> batch.Job:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_job_is_refused_again_for_what_is_wrong_in_itself(case: Case) -> None:
-    """Its queue, its plugins and what HyperNodes there are are asked for elsewhere."""
+    """Its queue, its plugins and the existing HyperNodes are checked elsewhere."""
     elsewhere = case.refused == "spec.queue" or case.refused.startswith("spec.plugins")
     elsewhere |= case.refused.endswith("networkTopology") and not case.in_cel
     paths = {violation.path for violation in revalidation.refusals(read(case))}

@@ -174,7 +174,8 @@ async def test_a_pod_that_is_evicted_at_once_was_preempted_all_the_same(harness:
 @pytest.mark.parametrize("harness", [None, 1, 2, 1027], indirect=True)
 async def test_an_evicted_pod_is_told_first_and_ends_when_it_was_told(harness: Harness) -> None:
     """Also after a restart of the controller, or if another client writes the pod concurrently
-    (1027); other decisions proceed meanwhile."""
+    (1027); meanwhile other decisions are executed.
+    """
     async with harness.controller(max_inflight_decisions=1):
         await enqueued(harness, 2)
         one, two = await harness.pods(2)
@@ -296,7 +297,7 @@ async def test_other_peoples_jobs_are_left_alone(harness: Harness) -> None:
 
 
 async def test_many_jobs_do_not_wait_for_a_large_one(harness: Harness) -> None:
-    """Writes are served in turn: the large job's pods do not come first."""
+    """Writes alternate between jobs: the large job's pods do not come first."""
     if harness.disorder is not None:
         return
     async with harness.controller(max_inflight_requests=2):
@@ -325,7 +326,9 @@ async def test_a_controller_stopped_in_the_middle_leaves_nothing_double(harness:
 async def test_a_tree_of_queues_is_closed_and_opened_though_the_controller_changes(
     harness: Harness,
 ) -> None:
-    """What one controller began the next one ends; the queue's numbers are kept all the time."""
+    """The next controller finishes what the previous one started; the queue's counts are always
+    updated.
+    """
     for name, parent in (("org", "root"), ("team", "org"), ("leaf", "team")):
         await harness.submit(make_queue(name, parent=parent, state=""))
     async with harness.controller():
@@ -353,7 +356,9 @@ async def test_a_tree_of_queues_is_closed_and_opened_though_the_controller_chang
 async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(
     harness: Harness,
 ) -> None:
-    """No job of ours: a label names the queue, and all goes with the owner."""
+    """Not a job of Stromboli: a label names the queue, and all objects are deleted with
+    the owner.
+    """
     kind, labels = kinds.REPLICA_SETS, {keys.QUEUE_NAME: "default"}
     metadata = {"name": "web", "annotations": {keys.GROUP_MIN_MEMBER: "2"}}
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
@@ -476,7 +481,7 @@ async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
 
 
 async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(harness: Harness) -> None:
-    """It resumes while the controller cannot read, and reports a job as gone."""
+    """It resumes while the controller cannot read, and reports a job as deleted."""
     assert harness.replaced_monitor is not None
     breaking_bus = interruptible_bus.InterruptibleBus(harness.bus)
     harness.bus = breaking_bus

@@ -108,8 +108,9 @@ async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(harnes
 
 
 async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(harness: Harness) -> None:
-    """Its volume controller binds the volume that we let name the claim, and its validation takes
-    our allocation."""
+    """Its volume controller binds the volume whose claimRef was set, and its validation accepts the
+    allocation.
+    """
     late = objects.unique("late")
     await claims.late_class(harness, late, "kubernetes.io/no-provisioner")
     claim = await claims.volume_claim(harness, objects.unique("c"), late)

@@ -1,4 +1,6 @@
-"""A controller that takes over at once, before it has read all that the one before had read."""
+"""A controller that takes over immediately, before it has read all that the previous
+one had read.
+"""
 
 import asyncio
 import contextlib

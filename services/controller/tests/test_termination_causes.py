@@ -1,4 +1,4 @@
-"""Why a pod ended: the words that policies and the history share."""
+"""Why a pod ended: the causes that policies and the history share."""
 
 from typing import Any
 

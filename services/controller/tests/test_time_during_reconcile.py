@@ -1,4 +1,6 @@
-"""Time goes on while a step is planned and carried out: what was not due in it comes due later."""
+"""Time passes while a reconcile is planned and executed: what becomes due during it is handled
+later.
+"""
 
 import asyncio
 import weakref
@@ -27,7 +29,7 @@ class SlowSteps:
 
 
 async def test_pods_are_told_why_they_wait_however_long_a_step_takes(tmp_path: Path) -> None:
-    """Their time comes between the plan and the look for what is due next."""
+    """Their time is between the plan and the computation of the next due time."""
     async with service_harness.set_up(tmp_path, None) as harness:
         await harness.submit(make_node())
         harness.clock = SlowSteps()  # type: ignore[method-assign]

@@ -26,7 +26,9 @@ Step = Callable[[CoreHarness], None]
 
 
 def job(retries: int = 3) -> batch.Job:
-    """Four pods in two partitions; a pod's exit code says which part of the job it restarts."""
+    """Four pods in two partitions; a pod's exit code selects the part of the job that
+    it restarts.
+    """
     parts = batch.PartitionPolicy(total_partitions=2, partition_size=2)
     return make_job(
         tasks=[make_task("w", 4, partition_policy=parts)],
@@ -41,7 +43,7 @@ def runs() -> CoreHarness:
 
 
 def fell_short() -> CoreHarness:
-    """Pending after it ran: its time goes on."""
+    """Pending after it ran: its time limit continues."""
     harness = runs()
     evict(harness, "j1-w-3")
     assert harness.phase() == "Pending"
@@ -228,7 +230,7 @@ def test_a_restart_ends_all_pods_and_a_stop_those_that_have_not_ended(
 
 
 def test_a_whole_restart_takes_over_from_that_of_a_part_for_the_same_try() -> None:
-    """And is not lost: what evicted a pod meanwhile would not be seen again."""
+    """And is not lost: the eviction of a pod would not be reported again."""
     policies = [
         batch.LifecyclePolicy(event="PodFailed", action="RestartPod"),
         batch.LifecyclePolicy(event="PodEvicted", action="RestartJob"),
@@ -338,7 +340,9 @@ def test_a_job_that_was_aborted_when_its_tries_were_over_fails_when_it_is_resume
 def test_the_status_of_a_transition_counts_pods_that_it_ends_as_terminating(
     action: str, phase: str
 ) -> None:
-    """Tools wait for ``Restarting`` with one pod terminating; it may be gone at their next look."""
+    """Other tools wait for ``Restarting`` with one terminating pod; it may be deleted at their next
+    read.
+    """
     here = CoreHarness()
     here.submit(make_job(tasks=[make_task(replicas=2)]))
     here.settle()

@@ -1,4 +1,4 @@
-"""Rules of pods that belong to no job of ours: Deployments, operators, pods by themselves."""
+"""Rules of pods without a job: of Deployments, of operators, single pods."""
 
 import contextlib
 import copy
@@ -97,7 +97,7 @@ def test_a_pod_by_itself_owns_its_pod_group() -> None:
 
 
 def test_pods_of_others_are_left_alone() -> None:
-    """Those of other schedulers, and those whose maker names a PodGroup."""
+    """Those of other schedulers, and those whose creator names a PodGroup."""
     harness = CoreHarness()
     add(harness, "theirs", scheduler="default-scheduler")
     add(harness, "spark-driver", group="made-by-the-operator")
@@ -198,7 +198,7 @@ def test_an_owner_may_say_the_queue_for_pods_that_name_none(
     assert group(harness).spec.queue == "o"
 
 
-# What is said later
+# Later changes
 
 
 def test_what_the_owner_says_later_holds() -> None:
@@ -398,7 +398,7 @@ def test_they_are_counted_in_their_queue_and_their_status_is_kept() -> None:
 
 
 class Strays(RuleBasedStateMachine):
-    """Pods come, run and go; the controller is late and is killed."""
+    """Pods are created, run and are deleted; the controller lags behind and is killed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ A, B, C = (ReconcileKey("job", name) for name in "abc")
 
 
 class Work:
-    """Steps that wait to be let go, and what is known about them."""
+    """Reconciles that wait for their release, and what is known about them."""
 
     def __init__(self) -> None:
         self.begun: asyncio.Queue[tuple[ReconcileKey, str]] = asyncio.Queue()

@@ -85,7 +85,7 @@ def test_a_cron_tells_of_each_job_that_was_made_and_of_each_that_ended() -> None
 
 
 def going(harness: CoreHarness, kind: kinds.Kind[Any], key: str) -> None:
-    """It is being deleted, and stays until all that is its own has gone."""
+    """It is being deleted, and stays until all its dependents are deleted."""
     body = harness.objects[kind.plural, key]
     metadata = body["metadata"] | {"deletionTimestamp": harness.now.isoformat()}
     harness.put(kind, body | {"metadata": metadata})

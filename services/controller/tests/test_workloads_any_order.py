@@ -50,7 +50,7 @@ class MakersInAnyOrder(RuleBasedStateMachine):
             else:
                 self.harness.submit(make_template(name, job))
 
-    # Jobs come to their end
+    # Jobs end
 
     @rule(data=st.data())
     def enqueue(self, data: st.DataObject) -> None:
@@ -82,7 +82,7 @@ class MakersInAnyOrder(RuleBasedStateMachine):
                 self.harness.step(item)
 
     def finish_all(self) -> None:
-        """PodGroups are let in, pods end well or go."""
+        """PodGroups are enqueued, pods succeed or are deleted."""
         for (plural, key), body in list(self.harness.objects.items()):
             if plural == "podgroups" and body["status"]["phase"] == "Pending":
                 self.harness.enqueue(key)
@@ -159,13 +159,14 @@ class MakersInAnyOrder(RuleBasedStateMachine):
                     assert self.harness.phases[uid][-1].state.phase == "Completed"
 
     def teardown(self) -> None:
-        """Left alone, with every pod that is left succeeding, the flow comes to the same end as
-        in order, and a second look finds nothing to do."""
+        """Without further changes, and with every remaining pod succeeding, the flow ends as in
+        order, and another reconcile finds nothing to do.
+        """
         harness = self.harness
         for _ in range(12):
             harness.settle()
             self.finish_all()
-        # The clock may have gone back since the last look: that is said, once.
+        # The clock may have gone back since the last reconcile: this is reported once.
         harness.dirty = dict.fromkeys(harness.cache.items())
         harness.settle()
         done = len(harness.done)

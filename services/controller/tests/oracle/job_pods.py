@@ -1,4 +1,4 @@
-"""What is kept of a job's pods change by change, held against a walk over all of them."""
+"""The incrementally updated values of a job's pods, compared with a computation over all pods."""
 
 from stromboli.controller.core.jobs import job_pods, policy_events
 from stromboli.controller.core.store import controller_cache

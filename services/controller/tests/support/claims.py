@@ -21,7 +21,7 @@ async def create(harness: Harness, kind: kinds.Kind[Any], name: str, **document:
 
 
 async def late_class(harness: Harness, name: str, provisioner: str) -> None:
-    """A class whose claims wait for their pod."""
+    """A class whose claims wait for their first consumer."""
     more = {"volumeBindingMode": "WaitForFirstConsumer"}
     await create(harness, kinds.STORAGE_CLASSES, name, provisioner=provisioner, **more)
 

@@ -1,7 +1,7 @@
 """A cluster, a log and a controller in plain values, one command at a time.
 
-It does what the shell does on the real ones: carries out commands, answers conflicts, takes the
-responses into the cache. Tests decide what the controller sees when, and where it is killed.
+It does what the shell does with the real ones: executes commands, answers conflicts, puts the
+responses into the cache. Tests decide what the controller reads and when, and where it is killed.
 """
 
 import copy
@@ -60,7 +60,7 @@ class CoreHarness:
         self.made: dict[str, list[str]] = {}
         """Key of a job -> uids of all that ever were."""
         self.counts_wait = False
-        """Whether counts are held back, as they are for a while when many change."""
+        """Whether counts are delayed, as they are for a while when many change."""
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
 
@@ -111,7 +111,7 @@ class CoreHarness:
             self._apply(queue.popleft())
 
     def see_again(self, topic: str) -> None:
-        """The controller folds the last record of each of the topic's keys once more."""
+        """The controller reads the last record of each key of the topic once more."""
         for (name, _), record in list(self._last.items()):
             if name == topic and record not in self.unseen.get(name, ()):
                 self._apply(record)
@@ -279,7 +279,7 @@ class CoreHarness:
         return made.metadata.key
 
     def put(self, kind: kinds.Kind[Any], body: Body) -> None:
-        """Store an object with the next version, and let the monitor see it."""
+        """Store an object with the next version, and publish it."""
         body = copy.deepcopy(body)
         number = next(self._numbers)
         metadata = body["metadata"]
@@ -318,7 +318,9 @@ class CoreHarness:
             invariants.check_gang(self.cache, self.past, group)
 
     def delete(self, kind: kinds.Kind[Any], key: str) -> None:
-        """Delete as a user does: pods take time to go, all else goes at once, with its own."""
+        """Delete like a user: pods take time to terminate, other objects are deleted immediately
+        with their dependents.
+        """
         body = self.objects.get((kind.plural, key))
         if body is None:
             return
@@ -333,7 +335,7 @@ class CoreHarness:
             self.collect()
 
     def collect(self) -> None:
-        """Kubernetes' garbage collector: what belonged to something that is gone goes, too."""
+        """Kubernetes' garbage collector: delete the dependents of deleted objects."""
         alive = {body["metadata"]["uid"] for body in self.objects.values()}
         for (plural, key), body in list(self.objects.items()):
             owners = body["metadata"].get("ownerReferences", [])
@@ -341,7 +343,7 @@ class CoreHarness:
                 self.delete(KINDS[plural], key)
 
     def reap(self, key: str) -> None:
-        """A pod that was going is gone."""
+        """A terminating pod is deleted."""
         self._remove(kinds.PODS, key)
 
     def _remove(self, kind: kinds.Kind[Any], key: str) -> None:
@@ -365,7 +367,7 @@ class CoreHarness:
     # What others do
 
     def enqueue(self, key: str) -> None:
-        """The scheduler lets a PodGroup enter its queue."""
+        """The scheduler enqueues a PodGroup."""
         body = copy.deepcopy(self.objects["podgroups", key])
         body["status"]["phase"] = "Inqueue"
         self.put(kinds.POD_GROUPS, body)
@@ -405,8 +407,9 @@ class CoreHarness:
         self.put(kinds.JOBS, body)
 
     def wait(self, seconds: float) -> None:
-        """Time passes, and what is due is looked at; all timers where the clock goes back, since
-        the shell sleeps no longer than a minute."""
+        """Advance the time and reconcile what is due; all timers if the clock goes back, since the
+        shell sleeps for at most a minute.
+        """
         before = {item: self.due(item) for item in self.cache.items()}
         self.now += timedelta(seconds=seconds)
         for item, at in before.items():
@@ -414,7 +417,7 @@ class CoreHarness:
                 self.dirty[item] = None
 
     def due(self, item: controller_cache.ReconcileKey) -> datetime | None:
-        """When an item has to be looked at without a change."""
+        """When a key must be reconciled without a change."""
         return reconcilers.due(self.cache, item, self.now)
 
     # What is

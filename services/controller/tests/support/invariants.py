@@ -49,8 +49,9 @@ def _result(status: batch.JobStatus) -> tuple[object, ...]:
 
 
 def check_told(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) -> None:
-    """No object that exists is published as gone. A pod that lost its owner, or became a debug
-    tool, is gone for its job."""
+    """No existing object is published as deleted. A pod that lost its owner, or became a debug
+    tool, is deleted for its job.
+    """
     alive = {body["metadata"]["uid"]: body["metadata"] for body in objects.values()}
     if isinstance(message, messages.TaskChanged) and message.after == "Gone":
         there = alive.get(message.pod_uid, {})
@@ -73,7 +74,7 @@ class JobTimeline:
         self.ready: dict[str, set[tuple[int, str]]] = {}
         """uid of a job -> (version, task) that once were ready."""
         self.least: dict[tuple[str, str], int] = {}
-        """(uid of a job, task) -> the fewest pods it ever asked for."""
+        """(uid of a job, task) -> the smallest number of pods it ever requested."""
 
     def see_job(self, job: batch.Job) -> None:
         """A job is written."""
@@ -98,11 +99,11 @@ class JobTimeline:
         self._note_ready(owner.uid)
 
     def forget_pod(self, uid: str) -> None:
-        """A pod is gone."""
+        """A pod was deleted."""
         self.pods.pop(uid, None)
 
     def of(self, job: str) -> list[core.Pod]:
-        """The pods of a job that are there."""
+        """The existing pods of a job."""
         return [it for it in self.pods.values() if it.metadata.controller.uid == job]  # type: ignore[union-attr] # only owned ones are kept
 
     def _note_ready(self, uid: str) -> None:
@@ -164,8 +165,9 @@ class JobTimeline:
 
 
 def check_place(cache: controller_cache.ControllerCache, past: JobTimeline, pod: core.Pod) -> None:
-    """A pod that is made for a task has a place in its job's spec, as the controller knows it,
-    its job does not stop, what it waits for has held, and its gang knows of it."""
+    """A pod that is created for a task is part of its job's spec in the controller's cache, its job
+    is not stopping, its dependencies are met, and its gang includes it.
+    """
     name = pod.metadata.annotation(keys.TASK_SPEC)
     owner = pod.metadata.controller
     if name is None or owner is None:
@@ -198,14 +200,15 @@ def _check_window(past: JobTimeline, job: batch.Job, index: int) -> None:
 def check_gang(
     cache: controller_cache.ControllerCache, past: JobTimeline, group: scheduling.PodGroup
 ) -> None:
-    """A gang contains only pods that may be created: those of its tasks whose dependencies were
-    ready in its job's version."""
+    """A gang contains only pods that may be created: those of tasks whose dependencies were ready
+    in its job's version.
+    """
     owner = group.metadata.controller
     job = cache.job(f"default/{owner.name}") if owner is not None else None
     if job is None or manifests.version_of(group) != job.status.version:
         return
     known = [it for it in tasks.specs(job) if it.name in (group.spec.min_task_member or {})]
-    if job.spec.min_available <= sum(it.replicas for it in job.spec.tasks):  # the door's rule
+    if job.spec.min_available <= sum(it.replicas for it in job.spec.tasks):  # admission's rule
         assert group.spec.min_member <= sum(it.replicas for it in known)
     for task in known:
         assert past.has_held(job, task), f"task {task.name} counts too early"

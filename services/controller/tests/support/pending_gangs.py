@@ -59,6 +59,6 @@ def holds(group: scheduling.PodGroup) -> dict[str, tuple[str, str, str]]:
 
 
 def told_on_pods(harness: CoreHarness) -> None:
-    """The gang has waited for long enough that its pods say why."""
+    """The gang has waited long enough for its pods to have the reason."""
     harness.wait(1)
     harness.settle()

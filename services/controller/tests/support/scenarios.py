@@ -1,4 +1,4 @@
-"""Scenarios: states of a job from which a test begins."""
+"""Scenarios: states of a job in which a test starts."""
 
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.shared import envelope, topics
@@ -34,7 +34,7 @@ def running(job: batch.Job) -> CoreHarness:
 
 
 def finish(harness: CoreHarness, *ends: str) -> None:
-    """Every pod by name comes to a phase."""
+    """All pods, by name, reach a phase."""
     for pod, end in zip(harness.pods(), ends, strict=True):
         harness.change_pod(pod.metadata.key, end)
     harness.settle()
@@ -47,7 +47,7 @@ def fail(harness: CoreHarness, name: str, exit_code: int = 1, end: str = "Error"
 
 
 def evict(harness: CoreHarness, name: str) -> None:
-    """A user deletes a pod, and it is gone."""
+    """A user deletes a pod, and it terminates."""
     harness.delete(kinds.PODS, f"default/{name}")
     harness.settle()
     harness.reap(f"default/{name}")
@@ -55,7 +55,7 @@ def evict(harness: CoreHarness, name: str) -> None:
 
 
 def reap_all(harness: CoreHarness) -> None:
-    """Pods that were going are gone."""
+    """Terminating pods are deleted."""
     for pod in harness.pods():
         if pod.metadata.deletion_timestamp is not None:
             harness.reap(pod.metadata.key)
@@ -63,7 +63,7 @@ def reap_all(harness: CoreHarness) -> None:
 
 
 def go_on(harness: CoreHarness) -> None:
-    """What was going is gone, the scheduler lets the job's PodGroup in, new pods run."""
+    """Terminating objects are deleted, the scheduler enqueues the job's PodGroup, new pods run."""
     reap_all(harness)
     if ("podgroups", harness.group_key()) in harness.objects:
         harness.enqueue(harness.group_key())

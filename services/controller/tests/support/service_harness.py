@@ -75,7 +75,7 @@ class Harness:
                 await running
 
     def clock(self) -> datetime:
-        """The controller's clock, ``ahead`` of everybody else's."""
+        """The controller's clock, ``ahead`` of all other clocks."""
         return runtime.utc_now() + self.ahead
 
     async def _unless_over(self, running: asyncio.Task[None], wait: Any) -> None:
@@ -88,7 +88,7 @@ class Harness:
     # The monitor
 
     async def relay(self) -> None:
-        """Every change of the cluster goes to its snapshot topic."""
+        """Publish every change of the cluster on its snapshot topic."""
         writer = await self.bus.open_writer("monitor", "test")
         async with asyncio.TaskGroup() as tasks:
             for kind in WATCHED:
@@ -138,13 +138,13 @@ class Harness:
         return (await self._append(_decision(again))).offset
 
     async def answer_at(self, offset: int) -> messages.DecisionAnswered:
-        """The controller's answer to the publication at this offset, once it is there."""
+        """The controller's outcome for the publication at this offset, when it exists."""
         return await self.told(
             topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision_offset == offset
         )
 
     async def explain(self, message: messages.PodGroupExplained) -> None:
-        """Say why a PodGroup waits."""
+        """Publish why a PodGroup is pending."""
         await self.append_decision(
             envelope.Draft(
                 topic=topics.EXPLANATIONS,
@@ -164,7 +164,7 @@ class Harness:
         return appended
 
     async def enqueue(self, group: scheduling.PodGroup) -> str:
-        """The decision that lets a PodGroup's pods be made."""
+        """Publish the decision that lets the controller create a PodGroup's pods."""
         return await self.decide(
             pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, enqueue=True
         )
@@ -186,7 +186,7 @@ class Harness:
         )
 
     async def answer(self, decision: str) -> messages.DecisionAnswered:
-        """The controller's answer to a decision, once it is there."""
+        """The controller's outcome for a decision, when it exists."""
         return await self.told(
             topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision == decision
         )
@@ -223,7 +223,7 @@ class Harness:
             subresource="status",
         )
 
-    # What became of it
+    # Results
 
     async def follow(self) -> None:
         """Read the controller's topics."""
@@ -251,7 +251,7 @@ class Harness:
         ]
 
     async def told(self, topic: topics.Topic, struct: type[T], fits: Callable[[T], bool]) -> T:
-        """The first message that fits, once it is there."""
+        """The first matching message, when it exists."""
         while True:
             grown = self._grown
             for message in self.all_told(topic, struct):
@@ -279,12 +279,12 @@ class Harness:
         return await self.until(kinds.JOBS, key, lambda job: job.status.state.phase == phase)
 
     async def group(self, job: str) -> scheduling.PodGroup:
-        """The PodGroup of a job, once it is there."""
+        """The PodGroup of a job, when it exists."""
         found = await self.job(job, "Pending")
         return await self.until(kinds.POD_GROUPS, f"{job}-{found.metadata.uid}", lambda _: True)
 
     async def pods(self, count: int) -> list[core.Pod]:
-        """All pods, once there are so many."""
+        """All pods, when there are this many."""
         while True:
             listing = await self.cluster.list(kinds.PODS)
             if len(listing.items) == count:

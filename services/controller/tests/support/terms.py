@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
     def pass_by(self, passed: timedelta) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.now += passed
 
 
@@ -41,7 +41,7 @@ class CountingCache(controller_cache.ControllerCache):
         self._grown = asyncio.Event()
 
     async def has_read(self, events: int) -> None:
-        """Wait until it got so many."""
+        """Wait until it has read this many records."""
         while self.events < events:
             self._grown.clear()
             await self._grown.wait()
