@@ -26,7 +26,7 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
 
 
 def test_beyond_its_minimum_a_gang_takes_turns() -> None:
-    """Once ready, one task a visit: two gangs of equal standing share what is left."""
+    """When it is ready, it places one task per turn: two gangs of equal order share the rest."""
     decided = default_sessions.closed(
         builders.make_node("n1", cpu="6"),
         *default_sessions.gang("a", 6, min_member=1),
@@ -209,7 +209,7 @@ def test_backfill_keeps_a_nomination_whose_node_is_not_free_yet() -> None:
 
 
 def unequal_gang(*cpus: int, min_member: int | None = None) -> list[meta.Object]:
-    """A gang whose pods request these cpus."""
+    """A gang whose pods request these CPUs."""
     pods = [builders.make_pod(f"g-{at}", "g", cpu=str(cpu)) for at, cpu in enumerate(cpus)]
     return [builders.make_pod_group("g", min_member or len(pods)), *pods]
 
@@ -241,7 +241,7 @@ def test_a_gang_of_unequal_tasks_starts_with_the_smallest_that_make_its_minimum(
 
 
 def test_a_gang_of_unequal_tasks_that_does_not_fit_holds_nothing() -> None:
-    """Its room goes to the next gang, and its explanation is that of its tasks in order."""
+    """The next gang gets its room, and its explanation is that of its tasks in order."""
     decided = default_sessions.closed(
         builders.make_node("n1", cpu="4"),
         *unequal_gang(2, 4),

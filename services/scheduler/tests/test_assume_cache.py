@@ -55,7 +55,7 @@ def decide(harness: SchedulerHarness, made: messages.StatementDecided) -> envelo
 
 
 def gang(harness: SchedulerHarness, group: str, count: int) -> envelope.Record:
-    """A gang whose pods are seen, and its decision."""
+    """A gang with observed pods, and its decision."""
     harness.see(builders.make_pod_group(group, count), *pods(group, count))
     return decide(harness, statement(group, count))
 
@@ -95,7 +95,7 @@ def test_a_transition_that_is_not_in_the_table_names_key_event_and_history() -> 
 
 
 def test_folding_a_decision_asks_a_constant_number_of_questions_per_pod() -> None:
-    """Counted, not timed: a gang of 10,000 is folded like 10,000 single pods."""
+    """Counted, not timed: a gang of 10,000 costs as much per pod as single pods."""
     count, asked = 400, 0
     seen, log = snapshot.Snapshot(), topic_log.TopicLog()
 
@@ -252,7 +252,7 @@ def test_a_controller_that_is_behind_gets_few_decisions_again(harness: Scheduler
 def test_outcomes_that_are_lost_for_certain_are_asked_for_all_at_once(
     harness: SchedulerHarness,
 ) -> None:
-    """The controller says that it has answered all below its offset."""
+    """The controller publishes that it has answered everything below its offset."""
     count = republication.MAX_PER_STEP + 50
     for at in range(count):
         gang(harness, f"g{at}", 1)

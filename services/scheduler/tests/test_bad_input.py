@@ -1,5 +1,5 @@
-"""What makes no sense, in the running service: it stops what it is about and nothing else, and it
-is said. Plugins that fail stand in ``test_plugins_at_work.py``, configurations in
+"""Invalid objects in the running service: each one stops only what it concerns, and is reported.
+Failing plugins are in ``test_plugins_at_work.py``, configurations in
 ``test_configuration_file.py``.
 """
 
@@ -34,8 +34,9 @@ tiers:
 async def run(
     other_services: OtherServices, *objects: meta.Object, settings: Any = SETTINGS
 ) -> tuple[dict[str, str], dict[str, messages.PodGroupExplained]]:
-    """Pod -> node of what is bound once the gang that is fine is, and what is told of the one that
-    is called bad."""
+    """Pod -> node of the bound pods when the valid gang is bound, and the explanation of the gang
+    ``bad``.
+    """
     await other_services.see(*objects, *FINE)
     await other_services.sync()
     async with serving(other_services.bus, settings) as health:
@@ -153,7 +154,7 @@ async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
 async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
     other_services: OtherServices, tmp_path: Path, queues: list[scheduling.Queue], names: str
 ) -> None:
-    """Those of other queues go on."""
+    """Jobs of other queues continue."""
     path = tmp_path / "c.yaml"
     path.write_text(TREE)
     settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
@@ -179,7 +180,7 @@ async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(
 async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
     other_services: OtherServices, amount: str
 ) -> None:
-    """Nothing is placed by amounts that nobody knows, or that cannot be."""
+    """Nothing is placed with amounts that are unknown or invalid."""
     wrong = sessions.queue("wrong", capability={"cpu": amount})
     bound, told = await run(other_services, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1))
     assert len(bound) == 2
@@ -188,7 +189,7 @@ async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
 
 
 async def test_a_pod_of_no_group_is_left_alone(other_services: OtherServices) -> None:
-    """And one whose group is not there; what runs of them takes room."""
+    """Also a pod whose PodGroup does not exist; running ones use resources."""
     alone = builders.make_pod("alone", cpu="1")
     orphan = builders.make_pod("orphan", "gone", cpu="1")
     takes = builders.make_pod("takes", cpu="1", node="n1", phase="Running")
@@ -200,8 +201,9 @@ async def test_a_pod_of_no_group_is_left_alone(other_services: OtherServices) ->
 
 
 async def test_of_two_nodes_with_one_name_the_later_counts(other_services: OtherServices) -> None:
-    """A name is a key: the second, with another uid, takes the place of the first, and what lies on
-    it counts on."""
+    """A name is a key: the second node, with another uid, replaces the first, and pods of the first
+    still count.
+    """
     small = builders.make_node("n1", cpu="3", generation=2, version=2)
     lies = builders.make_pod("lies", cpu="1", node="n1", phase="Running")
     bound, told = await run(

@@ -24,7 +24,7 @@ SCORES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=
 
 
 class Single:
-    """A plugin that lets a queue hold everything, but only ever answers for one task."""
+    """A plugin that lets a queue hold everything but returns at most one task at a time."""
 
     def __init__(self, options: configuration.PluginOptions) -> None: ...
 
@@ -68,7 +68,9 @@ def seen(ssn: session.Session) -> dict[str, Any]:
 @depth.examples(100)
 @given(session_clusters.clusters())
 def test_a_run_is_placed_as_its_tasks_one_by_one(objects: list[meta.Object]) -> None:
-    """A plugin that cannot count makes the session ask for every task; it decides the same."""
+    """With a plugin that cannot count, the session calls it for every task, with the
+    same result.
+    """
     together, one_by_one = seen(decided(objects)), seen(decided(objects, SINGLE))
     assert together == one_by_one
 

@@ -166,8 +166,8 @@ def test_the_answers_of_a_session_are_bounded_by_their_bytes() -> None:
 
 
 def test_terms_and_ports_of_pods_cost_memory_by_pod_and_not_by_node() -> None:
-    """Each pod invents a term and a port. Both refuse other pods as long as it is there, and are
-    forgotten with it.
+    """Each pod has a unique term and port. Both reject other pods while the pod exists, and are
+    removed with it.
     """
     world = cluster_model.ClusterModel()
     world.put_queue(QUEUE)

@@ -43,7 +43,7 @@ def test_a_bind_lists_the_volumes_to_be_bound_before() -> None:
 
 
 def test_a_volume_in_flight_is_not_assigned_again() -> None:
-    """Until its claim and itself are seen bound, whatever comes first; a refused one is free."""
+    """Until both its claim and the volume are seen bound, in any order; a refused one is free."""
     harness = disks(volume_objects.volume("v"))
     assert len(binds(harness)) == 1
     harness.see(*gang("g2", volume_objects.pod("g2-0", "g2", "c2")))
@@ -141,7 +141,7 @@ def test_a_pod_that_shares_a_claim_in_flight_is_only_added_to_it() -> None:
 
 
 def test_a_claim_created_from_a_template_triggers_a_session() -> None:
-    """Its name comes to stand in the pod's status after the pod is there."""
+    """Its name is added to the pod's status after the pod is created."""
     harness = SchedulerHarness()
     harness.see(*CARDS, device_claims.devices("n1", 1))
     harness.see(*gang("g", device_claims.from_template("g-0", "g", None)))

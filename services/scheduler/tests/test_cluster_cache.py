@@ -35,7 +35,7 @@ def test_a_decision_holds_its_resources_immediately(decided: SchedulerHarness) -
 
 
 def test_annotations_of_a_bind_count_immediately() -> None:
-    """Plugins read CPUs and devices there before the pod's snapshot shows them."""
+    """Plugins read CPUs and devices from them before the pod's snapshot contains them."""
     harness = SchedulerHarness()
     harness.see(*BASE, GROUP, *PODS)
     statement = messages.StatementDecided(
@@ -134,9 +134,11 @@ def test_an_entry_without_an_outcome_counts_as_entered() -> None:
 
 
 def _entry_answered(seen: Literal["first", "last"], version: int) -> SchedulerHarness:
-    """A gang let in, in version 5; it is seen outside in another one, before or after the answer.
+    """A gang that was enqueued in version 5 is observed outside the queue in another version,
+    before or after the outcome.
 
-    What was seen of it meanwhile, compaction has removed."""
+    Compaction has removed the observations in between.
+    """
     harness = SchedulerHarness()
     harness.see(*BASE, builders.make_pod_group("g1", 2, phase="Pending"))
     harness.session()
@@ -160,7 +162,7 @@ def _entry_answered(seen: Literal["first", "last"], version: int) -> SchedulerHa
 def test_an_entry_that_was_revoked_before_it_was_visible_is_decided_again(
     seen: Literal["first", "last"],
 ) -> None:
-    """Its PodGroup stands outside in a version that is later than the entry."""
+    """Its PodGroup is outside the queue in a later version than the enqueue decision."""
     harness = _entry_answered(seen, version=6)
     assert [known.enqueue for known in harness.session().decisions] == [True]
     assert harness.cache.restart_from() == (2, 1), "the first entry is over, the second is not"
@@ -314,7 +316,7 @@ def test_a_restart_reads_from_the_oldest_open_decision(
 
 
 def insisting() -> list[meta.Object]:
-    """A gang of two that must lie in one rack, and nodes for one pod each."""
+    """A gang of two with a hard constraint to one rack, and nodes for one pod each."""
     nodes = [builders.make_node(f"n{at}", cpu="1") for at in (1, 2)]
     wish = network_objects.hard(1)
     return [builders.make_queue(), *nodes, *network_objects.asking([GROUP, *PODS], wish)]

@@ -199,7 +199,7 @@ def _lose(of: cluster_model.ClusterModel, kind: type[meta.Object], key: str) -> 
 
 
 def live(history: History, seen: list[meta.Object], chance: random.Random) -> None:
-    """These objects are put in any order; some of those that were present are removed."""
+    """These objects are applied in any order; some of the existing ones are deleted."""
     keys = {(type(each), each.metadata.key) for each in seen}
     steps: list[Callable[[], None]] = [
         lambda each=each: history.put(each)  # type: ignore[misc]  # bound now
@@ -218,7 +218,7 @@ def live(history: History, seen: list[meta.Object], chance: random.Random) -> No
             history.put_unreadable(kind, key)
 
 
-# What comes of it ----------------------------------------------------------------------------
+# Results ----------------------------------------------------------------------------
 
 
 def decided(on: cluster_model.ClusterModel, how: configuration.Configuration) -> dict[str, Any]:

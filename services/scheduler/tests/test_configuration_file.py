@@ -45,7 +45,7 @@ def warned(text: str) -> tuple[str, ...]:
 
 
 def of_plugin(*lines: str) -> str:
-    """A configuration whose first plugin begins in line 4."""
+    """A configuration with its first plugin in line 4."""
     return "\n".join(
         ["actions: allocate", "tiers:", "- plugins:", *(f"  {line}" for line in lines)]
     )

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation: pods go where the devices they claim can be had."""
+"""Dynamic resource allocation: pods are placed where the devices that they claim are available."""
 
 import pytest
 
@@ -190,7 +190,7 @@ def test_a_selector_may_ask_whether_there_is_an_attribute() -> None:
 
 
 def test_requests_get_different_devices_if_there_is_any_way() -> None:
-    """The choosy request is not robbed by the modest one that came first."""
+    """An earlier request with few constraints does not take the only device of a later one."""
     facts = [{"attributes": {"big": {"bool": True}}}, {"attributes": {"big": {"bool": False}}}]
     big = f'device.attributes["{device_claims.DRIVER}"].big'
     requests = [
@@ -253,7 +253,7 @@ def test_devices_that_must_agree_on_an_attribute_do() -> None:
 
 
 def test_devices_of_all_nodes_are_had_once() -> None:
-    """What one node takes is gone for the others at once."""
+    """A device that one node takes is no longer available on the others."""
     stock = device_claims.devices("rack", 1, allNodes=True)
     claims = [device_claims.claim(name) for name in ("a", "b")]
     first = device_claims.group("a", [device_claims.pod("a-0", "a", "a", cpu=8)])
@@ -268,7 +268,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
 
 
 def test_admin_access_takes_no_device() -> None:
-    """A monitor looks at devices that others use."""
+    """A monitoring pod reads devices that others use."""
     taken = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
     watching = device_claims.claim("c", adminAccess=True)
     decided = closed(device_claims.devices("n1", 1), taken, watching, *one())
@@ -276,7 +276,7 @@ def test_admin_access_takes_no_device() -> None:
 
 
 def test_evicting_a_pod_makes_room_among_devices() -> None:
-    """A preemptor is promised the devices of its victim, and no victim goes in vain."""
+    """A preemptor is nominated to the devices of its victim, and no pod is evicted in vain."""
     classes = [builders.make_priority_class("low", 1), builders.make_priority_class("high", 9)]
     held = device_claims.claim("old", allocated=["n1-gpu-0"], node="n1")
     victims = device_claims.group(
@@ -352,7 +352,7 @@ def test_running_pods_count() -> None:
 
 
 def test_a_gang_beyond_its_queues_devices_stays_outside() -> None:
-    """Where it says what resources it needs, so that its queue's door is asked at all."""
+    """If it declares its minimum resources, so that its queue can check them."""
     claims = [device_claims.claim(f"c{at}") for at in range(3)]
     pods = [device_claims.pod(f"g-{at}", "g", f"c{at}") for at in range(3)]
     group = device_claims.group("g", pods, queue="q", phase="Pending", min_resources={"cpu": 3})
@@ -403,7 +403,7 @@ def test_capacity_of_devices_is_limited_if_asked_for(
 
 
 def test_a_parents_devices_limit_its_children() -> None:
-    """With a tree of queues every queue above is asked."""
+    """With a tree of queues all ancestors are checked."""
     queues = [
         sessions.queue("root"),
         sessions.queue("parent", parent="root", capability={"deviceclass/gpu": 1}),

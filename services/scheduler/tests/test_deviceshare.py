@@ -96,7 +96,7 @@ def gang(name: str, *containers: core.Container, pods: int = 1, **pod: Any) -> l
 
 
 def given_to(decided: session.Session) -> dict[str, str]:
-    """Pod -> its GPUs, as they stand on it."""
+    """Pod -> its GPUs according to its annotations."""
     return {
         key.partition("/")[2]: told[IDS]
         for key, told in decided.decisions.annotations.items()
@@ -231,7 +231,7 @@ def test_the_policy_chooses_the_node_with_a_weight(policy: str, node: str) -> No
 
 
 def test_fragmentation_keeps_whole_gpus_for_pods_that_request_them() -> None:
-    """Of two nodes, a part of a GPU goes to the one with a GPU in use."""
+    """Of two nodes, a fraction is placed on the one with a GPU in use."""
     old = running("old", "A,NVIDIA,4000,0:", wants(memory=4000))
     nodes = [vgpu_node("n1", "A,8000", "B,8000"), vgpu_node("n2", "C,8000", "D,8000")]
     how = tier(SchedulePolicy="fragmentation", ScheduleWeight=100)
@@ -337,7 +337,7 @@ def test_a_discarded_gang_releases_its_gpus() -> None:
 
 
 def test_a_spared_victim_keeps_its_gpu() -> None:
-    """Evicted in a trial and taken back: its gpu, and no other, is what it has."""
+    """Evicted in a placement that is rolled back: it has exactly its previous GPU."""
     old = running("old", "A,NVIDIA,8000,0:", wants(memory=8000))
     ssn = default_sessions.opened(
         vgpu_node("n1", "A,8000", "B,8000"), *old, *gang("g", wants(memory=8000)), tier=tier()
@@ -388,8 +388,9 @@ def test_a_node_whose_pod_is_set_up_waits_if_locks_are_on() -> None:
 
 
 def test_assumed_gpus_are_in_use_before_their_pods_are_observed() -> None:
-    """The bind says which GPUs on the pod; a second session counts them, and a refusal frees
-    them."""
+    """The bind writes the GPUs to the pod; a second session counts them, and a refusal
+    frees them.
+    """
     harness = SchedulerHarness()
     harness.see(builders.make_queue(), vgpu_node("n1", "A,8000"))
     harness.see(*gang("a", wants(memory=5000)))

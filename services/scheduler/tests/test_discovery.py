@@ -1,4 +1,4 @@
-"""Plugins of other distributions, installed as docs/plugins.md says."""
+"""Plugins of other distributions, installed as in docs/plugins.md."""
 
 import re
 import sys
@@ -75,7 +75,7 @@ def test_an_argument_that_the_plugin_does_not_read_causes_a_warning(folder: Path
 def test_two_plugins_of_one_name_are_an_error(
     folder: Path, names: tuple[str, ...], why: str
 ) -> None:
-    """Which of two is meant would hang on what was installed first."""
+    """Otherwise the order of installation would decide."""
     for distribution, name in zip(("first", "second"), names, strict=False):
         install(folder, distribution, f"{name} = own_nodes:Plugin")
     with pytest.raises(discovery.DiscoveryError, match=why):
@@ -83,7 +83,7 @@ def test_two_plugins_of_one_name_are_an_error(
 
 
 def test_an_import_error_is_an_error_of_the_configuration(folder: Path) -> None:
-    """Others are not held up by it."""
+    """Other plugins are not affected."""
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     registry = discovery.discover_plugins()
     with pytest.raises(configuration_file.ConfigurationFileError) as caught:

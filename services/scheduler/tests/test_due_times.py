@@ -1,6 +1,7 @@
-"""What time alone turns: a session that answers "not yet" starts another one at the very moment.
+"""Rules that depend on time: a session in which a time is not reached requests another one at
+exactly that time.
 
-Each rule is tried at noon, a microsecond before the time for which the session asked, and then.
+Each rule is tested at noon, a microsecond before the requested time, and at that time.
 """
 
 import ast
@@ -44,7 +45,9 @@ class Rule(msgspec.Struct, frozen=True):
     usage: Mapping[str, cluster_objects.NodeUsage] = {}
 
     def decided(self, at: datetime) -> tuple[list[object], datetime | None]:
-        """What a session at this time decides, and when it asks for the next one."""
+        """The decisions of a session at this time, and the time at which it requests
+        the next one.
+        """
         given = sessions.given([QUEUE, *self.objects], at, self.memory)
         given = msgspec.structs.replace(given, usage=self.usage)
         closed = simulate.run(sessions.configured(*self.tiers, run=self.run), given)
@@ -91,7 +94,7 @@ def zoned(*, is_running: bool, pods: int = 1) -> tuple[meta.Object, ...]:
 
 
 def reserved() -> tuple[Mapping[str, str], tuple[meta.Object, ...]]:
-    """Room is kept for a gang that may start, and whose second pod is still to be made."""
+    """Room is reserved for a gang that may start and whose second pod is not created yet."""
     head = builders.make_pod_group("head", 2, min_resources={"cpu": "1"})
     owner = {"job": head.metadata.key, "uid": head.metadata.uid}
     kept = [{**owner, "start": "2026-01-01T12:00:00Z", "rows": {"n1": {"cpu": 1000}}}]
@@ -250,7 +253,7 @@ def test_a_strict_queue_with_fair_share_looks_at_its_order_as_use_decays() -> No
 
 
 def test_an_extender_that_refuses_is_asked_again() -> None:
-    """Nothing tells of a change of its mind."""
+    """No event reports that its answer changed."""
 
     def refuse(
         questions: Sequence[external_calls.ExternalRequest],
@@ -271,7 +274,7 @@ def test_an_extender_that_refuses_is_asked_again() -> None:
 
 
 def test_measurements_are_used_until_they_are_too_old_and_no_longer() -> None:
-    """The session that goes without them starts at that very moment."""
+    """The session without them starts at exactly that time."""
     by = policies.Policy(
         configured=msgspec.structs.replace(
             sessions.configured([*default_sessions.TIER, sessions.plugin("usage")]),
@@ -326,7 +329,7 @@ class TestEngine:
         "ahead", [timedelta(hours=1), timedelta(hours=-1), timedelta(hours=-9)]
     )
     def test_waiting_times_are_true_whatever_the_host_clock_shows(self, ahead: timedelta) -> None:
-        """A pod that was just made tells by how much the host is off."""
+        """A new pod shows the offset of the host's clock."""
         log = topic_log.TopicLog()
         host = builders.NOON + ahead
         made = sla_engine(log, host)
@@ -337,7 +340,7 @@ class TestEngine:
 
     @pytest.mark.parametrize("sign", [1, -1])
     def test_a_creation_time_more_than_a_day_away_does_not_move_the_clock(self, sign: int) -> None:
-        """An object with a time in the far future would end every waiting time at once."""
+        """Otherwise an object with a time in the far future would end all waiting times."""
         clock = cluster_clock.ClusterClock()
         furthest = sign * cluster_clock.LARGEST_OFFSET
         clock.observe(builders.NOON + furthest + sign * TICK, builders.NOON)
@@ -415,7 +418,9 @@ KNOWN = {
 
 
 def test_rules_ask_whether_a_time_is_reached_and_do_not_compare() -> None:
-    """A rule that reads the time otherwise says here who starts the session in which it turns."""
+    """A rule that reads the time otherwise is listed here with what starts the session in which it
+    changes.
+    """
     root = Path(actions.__file__).parent.parent
     readers = {
         path.relative_to(root).as_posix()

@@ -29,7 +29,7 @@ def synced_engine(
 ) -> engine.Engine:
     """An engine that has read these objects and may decide; without an epoch, a standby.
 
-    ``host``: what the clock of its host shows.
+    ``host``: the clock of its host.
     """
     made = engine.Engine(POLICY, 0, epoch, timedelta(seconds=60))
     records = log.see(builders.make_queue(), *objects)

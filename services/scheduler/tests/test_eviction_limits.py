@@ -44,7 +44,9 @@ def preempting(
     queue: Mapping[str, str] | None = None,
     job: Mapping[str, str] | None = None,
 ) -> session.Session:
-    """A low task that began at noon, and so long after a high one that needs its place."""
+    """A low-priority task that started at noon, and a high-priority one that needs its place this
+    much later.
+    """
     limits = sessions.plugin("eviction-limits", arguments)
     objects = [
         LOW,
@@ -88,7 +90,7 @@ def test_a_task_is_no_victim_before_it_has_run_its_minimum(
     job: Mapping[str, str],
     protected: timedelta,
 ) -> None:
-    """The queue says how long, else the configuration; the job within the queue's limit."""
+    """The queue sets the time, else the configuration; the job within the queue's limit."""
     limits: dict[str, Any] = {"arguments": arguments, "queue": queue, "job": job}
     assert len(preempting(protected, action, **limits).decisions.evictions) == 1
     if protected:
@@ -125,7 +127,9 @@ def test_what_cannot_be_read_is_reported_and_ignored(text: str) -> None:
 
 
 class Arena:
-    """The same jobs for ever: who is evicted waits again, and sessions follow each other."""
+    """The same jobs indefinitely: evicted jobs are pending again, and sessions follow
+    each other.
+    """
 
     def __init__(
         self, nodes: list[int], jobs: list[tuple[str, str, int, int]], *, limited: bool

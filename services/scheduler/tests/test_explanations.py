@@ -1,4 +1,4 @@
-"""Why a gang waits, in the words and numbers that people already know."""
+"""Why a gang is pending, in the terms and numbers of Kubernetes."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def busy(node: str) -> list[meta.Object]:
 
 
 class Told:
-    """A picture and what is said about it, session by session."""
+    """A cluster and the explanations for it, session by session."""
 
     def __init__(self) -> None:
         self.log = topic_log.TopicLog()
@@ -38,7 +38,7 @@ class Told:
             self.cache.apply(record)
 
     def decide(self, after: timedelta = timedelta(minutes=1)) -> schedule.SessionResult:
-        """A session whose explanations come to stand on their topic."""
+        """A session with explanations that are appended to their topic."""
         decided = schedule.run_session(self.cache, builders.NOON + after, POLICY)
         for key, message in decided.explanations.items():
             self.cache.record_explanation(key, message)

@@ -1,4 +1,4 @@
-"""The extender plugin: what it asks, what answers do, and what none does."""
+"""The extender plugin: its requests, the effect of responses, and of missing ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ QUEUE = builders.make_queue()
 
 
 class Extender:
-    """Answers by a script and notes what it was asked."""
+    """Responds by a script and records its requests."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -162,7 +162,7 @@ def test_a_queue_it_calls_overused_gets_nothing() -> None:
 
 @pytest.mark.parametrize(("status", "enters"), [(1, True), (0, True), (-1, False)])
 def test_its_vote_enqueues_the_job(status: int, enters: bool) -> None:
-    """And it hears of those that entered."""
+    """And it is notified of enqueued jobs."""
     waiting = builders.make_pod_group("g", 1, phase="Pending", min_resources={"cpu": "1"})
     extender = Extender({"jobEnqueueable": lambda body: {"status": status}, "jobEnqueued": dict})
     closed = held(extender, ["jobEnqueueable", "jobEnqueued"], waiting)
@@ -215,7 +215,7 @@ WAITING = builders.make_pod_group("door", 1, phase="Pending", min_resources={"cp
 def test_without_an_answer_it_refuses_unless_it_may_be_ignored(
     verb: str, is_ignorable: bool
 ) -> None:
-    """And it is asked no more in this session: a dead extender costs one timeout."""
+    """It is not called again in this session: an unavailable extender costs one timeout."""
     extender = Extender({verb: silent})
     closed = held(
         extender,
@@ -252,7 +252,7 @@ def test_an_answer_that_makes_no_sense_is_none() -> None:
 
 
 def test_an_opening_that_is_not_heard_ends_its_part_in_the_session() -> None:
-    """Nothing of it is registered then; one that may be ignored is asked on."""
+    """None of its functions is registered then; an ignorable extender is called again."""
     verbs = ["onSessionOpen", "predicate", "onSessionClose"]
     deaf = Extender({"onSessionOpen": silent})
     closed = held(deaf, verbs, *default_sessions.gang("g", 1))
@@ -267,7 +267,7 @@ def test_an_opening_that_is_not_heard_ends_its_part_in_the_session() -> None:
 
 
 def test_what_was_answered_decides_the_same_again() -> None:
-    """In the order of asking; nobody needs to be there."""
+    """In the order of calls; the extender need not run."""
     extender = Extender({"predicate": only("n3"), "prioritize": lambda body: {"nodeScore": {}}})
     verbs = ["predicate", "prioritize"]
     first = held(extender, verbs, *default_sessions.gang("g", 3))

@@ -1,4 +1,4 @@
-"""Sending questions to a real HTTP server: each gets an answer, or a reason why there is none."""
+"""Requests to a real HTTP server: each gets a response, or the reason why there is none."""
 
 import socket
 import threading

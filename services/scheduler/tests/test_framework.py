@@ -182,7 +182,7 @@ def test_cached_answers_of_a_class_follow_every_change() -> None:
 def test_unknown_and_invalid_parts_of_a_configuration_are_named(
     document: dict[str, Any], place: str
 ) -> None:
-    """The error says where and what."""
+    """The error contains the position and the reason."""
     with pytest.raises(config_reader.ConfigurationError) as caught:
         config_reader.read_configuration(document, actions.NAMES, plugins.NAMES)
     assert caught.value.place.startswith(place)

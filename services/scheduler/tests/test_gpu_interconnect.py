@@ -50,8 +50,8 @@ def test_four_of_a_cube_mesh_are_a_quad() -> None:
 
 @pytest.mark.parametrize("links", [0, 18])
 def test_behind_a_switch_the_sockets_decide(links: int) -> None:
-    """All NVLinks are equal, the connections across sockets are not. Small sets come from a partly
-    used half, so that the other half stays whole for four.
+    """All NVLinks are equal, the connections across sockets are not. Small sets are taken from a
+    partly used half, so that the other half stays complete for four.
     """
     pairs, free = switched(links), [0, 1, 2, 4, 5, 6, 7]
     assert gpu_interconnect.best_gpus(pairs, free, 4) == (4, 5, 6, 7)

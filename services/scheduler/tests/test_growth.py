@@ -1,8 +1,9 @@
-"""What records cost grows with what they change, not with what there is: counted, not timed.
+"""The cost of records is proportional to what they change, not to the size of the cluster: counted,
+not timed.
 
-The cost is the number of bytecode instructions that run. With twice as many objects of each kind,
-folding them all costs twice as much where it is linear, and four times where each record looks at
-all objects.
+The cost is the number of executed bytecode instructions. With twice as many objects of each kind,
+reading all records costs twice as much if it is linear, and four times as much if each record
+visits all objects.
 """
 
 import sys
@@ -23,7 +24,7 @@ MOST_GROWTH = 2.4
 
 
 def instructions(work: Callable[[], object]) -> int:
-    """How many run while the work is done, those of C functions aside."""
+    """The number of instructions during the work, without those of C functions."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -54,7 +55,7 @@ def gangs(number: int, *, queues: int = 1, classes: int = 0) -> list[meta.Object
 
 
 def queues(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
-    """They come before and after their gangs, and change."""
+    """They are created before and after their gangs, and change."""
     first = [builders.make_queue(f"q{at}") for at in range(number)]
     again = [builders.make_queue(f"q{at}", weight=2, version=2) for at in range(number)]
     half = number // 2
@@ -74,7 +75,7 @@ def namespaces(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
 
 
 def priority_classes(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
-    """They come before and after their gangs, and change."""
+    """They are created before and after their gangs, and change."""
     first = [builders.make_priority_class(f"c{at}", at) for at in range(number)]
     half = number // 2
     return log.see(*first[:half], *gangs(4 * number, classes=number), *first[half:])
@@ -86,7 +87,7 @@ Records = Callable[[topic_log.TopicLog, int], list[envelope.Record]]
 @pytest.mark.parametrize("records", [queues, namespaces, priority_classes])
 def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> None:
     costs = []
-    for number in (SMALL, SMALL, 2 * SMALL):  # the first time is for what is done once
+    for number in (SMALL, SMALL, 2 * SMALL):  # the first run includes one-time work
         found = records(topic_log.TopicLog(), number)
         cache = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
 

@@ -1,4 +1,4 @@
-"""What /metrics shows of sessions: the names that docs/metrics.md promises, with their labels."""
+"""/metrics for sessions: the names in docs/metrics.md, with their labels."""
 
 import re
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def metrics() -> Iterator[Metrics]:
 
 
 def run(metrics: Metrics, *objects: meta.Object) -> engine.Engine:
-    """An engine that has held one session over these."""
+    """An engine that has run one session over these objects."""
     how = sessions.configured(*TIERS, run="enqueue, allocate, preempt, backfill")
     made = engine.Engine(
         policy.Policy(configured=how), 0, 5, timedelta(seconds=60), measures=metrics.instruments
@@ -122,7 +122,7 @@ def test_every_metric_of_the_page_exists(metrics: Metrics) -> None:
 
 
 def test_waiting_gangs_are_counted_by_queue_and_tier(metrics: Metrics) -> None:
-    """Decisions in flight stand beside it, from when they are read back from the log."""
+    """Decisions in flight are a separate metric, from when they are read back from the log."""
     run(metrics, *EVERYTHING)
     lines = metrics.lines
     waiting = {line: count for line, count in lines.items() if "gangs_waiting" in line}
@@ -164,7 +164,7 @@ def test_a_series_ends_with_its_queue_and_can_return(metrics: Metrics) -> None:
 def test_gauges_are_updated_once_a_second_and_a_skipped_update_follows(
     metrics: Metrics,
 ) -> None:
-    """Of a burst of sessions the first tells; when it is over, one more does."""
+    """The first session of a burst updates them; when the burst is over, one more does."""
     made = run(metrics, *EVERYTHING)
     before = metrics.lines
     made.cache.request_session("news")

@@ -1,4 +1,6 @@
-"""The extension points: what is registered, which plugin a failure belongs to, what docs say."""
+"""The extension points: what is registered, to which plugin a failure is attributed, the
+documentation.
+"""
 
 import inspect
 import re
@@ -12,7 +14,7 @@ from stromboli.testkit import builders
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
 WITHOUT_POINT = {"add_event_handler": interfaces.EVENT}
-"""Methods that are not called like their point."""
+"""Methods without the name of their extension point."""
 
 
 def conforms(ssn: session.Session) -> session_interfaces.SessionForActions:

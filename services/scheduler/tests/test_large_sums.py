@@ -1,6 +1,6 @@
-"""Sums of what pods ask for, beyond 64 bits: they never turn into less than nothing.
+"""Sums of requests beyond 64 bits never become negative.
 
-One quantity may be ``60Pi``; from the 128th on such a sum would wrap around in 64 bits.
+One quantity may be ``60Pi``; from the 128th on such a sum would overflow in 64 bits.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def filled(group: str, queue: str, count: int) -> list[meta.Object]:
 @pytest.mark.parametrize("limiting", ["proportion", "capacity"])
 @pytest.mark.parametrize("held", [140, 150, 200, MANY])
 def test_a_queue_that_holds_endlessly_much_may_not_have_more(limiting: str, held: int) -> None:
-    """Wrapped around it would hold less than nothing, and its limit would let everybody in."""
+    """After an overflow its usage would be negative, and its limit would admit everything."""
     ssn = default_sessions.closed(
         sessions.queue("full", capability={"memory": "1Ti"}),
         *endless_nodes(held),
@@ -115,7 +115,7 @@ def test_jobs_that_were_promised_endlessly_much_let_no_other_in(
 def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
     kinds: list[tuple[str, int, int, bool]],
 ) -> None:
-    """And empty once all pods are gone."""
+    """And zero when all pods are deleted."""
     of = cluster_model.ClusterModel()
     of.put_queue(builders.make_queue())
     of.put_node(builders.make_node())
@@ -150,7 +150,7 @@ def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
 
 
 def test_a_gang_may_need_a_hundred_tebibytes_of_disks() -> None:
-    """Disks count in thousandths of bytes: together that is more than one pod may ask for."""
+    """Disks are counted in thousandths of bytes: the sum is more than one pod may request."""
     each = {"ephemeral-storage": "100Gi"}
     ssn = default_sessions.closed(
         sessions.queue("wide", capability={"ephemeral-storage": "1Pi"}),
@@ -215,7 +215,7 @@ def test_a_pod_whose_containers_ask_for_too_much_together_is_no_task_and_says_so
 
 
 def crowd(node: str, count: int) -> list[core.Pod]:
-    """Pods of others that somebody put on the node without asking whether they fit."""
+    """Other pods that were bound to the node without a check."""
     return [
         builders.make_pod(f"x{at}", node=node, memory=ENDLESS, scheduler="other")
         for at in range(count)
@@ -224,7 +224,7 @@ def crowd(node: str, count: int) -> list[core.Pod]:
 
 @pytest.mark.parametrize("count", [1, 2, 100, 130, 150, 200, MANY])
 def test_nothing_is_placed_on_a_node_that_was_given_endlessly_much(count: int) -> None:
-    """Wrapped around it would have room that nobody has."""
+    """After an overflow it would seem to have room."""
     ssn = default_sessions.closed(
         builders.make_node("n1"), *crowd("n1", count), *default_sessions.gang("g", 1)
     )
@@ -253,7 +253,7 @@ def test_what_a_node_was_given_too_much_lets_nobody_through_a_door(count: int) -
 def test_what_a_node_has_left_follows_from_the_pods_on_it_alone(
     changes: list[tuple[int, str]],
 ) -> None:
-    """Whatever came and went before, and however much that was; blank: the pod is gone."""
+    """Whatever was added and deleted before, in any amounts; blank: the pod is deleted."""
     of, now = cluster_model.ClusterModel(), dict[str, core.Pod]()
     of.put_node(builders.make_node(memory=ENDLESS))
     of.settle()
@@ -301,7 +301,7 @@ def test_a_node_is_usable_again_once_the_crowd_has_gone() -> None:
     assert tables(of.nodes) == before
 
 
-# All of it -----------------------------------------------------------------------------------
+# All of them -----------------------------------------------------------------------------------
 
 EVERYTHING: Sequence[sessions.Tier] = (
     tier("priority", "gang", "conformance", "pdb"),
@@ -327,7 +327,7 @@ ACTIONS = (
 @pytest.mark.parametrize("tiers", [EVERYTHING, BY_TREE], ids=["flat", "tree"])
 @pytest.mark.parametrize("run", ACTIONS)
 def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: str) -> None:
-    """They decide, what they say can be written, and the room of others is not given away."""
+    """They decide, their explanations can be encoded, and room of others is not used."""
     log = topic_log.TopicLog()
     least = {"memory": ENDLESS}
     log.see(

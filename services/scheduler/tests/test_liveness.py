@@ -1,10 +1,10 @@
-"""Whatever the small cluster: what is entitled to start does, and what decides comes to rest.
+"""On every small cluster: gangs that are entitled to start do start, and decisions come to an end.
 
-Arrivals are finite. Sessions run as the service starts them, and what they decide is carried out
-before the next one. If no session is due any more, no gang waits that could start by what
-``oracle.entitlement`` finds by brute force: so each gang that is entitled and has no competitor
-starts, and those that compete start one after another. The number of deciding sessions until then
-is bounded by ``k`` for each gang.
+Arrivals are finite. Sessions run as the service starts them, and their decisions are executed
+before the next one. When no session is due, no gang is pending that could start according to
+``oracle.entitlement``, which searches by brute force: so each entitled gang without competitors
+starts, and competing gangs start one after another. The number of sessions with decisions until
+then is bounded by ``k`` per gang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ RUN = "enqueue, allocate, {}backfill"
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A configuration that users run, and what it lets be done."""
+    """A configuration that users run, and what it permits."""
 
     configured: configuration.Configuration
     rules: entitlement.Rules
@@ -106,8 +106,9 @@ SETTINGS = {
 
 
 class Case(msgspec.Struct, frozen=True):
-    """``later``: what comes once nothing is due any more: a node, a gang, or the end of one.
-    ``comes_back``: jobs make pods that were evicted again."""
+    """``later``: changes after nothing is due any more: a node, a gang, or the end of one.
+    ``comes_back``: jobs create evicted pods again.
+    """
 
     nodes: Mapping[str, int]
     queues: tuple[Queue, ...]
@@ -154,7 +155,7 @@ def cases(draw: st.DrawFn, *, has_queues: bool = True) -> Case:
 
 @st.composite
 def gang(draw: st.DrawFn, name: str, ranges: Ranges, idle: dict[str, int] | None = None) -> Gang:
-    """``idle``: where it runs, as far as there is room and if that makes its minimum."""
+    """``idle``: where it runs, if there is room and its minimum fits."""
     cpu, pods = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     minimum = draw(st.sampled_from([pods, draw(st.integers(1, pods))]))
     places: list[str] = []
@@ -182,10 +183,10 @@ def gang(draw: st.DrawFn, name: str, ranges: Ranges, idle: dict[str, int] | None
 
 
 def lived(name: str, case: Case) -> None:
-    """The cluster comes to rest, and then again after each of what comes later."""
+    """The cluster comes to rest, and again after each later change."""
     chosen = SETTINGS[name]
-    # Reclaim follows the field, where two queues may rob each other in turn: eviction-limits ends
-    # that, and has a property of its own.
+    # Reclaim follows Volcano, with which two queues may reclaim from each other alternately:
+    # eviction-limits ends that, and has a separate property.
     comes_back = case.comes_back and not chosen.rules.reclaims
     loop = Loop(chosen.configured, case.nodes, case.queues, comes_back=comes_back)
     for each in case.gangs:
@@ -267,8 +268,9 @@ def test_evictions_make_room_for_a_whole_gang(
 
 
 def test_reclaim_takes_small_victims_first_where_a_queue_gives_no_more_than_its_excess() -> None:
-    """Once the large pod is gone, the queue holds one cpu more than it deserves: one small pod can
-    go, and the new gang needs two."""
+    """Without the large pod, the queue holds one CPU more than it deserves: one small pod can be
+    evicted, and the new gang needs two.
+    """
     gangs = (
         Gang("small", "b", 0, 3, 1, ("n1", "n1", "n1")),
         Gang("large", "b", 0, 1, 3, ("n0",)),

@@ -116,7 +116,7 @@ metrics:
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """Does not move unless a test moves it."""
 
     def __init__(self) -> None:
         self.now = builders.NOON
@@ -153,7 +153,7 @@ def nodes(records: list[envelope.Record]) -> list[str]:
 async def test_no_pods_are_placed_on_nodes_that_are_measured_busy(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
-    """By the newest measurement: once another node is busy, the next gang goes elsewhere."""
+    """By the newest measurement: when another node is busy, the next gang is placed elsewhere."""
     first, second = vector(n1=95, n2=5), vector(n1=5, n2=95)
     with configured(tmp_path, prometheus(first, first)) as (server, settings):
         await other_services.see(builders.make_queue(), *NODES)
@@ -208,7 +208,7 @@ async def test_old_measurements_are_not_used_and_their_source_is_named(
 
 
 async def test_a_new_source_is_polled_from_its_configuration_on() -> None:
-    """And what the one before told is forgotten, as it is when nobody is to be asked."""
+    """And measurements of the previous one are discarded, as they are without a source."""
     given: list[Any] = []
 
     async def give(measured: Any) -> None:

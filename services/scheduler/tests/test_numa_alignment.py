@@ -25,7 +25,7 @@ def machine(
 ) -> cpus.Machine:
     """CPUs in Linux's order: the first thread of every core, then the second ones.
 
-    ``cores_count_on``: core numbers continue from socket to socket; otherwise each socket begins at
+    ``cores_count_on``: core numbers continue from socket to socket; otherwise each socket starts at
     0.
     """
     total = sockets * cores

@@ -176,7 +176,7 @@ def test_fgd_leaves_what_the_usual_pods_can_use() -> None:
 
 
 def test_least_stranded_sees_the_cpu_that_a_gpu_needs() -> None:
-    """A pod that asks for much cpu and no GPU goes where the GPUs are not needed."""
+    """A pod that requests much CPU and no GPU is placed where the GPUs are not needed."""
     pods = pods_of(*["8000,1,1,1000,"] * 9, "56000,1,0,0,")
     nodes = nodes_of("64000,99,8,A", "64000,99,1,A")
     assert placed(nodes, pods, "least-stranded", [1]) == [(1, 0)]

@@ -19,7 +19,8 @@ FIRST = Gang("first", "default", priority=0, minimum=3, cpu=1, waiting=3)
 
 def partly_started() -> Loop:
     """Two members of ``first`` run on n1; the bind of the third one to n2 was refused, and n2 is
-    gone, so that no session can place it."""
+    deleted, so that no session can place it.
+    """
     loop = Loop(CONFIGURED, {"n1": 2, "n2": 1}, [Queue("default")])
     loop.refused_nodes.add("n2")
     loop.add(FIRST)

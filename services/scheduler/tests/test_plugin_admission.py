@@ -24,7 +24,7 @@ def waiting(name: str, cpu: str, **annotations: str) -> meta.Object:
 
 
 def enters(ssn: session.Session, name: str) -> bool:
-    """Ask, and note it if the job may enter, as the action does."""
+    """Call the plugin, and record the job if it may enter, as the action does."""
     job = ssn.jobs[f"default/{name}"]
     if not ssn.job_enqueueable(job):
         return False
@@ -96,7 +96,7 @@ def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
 
 
 def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
-    """A job's own limit overrides the plugin's; a job without any comes last."""
+    """A job's own limit overrides the plugin's; a job without a limit comes last."""
     ssn = sessions.opened(
         QUEUE,
         waiting("g1", "1"),

@@ -162,7 +162,7 @@ def test_victims_leave_their_queue_what_it_deserves_and_its_guarantee() -> None:
 
 
 def test_a_guarantee_of_what_a_queue_does_not_have_keeps_nothing_else() -> None:
-    """Its victims ask for no GPU: without them it lacks as many guaranteed ones as before."""
+    """Its victims request no GPU: without them it lacks as many guaranteed GPUs as before."""
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8", extra={"example.com/gpu": "4"}),
         sessions.queue("a", deserved={"cpu": "8"}),

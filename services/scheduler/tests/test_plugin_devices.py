@@ -93,7 +93,7 @@ def test_a_machine_with_a_whole_clique_left_is_better_for_two() -> None:
 
 
 def test_cpus_gpus_memory_and_network_cards_come_from_one_numa_node() -> None:
-    """NUMA node 0 has the CPUs but only one GPU left; all of it comes from 1."""
+    """NUMA node 0 has the CPUs but only one free GPU; everything is taken from node 1."""
     kubelet = aligning("single-numa-node", memory_policy="Static")
     there = observed(gpus=4, nics=4, kubelet=kubelet, exclusive_allocations=[holding("x-0", 0)])
     wants = container(gpus=2, cpu=3, memory="4Gi", rdma__hca=2)
@@ -151,7 +151,7 @@ def test_shared_network_cards_are_never_used_up() -> None:
 
 
 def test_slices_of_one_gpu_are_taken_before_those_of_another() -> None:
-    """GPUs that are not begun stay whole."""
+    """Unused GPUs stay complete."""
     mig: dict[str, Any] = {"nvidia.com__mig-1g.10gb": 1}
     has: dict[str, Any] = {"nvidia.com__mig-1g.10gb": 4}
     decided = closed(
@@ -204,7 +204,7 @@ def test_init_containers_are_aligned_too() -> None:
     assert default_sessions.binds(decided) == {}
 
 
-# What cannot be had
+# Unsatisfiable requests
 
 
 def refusals(decided: session.Session, name: str = "a") -> Mapping[str, int]:
@@ -220,7 +220,7 @@ def test_a_gpu_that_is_not_well_is_not_given() -> None:
 
 
 def test_a_gpu_that_vanishes_belongs_to_no_pod() -> None:
-    """What a pod had of it is no trouble for the others."""
+    """The share of a pod in it does not affect other pods."""
     decided = closed(
         node(gpus=1),
         observed(gpus=1, exclusive_allocations=[holding("x-0", 3)]),
@@ -238,7 +238,7 @@ def test_gpus_that_are_counted_in_parts_have_no_identity() -> None:
 
 
 def test_nothing_is_chosen_beside_a_pod_with_unknown_gpus() -> None:
-    """It came to the node without us, and the node does not tell who has what."""
+    """Another client bound it to the node, and the node's report does not contain its GPUs."""
     decided = closed(
         node(gpus=2),
         observed(gpus=2),
@@ -281,7 +281,7 @@ def test_what_a_trial_took_is_free_again() -> None:
 
 
 def test_a_victims_gpus_are_free_for_its_preemptor() -> None:
-    """Evicted in a trial and taken back, it has what it had."""
+    """Evicted in a placement that is rolled back, it has its previous GPUs."""
     ssn = default_sessions.opened(
         node(gpus=4),
         observed(gpus=4, exclusive_allocations=[holding("x-0", 0, 1)]),
@@ -365,8 +365,10 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]))
 @settings(max_examples=60)
 def test_no_gpu_and_no_cpu_is_given_twice(steps: list[tuple[str, int]], kubelets: str) -> None:
-    """Whatever comes, goes and is reported when: each session is a restart, it knows objects only.
-    What is released is given again: who does not fit in finds it taken."""
+    """Whatever is created, deleted and reported at any time: each session follows a restart and
+    knows objects only. Released devices are allocated again: a pod that does not fit finds them in
+    use.
+    """
     running: dict[str, core.Pod] = {}
     reported: dict[str, told.ExclusiveAllocation] = {}
     for at, (what, number) in enumerate(steps):
@@ -426,7 +428,7 @@ def own_cpus(pod: core.Pod) -> frozenset[int]:
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_report_that_is_gone_or_cannot_be_read_is_none(gone: bool) -> None:
-    """The pod is placed as if there had never been one; what was known is not gone by."""
+    """The pod is placed as without a report; earlier reports are not used."""
     numa_node = SchedulerHarness()
     numa_node.see(builders.make_queue(), node(gpus=4))
     numa_node.apply(numa_node.log.append(told_draft(observed(gpus=4))))

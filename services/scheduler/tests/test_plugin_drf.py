@@ -48,7 +48,7 @@ def test_jobs_take_turns_as_their_shares_grow() -> None:
 
 
 def test_a_job_may_preempt_those_that_hold_as_much_even_after_they_gave() -> None:
-    """Four against one: once two have gone the shares are equal, and the third stays."""
+    """Four against one: when two are evicted the shares are equal, and the third stays."""
     ssn = sessions.opened(
         builders.make_node("n1", cpu="8"),
         sessions.queue("a"),
@@ -66,7 +66,7 @@ def test_a_job_may_preempt_those_that_hold_as_much_even_after_they_gave() -> Non
 
 
 def test_branches_share_by_weight_at_each_level() -> None:
-    """Science and engineering have one half each; engineering's departments share theirs."""
+    """Science and engineering have one half each; the departments of engineering share its half."""
     counts = placed(
         builders.make_node("n1", cpu="12"),
         path("sci", "root/sci", "1/1"),

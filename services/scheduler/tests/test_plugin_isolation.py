@@ -101,7 +101,7 @@ def test_a_job_on_which_a_predicate_fails_is_excluded_and_others_are_placed() ->
 
 
 def test_a_predicate_that_fails_on_many_jobs_is_removed_and_no_task_is_placed() -> None:
-    """Unknown never means that a node is feasible; the explanation says why."""
+    """Unknown never means that a node is feasible; the explanation has the reason."""
 
     def register(ssn: session.Session) -> None:
         ssn.add_predicate(failing)
@@ -154,7 +154,7 @@ def test_without_a_failed_enqueue_vote_no_job_becomes_inqueue() -> None:
 
 
 def test_without_a_failed_preparation_no_task_is_bound() -> None:
-    """What must be done before the bind is unknown."""
+    """The preparation for the bind is unknown."""
     closed = held(lambda ssn: ssn.add_preparation(failing), *CROWD)
     assert closed.decisions.binds == {}
 
@@ -232,7 +232,7 @@ def test_an_error_of_the_session_itself_is_attributed_to_no_plugin() -> None:
 
 
 def test_a_failure_is_attributed_to_the_plugin_whose_function_was_called() -> None:
-    """Methods of one class that two plugins share are told apart by their instance."""
+    """Methods of one class that two plugins share are distinguished by their instance."""
 
     class Shared:
         def __init__(self, text: str) -> None:

@@ -26,7 +26,7 @@ def scored(ssn: session.Session, group: str = "g1") -> list[float]:
 
 
 def refused(ssn: session.Session, group: str = "g1") -> list[str]:
-    """The first reason against each node, empty where there is none."""
+    """The first reason against each node, empty if there is none."""
     task = ssn.jobs[f"default/{group}"].pending[0]
     filter_result = ssn.finder.filter_result(task)
     masks = np.eye(len(ssn.nodes), dtype=np.bool_)

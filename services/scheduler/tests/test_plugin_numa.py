@@ -162,7 +162,7 @@ def test_a_node_that_aligns_does_so_for_pods_that_say_nothing() -> None:
 
 
 def test_a_pod_that_is_not_guaranteed_is_let_be() -> None:
-    """The kubelet gives it no CPUs of its own, so there is nothing to refuse."""
+    """The kubelet allocates no exclusive CPUs to it, so there is nothing to filter."""
     burst = builders.make_pod(
         "g-0",
         "g",
@@ -187,7 +187,7 @@ def test_cpus_meant_for_a_pod_count_until_its_node_reports_it() -> None:
     by_uid = numa.PodAllocation(uid=bound[0].metadata.uid)
     by_name = numa.PodAllocation(name="g-8", namespace="default")
     for holder in (by_uid, by_name):
-        # Reported: the list of free CPUs says it already, whatever was meant.
+        # Reported: the list of free CPUs contains the actual allocation.
         seen = closed(node, report("n1", holders=[holder]), group(), bound[0], waits)
         assert meant(seen) == {"g-0": {"c0": "0-2"}}
     both = closed(node, report("n1", holders=[by_uid]), group(), *bound, waits)
@@ -217,7 +217,7 @@ def test_fewer_numa_nodes_are_better() -> None:
 def test_a_report_that_makes_no_sense_is_none(
     free: str, detail: dict[str, numa.CpuPlace] | None, said: str
 ) -> None:
-    """It is said, and pods that insist stay off the node."""
+    """It is reported, and pods that require an alignment are not placed on the node."""
     made = report("n1", free)
     if detail is not None:
         spec = msgspec.structs.replace(made.spec, cpu_detail=detail)

@@ -72,7 +72,7 @@ def test_queues_deserve(deserved: list[float], expected: list[float]) -> None:
     st.integers(0, 10**6),
 )
 def test_nothing_is_wasted_nor_given_twice(queues: list[tuple[int, int, int]], total: int) -> None:
-    """All is handed out, or every queue has what it wants and may have."""
+    """Everything is divided, or every queue has what it requests and may have."""
     deserved = filled(
         [weight for weight, _, _ in queues],
         total,
@@ -183,7 +183,7 @@ def test_a_queue_keeps_its_guarantee_whatever_tier_chooses_the_victims(plugin: s
 
 @pytest.mark.parametrize(("cpu", "enters"), [("5", True), ("6", False)])
 def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enters: bool) -> None:
-    """Three of eight cores are held, and needed: five more may come."""
+    """Three of eight cores are in use, and needed: five more may be added."""
     held = builders.make_pod_group("g1", 3, queue="a", phase="Running", min_resources={"cpu": "3"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(3)]
     ssn = sessions.opened(
@@ -200,7 +200,7 @@ def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enter
 
 
 def test_usage_above_a_jobs_minimum_keeps_no_job_out() -> None:
-    """Seven cores are held, of which one is the minimum: a job of seven may enter."""
+    """Seven cores are in use, of which one is the minimum: a job of seven may enter."""
     held = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
     pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(7)]
     ssn = sessions.opened(

@@ -59,7 +59,7 @@ def test_idle_nodes_outside_the_shard_come_before_nominations_inside() -> None:
 @pytest.mark.parametrize("action", ["allocate", "backfill"])
 @pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_every_action_that_binds_keeps_to_the_shard(action: str, mode: str) -> None:
-    """Pods that ask for nothing, too."""
+    """Including pods without requests."""
     amount = None if action == "backfill" else 1
     gang = default_sessions.gang("g", 1, cpu=amount, memory=None)
     assert decided(mode, *NODES, *gang, node_shard("ours", "n2"), run=action)[0] == {"g-0": "n2"}

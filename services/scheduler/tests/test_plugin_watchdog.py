@@ -1,4 +1,4 @@
-"""A plugin that never answers is stopped, and the session goes on without it."""
+"""A plugin that never returns is stopped, and the session continues without it."""
 
 import contextlib
 import threading
@@ -90,8 +90,9 @@ def test_time_between_calls_is_not_blamed_on_a_plugin() -> None:
     looks = []
 
     def clock() -> float:
-        """Each look is an hour later: only the same call, seen twice, would be too long. On a busy
-        machine it might be if looks came as often as elsewhere here."""
+        """Each check is an hour later: only the same call, seen twice, would exceed the deadline.
+        On a busy machine it might, if checks were as frequent as elsewhere.
+        """
         looks.append(1)
         if len(looks) > 4:
             done.set()
@@ -143,7 +144,7 @@ def test_a_session_that_is_not_complete_yet_does_not_end_the_watchdog() -> None:
 
 
 def test_no_exception_is_raised_after_an_attempt() -> None:
-    """What was fired and has not struck when the attempt ends is taken back."""
+    """An exception that was requested and not raised when the attempt ends is cancelled."""
     watched = plugin_watchdog.PluginWatchdog(DEADLINE_S)
     ssn = default_sessions.opened()
 

@@ -1,4 +1,4 @@
-"""Plugins of others in the running service: they decide, and one that fails is told of."""
+"""Third-party plugins in the running service: they decide, and a failing one is reported."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def failing(*given: Any) -> Any:
 
 
 def with_odd(tmp_path: Path, register: Callable[[session.Session], None]) -> dict[str, Any]:
-    """A plugin of somebody else's, and a configuration that names it."""
+    """A third-party plugin, and a configuration that contains it."""
     path = tmp_path / "c.yaml"
     path.write_text(FILE)
     settings = msgspec.structs.replace(SETTINGS, configuration=str(path), plugin_deadline_s=0.1)
@@ -55,7 +55,7 @@ def with_odd(tmp_path: Path, register: Callable[[session.Session], None]) -> dic
 
 
 async def warned(health: runtime.Health, fact: str) -> str:
-    """What people should look at, as soon as it is told."""
+    """The reported problems, when there are any."""
     async with asyncio.timeout(DEADLINE_S):
         while fact not in health.warnings:  # noqa: ASYNC110 - health tells of readiness only
             await asyncio.sleep(0.001)
@@ -98,7 +98,7 @@ async def test_a_plugin_of_another_distribution_decides(
 async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
-    """It stays ready, and others go on."""
+    """The service stays ready, and other gangs continue."""
 
     def register(ssn: session.Session) -> None:
         ssn.add_job_order(lambda left, right: 0)
@@ -120,7 +120,7 @@ async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
 async def test_a_plugin_that_never_answers_is_left_out_and_explanations_say_so(
     other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
-    """What it would have restricted waits, at the door or behind it."""
+    """Gangs that it would have restricted are pending, before or after they enter their queue."""
 
     def register(ssn: session.Session) -> None:
         getattr(ssn, point)(endless)
@@ -154,7 +154,7 @@ async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
 async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
     other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
-    """Explanations and dashboards ask plugins as well: the service goes on without them."""
+    """Explanations and dashboards call plugins as well: the service continues without them."""
 
     def register(ssn: session.Session) -> None:
         ssn.add_job_enqueueable(lambda job: extension_points.REJECT)

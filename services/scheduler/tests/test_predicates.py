@@ -1,4 +1,4 @@
-"""Predicates and node order: where a task may lie, and where it likes to."""
+"""Predicates and node order: which nodes are feasible for a task, and their scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -87,8 +87,7 @@ def test_no_node_gives_more_than_it_has(world: scheduler.ClusterObjects) -> None
 @thorough
 @given(scarce_clusters.scarce_clusters())
 def test_a_gang_is_whole_or_absent(world: scheduler.ClusterObjects) -> None:
-    """Members that ask for nothing but a place among a node's pods count wherever they are, as in
-    the field: backfill finds them one."""
+    """Members without requests count wherever they are, as in Volcano: backfill places them."""
     decided = found(decide(objects(world)))
     for group in world.pod_groups:
         binds = decided.get(group.metadata.key, {})

@@ -86,7 +86,9 @@ def running(name: str, node: str) -> core.Pod:
 
 
 def test_a_change_that_cannot_be_applied_is_rolled_back_and_its_object_isolated() -> None:
-    """The node is closed, since nobody knows what the pod takes there; nothing stays of it."""
+    """The node is closed, since the resources of the pod are unknown; none of its
+    changes remains.
+    """
     harness = fragile(
         QUEUE, NODE, OTHER, odd(running("bad", "n1")), *default_sessions.gang("fine", 2)
     )
@@ -184,7 +186,7 @@ def test_an_error_that_no_object_can_be_blamed_for_ends_the_process() -> None:
 
 
 def test_a_pod_that_was_never_readable_closes_its_node() -> None:
-    """What it takes there is unknown, and no snapshot of it was seen before."""
+    """The resources that it uses are unknown, and there is no earlier snapshot of it."""
     harness = fragile(QUEUE, NODE, OTHER, *default_sessions.gang("fine", 2))
     stub = cluster.Unreadable(uid="u", resource_version="1", reason="too large", node="n1")
     harness.apply(harness.log.append(draft(topics.PODS, "default/bad", stub)))

@@ -92,7 +92,7 @@ ONE, TWO = builders.make_node("n1", cpu="1"), builders.make_node("n1", cpu="2")
     [("", "young"), ("fifo", "old"), ("priority", "young"), ("sla", "urgent")],
 )
 def test_a_queue_serves_its_jobs_by_its_policy(policy: str, first: str) -> None:
-    """And without one as the other plugins say."""
+    """And without a policy by the other plugins."""
     objects = [
         *job("old", at=0, priority="low"),
         *job("urgent", at=1, priority="low", waits="10m"),
@@ -203,7 +203,7 @@ class TestFairShare:
     def test_an_average_stays_between_what_was_held_least_and_most(
         self, steps: list[tuple[int, float]], half_life: int
     ) -> None:
-        """However often sessions come."""
+        """However often sessions run."""
         fair_share = fair_shares.FairShareSettings(
             "namespace", half_life=timedelta(seconds=half_life)
         )
@@ -231,7 +231,7 @@ class TestDequeue:
     big_first = (*job("big", 2, at=0), *job("small", at=1))
 
     def test_nothing_passes_the_head_of_a_strict_queue(self) -> None:
-        """And what waits behind it says so."""
+        """And the explanation of jobs behind it names the reason."""
         strict = run(ONE, queue(dequeue="fifo"), *self.big_first)
         assert started(strict) == []
         assert "waits behind default/big" in strict.jobs["default/small"].explain()
@@ -244,7 +244,7 @@ class TestDequeue:
         assert started(decided) == []
 
     def test_a_pending_head_keeps_others_pending(self) -> None:
-        """Those inside as well: they are behind it."""
+        """Including jobs that have entered the queue behind it."""
         door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
         head = builders.make_pod_group(
             "big", 2, queue="q", phase="Pending", min_resources={"cpu": 2}

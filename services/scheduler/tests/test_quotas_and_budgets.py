@@ -1,4 +1,4 @@
-"""Quotas and disruption budgets of the cluster in the running service: they come by the log."""
+"""Quotas and disruption budgets of the cluster in the running service, read from the log."""
 
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ async def test_a_full_quota_keeps_a_job_outside_until_it_has_room(
 async def test_a_quota_that_cannot_be_read_lets_nobody_of_its_namespace_in(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
-    """Another namespace goes on."""
+    """Gangs of another namespace continue."""
     other = builders.make_pod_group(
         "free", 1, namespace="other", phase="Pending", min_resources={"cpu": "1"}
     )

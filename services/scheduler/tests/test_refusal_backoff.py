@@ -1,4 +1,4 @@
-"""Back-off of gangs whose decisions the API server refuses again and again."""
+"""Back-off of gangs whose decisions the API server refuses repeatedly."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -101,7 +101,9 @@ def test_other_gangs_use_the_room_of_one_that_backs_off() -> None:
 
 
 def test_a_refusal_that_does_not_repeat_delays_nothing() -> None:
-    """The pod may have changed since the session: the next session decides by what is there."""
+    """The pod may have changed since the session: the next session decides by the
+    present objects.
+    """
     loop = refusing()
     loop.step()
     loop.refused_pods.clear()
@@ -209,7 +211,7 @@ def test_the_memory_of_refused_gangs_is_bounded() -> None:
 def test_every_gang_starts_after_refusals_end(
     refused: list[bool], seconds: int, minimum: int
 ) -> None:
-    """Whichever gangs were refused, and for how long; the others start meanwhile."""
+    """Whichever gangs were refused, and for how long; the others start during that time."""
     loop = Loop(CONFIGURED, {"n1": 6, "n2": 6}, [Queue("default")])
     for at, is_refused in enumerate(refused):
         gang = Gang(f"g{at}", "default", 0, minimum=minimum, cpu=1, waiting=minimum)

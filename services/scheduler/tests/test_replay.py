@@ -1,7 +1,7 @@
-"""A recorded session, run again from its record and the log up to its offsets, decides the same.
+"""A recorded session, replayed from its record and the log up to its offsets, decides the same.
 
-Whole generated lives are run again in ``test_life.py``; here are those that hear from outside, and
-what is said of a session that cannot be run again.
+Generated scenarios are replayed in ``test_scheduler_state_machine.py``; here are sessions with
+external inputs, and errors for sessions that cannot be replayed.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ TIERS: sessions.Tier = [
 
 
 class Life:
-    """A log, and sessions by one configuration whose decisions the log takes."""
+    """A log, and sessions with one configuration whose decisions are appended to the log."""
 
     def __init__(self, how: configuration.Configuration, *objects: meta.Object) -> None:
         self.log = topic_log.TopicLog()

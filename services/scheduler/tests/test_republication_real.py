@@ -1,4 +1,4 @@
-"""Decisions whose outcome is lost, with the scheduler's service on a real broker."""
+"""Decisions with a lost outcome, with the scheduler's service on a real broker."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ async def kafka_services(real_parts: real.RealParts) -> AsyncIterator[OtherServi
 
 
 async def placements(services: OtherServices, number: int) -> list[envelope.Record]:
-    """The statements that bind, once there are so many."""
+    """The statements with binds, when there are this many."""
 
     def of(records: list[envelope.Record]) -> list[envelope.Record]:
         return [it for it in records if service_driver.bound([it])]

@@ -98,7 +98,7 @@ def test_a_job_past_its_waiting_time_owns_a_reservation_though_others_are_in_fro
 
 
 def test_without_a_known_start_nothing_is_kept_unless_the_job_is_late() -> None:
-    """Or the configuration says so."""
+    """Unless the configuration demands it."""
     unknown = msgspec.structs.replace(RUNS, says=False)
     small = virtual_cluster.Job("small", 1, 1, 500, at=20)
     assert run(unknown, HEAD, small).started["small"] == 20
@@ -127,7 +127,7 @@ def test_what_is_held_up_by_its_queue_keeps_no_nodes() -> None:
 
 
 def test_a_later_start_in_another_queue_delays_no_job() -> None:
-    """What starts at 4 finds its room then, and is nothing to what was told to start at 3."""
+    """A job that starts at 4 has its room then, and does not affect the one planned for 3."""
     five = [builders.make_node("n1", cpu="5")]
     limited = virtual_cluster.Job("limited", 1, 1, 3)
     first = virtual_cluster.Job("first", 1, 3, 3, at=1)
@@ -139,7 +139,7 @@ def test_a_later_start_in_another_queue_delays_no_job() -> None:
 
 
 def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
-    """Not any minute: others may pass meanwhile."""
+    """Not to end at any moment: others may pass during that time."""
     overdue = msgspec.structs.replace(
         RUNS, seconds=100, says=False, notes={keys.RUNNING_ESTIMATE: "20s"}
     )
@@ -151,7 +151,9 @@ def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
 
 
 def test_a_pending_gang_owns_a_reservation_and_is_enqueued_when_it_is_due() -> None:
-    """Although what waits inside for the same room has used up what the door lets in."""
+    """Although gangs inside the queue that wait for the same room have used up the overcommit
+    limit.
+    """
     door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
     tiers = (KEPT[0], [*USUAL, door])
     runs = [
@@ -230,7 +232,7 @@ def made(
 def test_with_true_run_times_no_job_starts_later_than_first_reported(
     sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
 ) -> None:
-    """As long as he stays in front: whatever else comes, and whatever runs for ever."""
+    """While it stays at the head: whatever other jobs arrive, and whatever runs indefinitely."""
     nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
     decided = virtual_cluster.simulated(nodes, (FIFO, OTHER), made(jobs, all_say=False), KEPT)
     told: dict[str, int] = {}

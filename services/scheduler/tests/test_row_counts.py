@@ -17,7 +17,7 @@ SIZE = 40
     st.permutations(range(-3, SIZE)),
 )
 def test_counts_are_those_of_an_array(changes: list[tuple[int, int]], order: list[int]) -> None:
-    """Also after rows have moved, of which some are new (negative) and one is gone."""
+    """Also after rows have moved, including new ones (negative) and a deleted one."""
     counts: row_counts.CountsBy[str] = row_counts.CountsBy()
     counts.reorder_rows(np.full(SIZE, -1, np.intp))
     expected = np.zeros(SIZE, np.int64)
@@ -51,7 +51,7 @@ def test_keys_of_few_pods_cost_memory_by_pod() -> None:
 
 
 def test_a_session_counts_beside_the_model() -> None:
-    """The model's counts stay; keys of the session alone are told as new."""
+    """The model's counts do not change; keys of the session only are reported as new."""
     known: row_counts.CountsBy[str] = row_counts.CountsBy()
     known.reorder_rows(np.full(100, -1, np.intp))
     known.add("known", 1, 2)

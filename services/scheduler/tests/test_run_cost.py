@@ -16,7 +16,7 @@ MOST_QUESTIONS = 3
 
 
 def questions(pods: int) -> int:
-    """How often a node order is asked while a gang of so many equal pods is placed."""
+    """The number of calls of a node order while a gang of this number of equal pods is placed."""
     asked: list[int] = []
 
     class Counter:
@@ -52,6 +52,6 @@ def questions(pods: int) -> int:
 
 
 def test_a_gang_costs_a_few_questions_whatever_its_size() -> None:
-    """Ten pods and a thousand: the nodes are asked as often."""
+    """The number of calls is the same for ten pods and a thousand."""
     assert questions(10) <= MOST_QUESTIONS
     assert questions(1000) <= MOST_QUESTIONS

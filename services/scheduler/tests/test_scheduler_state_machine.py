@@ -1,8 +1,9 @@
-"""A cell's life, step by step and in any order: gangs come, decisions are answered late, twice or
-not at all, nodes and pods go. After each step no node holds more than it has. At the end three
-pictures agree: the one that lived through it, one folded in another order across topics, and one
-that a restart folds from compacted topics and from where the last session's record says. Every
-session of the life, run again from its record and the log, decides the same byte for byte.
+"""The life of a scheduler, step by step and in any order: gangs are created, decisions are answered
+late, twice or not at all, nodes and pods are deleted. After each step no node holds more than it
+has. At the end three caches are equal: the one that lived through it, one that read the topics in
+another order, and one that a restart builds from compacted topics and from the offsets in the last
+session's record. Every session, replayed from its record and the log, decides the same byte for
+byte.
 """
 
 from datetime import timedelta
@@ -129,14 +130,14 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def scheduler_restarts(self) -> None:
-        """It folds what compaction left and the log from where its last record says."""
+        """It reads what compaction left, and the log from the offsets in the last record."""
         self.harness.cache = fold(
             topic_log.interleave(remembered(self.harness.log.records), self.mix)
         )
 
     @rule()
     def decisions_without_an_end_are_published_again(self) -> None:
-        """Also those whose outcome is on its way, or of which a part was refused."""
+        """Including those with an outcome in flight, or of which a part was refused."""
         assumed = self.harness.cache.assumed
         for _ in range(2):
             self.now += timedelta(hours=1)
@@ -185,7 +186,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.entered())
     @rule(at=st.integers(0, 2))
     def gang_is_sent_back(self, at: int) -> None:
-        """Perhaps before anybody has seen that it was let in."""
+        """Possibly before its entry into the queue was observed."""
         entered = self.entered()
         self.show(entered[min(at, len(entered) - 1)], "Pending")
 
@@ -230,7 +231,7 @@ class Life(RuleBasedStateMachine):
         self.unseen.append(key)
 
     def enter(self, key: str) -> int:
-        """The version in which it is past the door."""
+        """The version in which it has entered the queue."""
         return self.show(key, "Inqueue")
 
     def entered(self) -> list[str]:
@@ -259,7 +260,7 @@ class Life(RuleBasedStateMachine):
         return [it for it in newest.values() if it.offset not in self.answered]
 
     def in_flight(self) -> dict[str, str]:
-        """Pod key -> node, of unanswered binds that can still be carried out."""
+        """Pod key -> node, of open binds that can still be executed."""
         flights: dict[str, str] = {}
         for record in self.unanswered():
             statement = envelope.decode(record)
@@ -340,7 +341,7 @@ def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
 
 
 def decided_on(cache: cluster_cache.ClusterCache) -> tuple[object, ...]:
-    """When everybody is looked at anew."""
+    """When all gangs are evaluated again."""
     decided = schedule.run_session(cache, builders.NOON + unschedulable.FULL_RETRY_INTERVAL, POLICY)
     return (by_content(decided), decided.explanations, decided.orders)
 

@@ -152,7 +152,7 @@ def test_higher_priority_goes_first() -> None:
 def test_a_gang_below_its_minimum_that_holds_places_goes_first(
     priority: str, phase: str, bound: set[str]
 ) -> None:
-    """What it holds is held in vain until it is complete; priority still decides first."""
+    """Its resources are wasted until it is complete; priority still comes first."""
     late = builders.NOON + timedelta(minutes=1)
     decided = decide(
         builders.make_node("n1", cpu="3" if phase == "Running" else "2"),
@@ -325,7 +325,7 @@ def test_the_seed_decides_the_shuffled_order() -> None:
 
 
 def test_names_and_the_seed_alone_decide_the_shuffled_order() -> None:
-    """Uids are new in every run, and a demonstration must come out the same."""
+    """Uids differ in every run, and a demonstration must have the same result."""
     groups = [builders.make_pod_group(f"g{at}") for at in range(6)]
     first, second = (
         binds(

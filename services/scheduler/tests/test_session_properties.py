@@ -143,7 +143,9 @@ def test_no_node_holds_more_than_it_has(case: Case) -> None:
 @depth.examples(EXAMPLES)
 @given(EVERY)
 def test_a_gang_begins_whole_or_not_at_all(case: Case) -> None:
-    """What is bound makes its job's minimum, with what runs and what asks for nothing."""
+    """The bound pods complete its job's minimum, together with running pods and pods without
+    requests.
+    """
     name, given = case
     seen = Seen(given, run(name, given))
     of_group: Counter[str] = Counter()
@@ -178,8 +180,9 @@ def test_no_gang_is_cut_in_half(case: Case) -> None:
 @depth.examples(EXAMPLES)
 @given(WITH_BOOKS)
 def test_no_queue_is_given_more_than_it_may_have(case: Case) -> None:
-    """What a queue was given stays within its capability, and within what is not guaranteed to
-    others, in each resource that was asked for."""
+    """What a queue gets stays within its capability, and within what is not guaranteed to others,
+    in each requested resource.
+    """
     name, given = case
     seen = Seen(given, run(name, given))
     placed = {**seen.binds, **seen.promised}
@@ -350,9 +353,10 @@ def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
 @depth.examples(EXAMPLES)
 @given(EVICTING)
 def test_nothing_goes_round_for_ever(case: Case) -> None:
-    """Carried out again and again, with evicted pods made anew, decisions come to an end, if the
-    plugin that limits evictions is on: reclaim alone follows Volcano, where queues may rob each
-    other in turn."""
+    """With decisions executed again and again and evicted pods created again, decisions come to an
+    end if the plugin that limits evictions is enabled: reclaim alone follows Volcano, where queues
+    may reclaim from each other alternately.
+    """
     name, given = case
     configured = configurations.limited(name)
     memory: Mapping[str, str] = {}
@@ -373,7 +377,7 @@ def test_nothing_goes_round_for_ever(case: Case) -> None:
 @depth.examples(EXAMPLES)
 @given(EVERY, st.randoms(use_true_random=False))
 def test_the_order_of_objects_decides_nothing(case: Case, chance: random.Random) -> None:
-    """Sessions over the same objects decide alike, in whatever order they come."""
+    """Sessions over the same objects decide the same, in whatever order the objects arrive."""
     name, given = case
     shuffled = {
         field: tuple(chance.sample(list(found), len(found)))

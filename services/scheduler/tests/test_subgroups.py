@@ -1,4 +1,4 @@
-"""Groups inside a gang: each begins whole, and enough of them or none."""
+"""Groups inside a gang: each starts as a whole, and enough of them start or none."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def divided(
     priority_class: str = "",
     **pod: Any,
 ) -> list[meta.Object]:
-    """A gang with so many pods per value of the label; the empty value means no label."""
+    """A gang with this number of pods per value of the label; the empty value means no label."""
     made = builders.make_pod_group(
         name, least, phase="Running" if node else "Inqueue", priority_class=priority_class
     )
@@ -67,13 +67,13 @@ def node(cpu: int) -> core.Node:
 
 
 def test_a_group_that_does_not_fit_whole_takes_nothing() -> None:
-    """What it gives back the next group has."""
+    """The next group gets the room that is rolled back."""
     objects = divided({"0": 3, "1": 3}, policy(3, 1), least=3)
     assert bound(default_sessions.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-0-2"]
 
 
 def test_enough_groups_or_none() -> None:
-    """Two of three groups must be whole; with room for one of them nothing begins."""
+    """Two of three groups must be complete; with room for only one of them none starts."""
     objects = divided({"0": 2, "1": 2, "2": 2}, policy(2, 2), least=2)
     assert bound(default_sessions.closed(node(3), *objects)) == []
     assert bound(default_sessions.closed(node(5), *objects)) == ["g-0-0", "g-0-1", "g-1-0", "g-1-1"]
@@ -81,7 +81,7 @@ def test_enough_groups_or_none() -> None:
 
 
 def test_too_few_groups_make_the_job_invalid() -> None:
-    """It is not tried, and says why."""
+    """It is not tried, and its explanation has the reason."""
     decided = default_sessions.closed(node(8), *divided({"0": 4}, policy(2, 2), least=2))
     assert bound(decided) == []
     assert decided.jobs["default/g"].fit_error == (
@@ -109,7 +109,7 @@ def test_a_group_that_is_nearer_to_need_goes_first() -> None:
 
 @pytest.mark.parametrize("keys", [(), ("absent",)], ids=["no keys", "a label that pods lack"])
 def test_pods_that_no_policy_groups_are_one_group_of_their_own(keys: Sequence[str]) -> None:
-    """Its minimum is 1, whatever the policy says of sizes."""
+    """Its minimum is 1, whatever sizes the policy sets."""
     objects = divided({"0": 3}, policy(3, keys=tuple(keys)), least=1)
     decided = default_sessions.closed(node(2), *objects)
     assert len(bound(decided)) == 2

@@ -1,7 +1,7 @@
-"""Pods that no predicate and no score can tell apart are one class.
+"""Pods that no predicate and no score can distinguish form one class.
 
-The sample pod sets every field of the Kubernetes type, also fields that we do not decode. Each
-field in turn gets another value: fields that plugins read split the class, no other field does.
+The sample pod sets every field of the Kubernetes type, also fields that are not decoded. Each field
+in turn gets another value: fields that plugins read split the class, no other field does.
 """
 
 import copy
@@ -166,7 +166,7 @@ def full() -> dict[str, Any]:
         "initContainerStatuses": [CONTAINER_STATUS],
         "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "gpu-1"}],
     }
-    again: dict[str, Any] = json.loads(json.dumps(document))  # no part is there twice
+    again: dict[str, Any] = json.loads(json.dumps(document))  # no part occurs twice
     return again
 
 
@@ -323,7 +323,7 @@ def test_the_order_of_maps_and_unordered_lists_splits_no_class() -> None:
 
 
 def test_classes_live_no_longer_than_their_pods() -> None:
-    """Users with ever new requests cost nothing once their pods are gone."""
+    """Users with new requests all the time cost nothing when their pods are deleted."""
     interned = task_classes.TaskClassIndex()
     kept = interned.of(builders.make_pod("kept", cpu="7"))
     for at in range(3 * requirements.MAX_CACHED_SPECS):

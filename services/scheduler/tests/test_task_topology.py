@@ -1,4 +1,4 @@
-"""The plugin task-topology: who is to lie with whom, in which order, and on which node."""
+"""The plugin task-topology: affinity between tasks, their order, and their nodes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ AWAY, NEAR, ORDER = buckets.ANTI_AFFINITY, buckets.AFFINITY, buckets.ORDER
 
 
 def job(tasks: Mapping[str, int], notes: Mapping[str, str], **pod: Any) -> list[meta.Object]:
-    """A gang of so many replicas of each task, pods ``g-<task>-<n>``."""
+    """A gang with this number of replicas of each task, pods ``g-<task>-<n>``."""
     pods = [
         builders.make_pod(f"g-{task}-{at}", "g", task=task, **pod)
         for task, count in tasks.items()
@@ -91,7 +91,7 @@ def test_a_task_joins_its_company_and_keeps_off_what_it_shuns_across_sessions() 
 
 
 def test_the_order_of_tasks_holds_also_for_those_without_a_bucket() -> None:
-    """There is room for one pod, and b comes first."""
+    """There is room for one pod, and b is first."""
     objects = job({"a": 1, "b": 1}, {ORDER: "b,a"}, cpu=4)
     objects[0] = builders.make_pod_group("g", 1, annotations={ORDER: "b,a"})
     assert default_sessions.binds(closed(*nodes(1), *objects)) == {"g-b-0": "n0"}
@@ -129,8 +129,9 @@ def text(groups: list[list[str]]) -> str:
 def test_buckets_hold_each_task_once_and_nothing_that_shuns_all_the_others(
     counts: dict[str, int], near: list[list[str]], away: list[list[str]], order: list[str]
 ) -> None:
-    """A task named in any group has one bucket; into a bucket goes nobody who shuns more of its
-    company than he likes; and whatever is wished, all tasks get their places."""
+    """A task named in any group has one bucket; a bucket contains no task with more anti-affinity
+    than affinity to its members; and in all cases all tasks are placed.
+    """
     tasks = {name: counts[name] for name in NAMES if counts[name]}
     known = [name for name in order if name in tasks]
     notes = {

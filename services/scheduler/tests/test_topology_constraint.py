@@ -44,7 +44,7 @@ def filler(node: str, cpu: int = 2) -> meta.Object:
 
 @pytest.mark.parametrize("tier", [TIER, WITHOUT], ids=["with the plugin", "without"])
 def test_a_gang_stays_within_the_tier_that_it_names(tier: sessions.Tier) -> None:
-    """It goes where all of it fits although other nodes are emptier, with any plugins."""
+    """It is placed where all of it fits although other nodes are emptier, with any plugins."""
     objects = [*two_racks(), filler("n1", cpu=1)]
     decided = closed(*objects, *gang("g", 4, hard(1), cpu=1), tier=tier)
     assert placed(decided) == ["n3", "n3", "n4", "n4"]
@@ -76,7 +76,7 @@ def test_of_several_racks_with_enough_room_the_fullest_is_used() -> None:
 
 
 def test_a_tier_may_be_given_by_name() -> None:
-    """It stands for its number."""
+    """The name stands for the number."""
     objects = [
         *two_racks()[:4],
         rack("r1", "n1", "n2", tier_name="leaf"),

@@ -87,7 +87,7 @@ def test_members_are_selected_by_pattern_and_by_label() -> None:
 
 
 def test_a_node_of_two_racks_belongs_to_their_common_ancestor() -> None:
-    """It is unknown which of the two is right."""
+    """It is unknown which of the two is correct."""
     found = tree(rack("r1", "n1", "n2"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
     assert held(found)["r1"] == ["n1"]
     assert held(found)["r2"] == ["n3"]

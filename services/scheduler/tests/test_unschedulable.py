@@ -1,7 +1,7 @@
 """Unschedulable gangs are skipped until a change may help them.
 
 ``test_scheduler_state_machine`` shows that skipping changes no decision: every session there
-decides as one that skips no gang.
+decides like one that skips no gang.
 """
 
 from datetime import timedelta
@@ -88,7 +88,7 @@ def test_a_relevant_change_brings_back_a_skipped_gang(
 
 
 def test_a_refused_decision_brings_back_skipped_gangs(harness: SchedulerHarness) -> None:
-    """The room that it held is free again."""
+    """Its resources are free again."""
     harness.see(builders.make_pod_group("last", 1), *gang("last", "1", 1))
     assert harness.session().decisions
     harness.see(builders.make_pod_group("next", 1), *gang("next", "1", 1))
@@ -169,7 +169,7 @@ class Late:
 
 
 def test_a_plugin_that_fails_while_unschedulable_gangs_are_found_stops_no_session() -> None:
-    """A plugin that fails there is left out and reported as anywhere else."""
+    """A plugin that fails there is left out and reported as elsewhere."""
     registry = plugins.Registry({"binpack": lambda: Late})
     tier = [sessions.plugin(name) for name in ("gang", "binpack")]
     by = policy.Policy(configured=sessions.configured(tier))

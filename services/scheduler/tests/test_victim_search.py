@@ -35,7 +35,7 @@ def decide(
 
 
 def victims(action: str, least: int = 0) -> scheduling.PodGroup:
-    """The job whose pods may go: of lower priority, or of a queue beyond its share."""
+    """The job whose pods may be evicted: of lower priority, or of a queue above its share."""
     if "reclaim" in action:
         return eviction.low(least=least, queue="other")
     return eviction.low(least=least)
@@ -98,7 +98,7 @@ def test_the_place_of_a_terminating_pod_counts_among_a_nodes_pods(action: str) -
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_gang_for_which_all_is_idle_is_left_to_allocate(action: str) -> None:
-    """An evicting action that comes first must not keep it from being bound."""
+    """An evicting action that comes first must not prevent its bind."""
     nodes = [builders.make_node("n1", cpu="8")]
     pods = [eviction.runs("old", cpu="4"), eviction.waits("new", cpu="2")]
     given: dict[str, Any] = {"options": {}}
@@ -112,7 +112,7 @@ def test_a_gang_for_which_all_is_idle_is_left_to_allocate(action: str) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_roles_that_lack_their_minimum_are_served_first(action: str) -> None:
-    """Room for three workers does not make a gang that needs its launcher stand."""
+    """Room for three workers does not start a gang that needs its launcher."""
     group = eviction.high(3, min_task_member={"worker": 1, "launcher": 1})
     pods = [
         *(eviction.runs(f"old-{at}", cpu="1") for at in range(6)),
@@ -150,7 +150,7 @@ def test_gangpreempt_makes_room_for_all_tasks_else_for_the_minimum() -> None:
 
 @pytest.mark.parametrize("action", ["gangpreempt", "gangreclaim"])
 def test_role_minimums_bind_only_where_they_sum_to_no_more_than_the_minimum(action: str) -> None:
-    """Surplus pods go although their role is at its own minimum, and the job goes on."""
+    """Surplus pods are evicted although their role is at its minimum, and the job continues."""
     names = ["old-a-0", "old-a-1", "old-b-0"]
     pods = [
         *(eviction.runs(name, cpu="2", task=name[4]) for name in names),
@@ -190,7 +190,7 @@ def test_nothing_is_evicted_for_pods_that_must_not_preempt(action: str) -> None:
 
 @pytest.mark.parametrize("action", ["preempt", "preempt aware", "reclaim"])
 def test_a_pod_that_frees_nothing_is_not_the_one_that_its_gang_can_spare(action: str) -> None:
-    """Of a job that can spare one pod, the youngest asks for nothing: the other is taken."""
+    """Of a job that can spare one pod, the youngest requests nothing: the other one is evicted."""
     early = builders.NOON - timedelta(hours=1)
     pods = [
         eviction.runs("old-0", cpu="4", created=early),
@@ -222,7 +222,9 @@ def test_preempt_takes_pods_of_a_full_gang_of_lower_priority(action: str) -> Non
 
 
 def test_a_gang_that_was_broken_for_a_higher_one_does_not_take_the_room_back() -> None:
-    """The victim's job holds places and lacks its minimum; the higher priority still goes first."""
+    """The victim's job holds places and is below its minimum; the higher priority still comes
+    first.
+    """
     nodes = [builders.make_node(f"n{at}", cpu="4") for at in range(2)]
     pods = [
         eviction.runs("old-0", "n0", cpu="4"),

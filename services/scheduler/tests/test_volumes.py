@@ -1,4 +1,6 @@
-"""Volumes: pods go where theirs are or can be had, and no volume is given away twice."""
+"""Volumes: pods are placed where their volumes are or can be provisioned, and no volume is assigned
+twice.
+"""
 
 from collections import Counter
 from typing import Any
@@ -95,7 +97,9 @@ def test_a_pod_with_several_claims_needs_one_volume_for_each_on_one_node() -> No
 
 
 def test_a_volume_must_suit_its_claim() -> None:
-    """Mode, access, labels; it is not going, not used up, and not kept for somebody else."""
+    """Mode, access, labels; it is not being deleted, not used up, and not reserved for another
+    claim.
+    """
     pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     kept: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "other"}}
     own: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "c"}}
@@ -164,7 +168,7 @@ def test_a_volume_that_is_being_made_for_a_node_ties_its_pod() -> None:
 
 
 def test_a_bound_volume_of_a_zone_ties_its_pod_to_it() -> None:
-    """Though the volume itself says nothing of nodes."""
+    """Although the volume itself has no node affinity."""
     pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     zoned = volume_objects.volume("v", labels={"topology.kubernetes.io/zone": "z2"})
     decided = closed(zoned, volume_objects.claim("c", volumeName="v"), *pod)
@@ -172,7 +176,7 @@ def test_a_bound_volume_of_a_zone_ties_its_pod_to_it() -> None:
 
 
 def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
-    """One that two pods share counts once; a node of which nothing is said is not limited."""
+    """A volume that two pods share counts once; a node without a limit is not limited."""
     limit = msgspec.convert(
         {
             "metadata": {"name": "a"},
@@ -188,7 +192,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
 
 
 def test_a_volume_of_a_pods_own_is_chosen_with_it() -> None:
-    """Its claim has the pod's name; while nobody has made it, the pod waits."""
+    """Its claim has the pod's name; until it is created, the pod is pending."""
     pods = [volume_objects.own(f"g-{at}", "g") for at in range(2)]
     claims = [volume_objects.claim(f"g-{at}-scratch") for at in range(2)]
     stock = [volume_objects.volume("v1", zone_name="1"), volume_objects.volume("v2", zone_name="2")]
@@ -207,7 +211,7 @@ GANGS = st.lists(
     min_size=1,
     max_size=4,
 )
-"""Gangs of pods with claims of so many GiB."""
+"""Gangs of pods with claims of these sizes in GiB."""
 STOCK = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "1", "2"])), max_size=6)
 
 
@@ -216,7 +220,7 @@ STOCK = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "1", "2"])), 
 def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
     gangs: list[list[list[int]]], stock: list[tuple[int, str]], is_made: bool
 ) -> None:
-    """Reached from where the pod goes, large enough, and each claim's own."""
+    """Each volume is reachable from the pod's node, large enough, and used by one claim."""
     late = MADE if is_made else volume_objects.storage_class()
     there = {
         f"v{at}": volume_objects.volume(f"v{at}", gib, zone) for at, (gib, zone) in enumerate(stock)

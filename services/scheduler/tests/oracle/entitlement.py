@@ -19,11 +19,11 @@ OVERCOMMIT = 1.2
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a configuration lets be done.
+    """What a configuration permits.
 
     ``sharing``: proportion, capacity, or empty for neither. ``protects``: the actions for which the
-    plugin gang leaves each job its minimum. ``whole``: an eviction may end whole jobs (the gang
-    actions). ``overcommits``: the plugin overcommit guards the doors of queues.
+    plugin gang protects each job's minimum. ``whole``: an eviction may end whole jobs (the gang
+    actions). ``overcommits``: the plugin overcommit limits which gangs enter queues.
     """
 
     sharing: str = ""
@@ -43,7 +43,7 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class View:
-    """A cluster as the API server shows it, in cpus."""
+    """A cluster as in the API server, in CPUs."""
 
     def __init__(self, loop: Loop, queues: Iterable[Queue]) -> None:
         self.queues = {queue.name: queue for queue in queues}
@@ -72,7 +72,7 @@ class View:
         return max(gang.minimum - self.ready[gang.name], 0) if can_start else 0
 
     def room(self, gang: Gang, gone: Sequence[Pod] = ()) -> int:
-        """How many pods of the gang fit without those that are gone."""
+        """How many pods of the gang fit if these pods are evicted."""
         idle = dict(self.nodes)
         for pod in self.running:
             idle[pod.node] -= pod.gang.cpu
@@ -141,7 +141,7 @@ def _keeps_gangs(view: View, rules: Rules, action: str, victims: Sequence[Pod]) 
 
 
 def _is_beyond(view: View, rules: Rules, victims: Sequence[Pod]) -> bool:
-    """Each queue holds more than it deserves until its last victim goes."""
+    """Each queue holds more than it deserves until its last victim is evicted."""
     lost: Mapping[str, list[int]] = defaultdict(list)
     for pod in victims:
         lost[pod.gang.queue].append(pod.gang.cpu)
@@ -152,7 +152,7 @@ def _is_beyond(view: View, rules: Rules, victims: Sequence[Pod]) -> bool:
 
 
 def _most_deserved(view: View, queue: str, rules: Rules) -> Fraction:
-    """What the queue deserves at most: shares grow by what others do not ask for."""
+    """The maximum that the queue can deserve: shares grow by what others do not request."""
     if rules.sharing == "capacity":
         return view.deserved(queue, rules)
     wanted: Counter[str] = Counter()
@@ -167,7 +167,7 @@ def _most_deserved(view: View, queue: str, rules: Rules) -> Fraction:
 
 
 def _may_reclaim(view: View, rules: Rules, gang: Gang) -> bool:
-    """The gang actions ask for all that waits, the others task by task up to the minimum."""
+    """The gang actions place all pending tasks, the others task by task up to the minimum."""
     waiting = view.members[gang.name] - view.ready[gang.name]
     needed = (waiting if rules.whole else view.lacking(gang)) * gang.cpu
     return view.held[gang.queue] + needed <= view.deserved(gang.queue, rules)
@@ -182,7 +182,7 @@ def _may_have(view: View, rules: Rules, gang: Gang, lacking: int) -> bool:
 
 
 def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:
-    """Its queue's door is open to it: what is awaited inside leaves enough of the cluster."""
+    """It may enter its queue: the pending gangs inside leave enough of the cluster."""
     inside = [
         max(other.minimum - view.ready[other.name], 0) * other.cpu
         for other in view.gangs.values()
@@ -195,7 +195,7 @@ def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:
 
 
 def can_hold(idle: Sequence[int], cpus: Sequence[int]) -> bool:
-    """Pods of these cpus fit on nodes with so much idle: every way to place them is tried."""
+    """Pods with these CPUs fit on nodes with this idle capacity: all placements are tried."""
     return any(
         all(
             sum(cpu for cpu, row in zip(cpus, rows, strict=True) if row == node) <= left

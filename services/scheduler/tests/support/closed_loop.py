@@ -1,4 +1,4 @@
-"""A closed loop: the scheduler's core, and an executor that carries out the decisions of a session
+"""A closed loop: the scheduler's core, and an executor that executes the decisions of a session
 before the next one starts.
 
 Sessions start as in the service: when a change triggers one, or a requested time is reached. Bound
@@ -45,7 +45,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def least_cpus(self) -> tuple[int, ...]:
-        """What its minimum asks for, if that is made up of its smallest pods."""
+        """The requests of its minimum, if its smallest pods form it."""
         return tuple(sorted(self.cpus or (self.cpu,) * self.pods)[: self.minimum])
 
 
@@ -235,7 +235,8 @@ class Loop:
 
     def restart(self) -> None:
         """Replace the scheduler by one that reads the last record of each object, and decisions and
-        outcomes from where the last session's record says."""
+        outcomes from the offsets in the last session's record.
+        """
         self._cache = restarted(self._log.records, self._policy)
 
     # Carrying out

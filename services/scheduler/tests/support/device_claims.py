@@ -93,7 +93,7 @@ def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
 
 
 def from_template(name: str, group: str, made: str | None, **more: Any) -> core.Pod:
-    """A pod whose claim is made from a template; None if it does not exist yet."""
+    """A pod with a claim from a template; None if it does not exist yet."""
     found = builders.make_pod(name, group, **more)
     statuses = (
         () if made is None else (core.PodResourceClaimStatus(name="c", resource_claim_name=made),)
@@ -109,6 +109,6 @@ def from_template(name: str, group: str, made: str | None, **more: Any) -> core.
 
 
 def group(name: str, pods: Sequence[core.Pod], **more: Any) -> list[meta.Object]:
-    """A gang of pods that needs all of them unless said otherwise."""
+    """A gang of pods that needs all of them by default."""
     more = {"min_member": len(pods), "phase": "Inqueue", **more}
     return [builders.make_pod_group(name, more.pop("min_member"), **more), *pods]

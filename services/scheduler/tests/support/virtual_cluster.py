@@ -1,7 +1,7 @@
 """A small cluster in virtual time: jobs run for a given time, and a session follows each end.
 
 There is no controller and no log: what a session binds runs immediately, and the next session gets
-what it remembered.
+the memory of the previous one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from stromboli.testkit import builders
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A gang of equal pods. ``seconds``: its true run time; ``says``: its estimate, if any."""
+    """A gang of equal pods. ``seconds``: its actual run time; ``says``: its estimate, if any."""
 
     name: str
     pods: int

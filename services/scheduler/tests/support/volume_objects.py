@@ -11,7 +11,7 @@ DRIVER = "disks.example.com"
 
 
 def storage_class(name: str = "late", provisioner: str = "", **more: Any) -> storage.StorageClass:
-    """A class whose volumes are chosen after the node; without a provisioner unless given."""
+    """A class whose volumes are chosen after the node, by default without a provisioner."""
     return msgspec.convert(
         {
             "metadata": {"name": name},
