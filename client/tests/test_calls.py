@@ -25,7 +25,7 @@ def problem(detail: str, **more: object) -> bytes:
         (418, errors.ResponseError),
     ],
 )
-def test_a_problem_is_an_error_of_its_status_with_the_servers_words(
+def test_a_problem_is_an_error_of_its_status_with_the_servers_message(
     status: int, kind: type[errors.ResponseError]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -51,15 +51,13 @@ def test_a_refusal_has_every_mistake_with_its_path() -> None:
         (404, PROBLEM, problem("no such page")),
     ],
 )
-def test_an_answer_that_is_none_of_stromboli_is_unreadable(
-    status: int, kind: str, body: bytes
-) -> None:
+def test_a_response_of_another_program_is_unreadable(status: int, kind: str, body: bytes) -> None:
     """A collection always exists, so another program has sent a 404 for one."""
     with pytest.raises(errors.UnreadableError):
         calls.answer(calls.jobs("ns"), status, kind, body)
 
 
-def test_a_missing_namespace_is_told_from_a_missing_job() -> None:
+def test_a_missing_namespace_is_distinguished_from_a_missing_job() -> None:
     for call, is_creation in (
         (calls.create_job("ns", job("a", image="i")), True),
         (calls.job("ns", "a"), False),
@@ -78,7 +76,7 @@ def test_a_command_in_one_string_is_refused_with_the_list_to_pass() -> None:
 @pytest.mark.parametrize(
     "wrong", [{}, {"spec": {}}, {"metadata": None}, {"metadata": "a"}, "a.yaml"]
 )
-def test_what_is_no_job_is_a_client_error(wrong: object) -> None:
+def test_an_object_that_is_no_job_is_a_client_error(wrong: object) -> None:
     """One exception family for all failures: callers need not catch KeyError as well."""
     with pytest.raises(errors.ClientError, match="job"):
         calls.create_job("default", wrong)  # type: ignore[arg-type]
@@ -91,7 +89,7 @@ def test_an_empty_name_is_never_sent() -> None:
             server.request(call)
 
 
-def test_names_cannot_leave_their_place_in_a_path() -> None:
+def test_names_are_escaped_in_paths() -> None:
     assert calls.job("default", "../queues").path == "/v1/namespaces/default/jobs/..%2Fqueues"
 
 

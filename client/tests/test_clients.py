@@ -34,7 +34,7 @@ def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
     assert calls_of(Client) == calls_of(AsyncClient)
 
 
-def test_flows_templates_and_crons_are_made_read_and_deleted_typed(url: str) -> None:
+def test_flows_templates_and_crons_are_created_read_and_deleted_typed(url: str) -> None:
     cron = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "CronJob",
@@ -101,12 +101,12 @@ async def test_the_async_blockinghas_flows_queues_and_scaling_too(url: str) -> N
         await client.delete_queue("awaited")
 
 
-def test_what_may_not_be_handed_in_is_said_before_anything_is_sent(url: str) -> None:
+def test_an_invalid_submission_is_reported_before_anything_is_sent(url: str) -> None:
     with Client(url) as client, pytest.raises(TypeError, match=r"there are .*Job"):
         client.apply([core.Node()])
 
 
-def test_a_job_goes_in_typed_and_comes_back_complete(url: str) -> None:
+def test_a_job_is_submitted_typed_and_returned_complete(url: str) -> None:
     with Client(url) as client:
         stored = client.submit(job("typed", image="busybox", replicas=2, requests={"cpu": "1"}))
         assert stored.spec.min_available == 2
@@ -139,7 +139,7 @@ def test_a_wrong_job_is_refused_with_its_mistakes(url: str) -> None:
     assert paths == {"spec.queue", "spec.minAvailable"}
 
 
-def test_a_manifest_as_yaml_has_it_goes_in_too(url: str) -> None:
+def test_a_parsed_yaml_manifest_can_be_submitted(url: str) -> None:
     container = {"name": "c", "image": "busybox"}
     manifest = {
         "metadata": {"name": "manifest"},

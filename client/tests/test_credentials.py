@@ -31,7 +31,7 @@ class RecordingServer:
         return httpx.MockTransport(self)
 
 
-def test_what_a_program_gives_comes_before_the_environment(
+def test_arguments_override_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     given, other = tmp_path / "given", tmp_path / "other"
@@ -64,7 +64,7 @@ async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", " \n"], ids=["absent", "empty", "blank"])
-def test_a_file_without_a_token_is_said_and_nothing_is_sent(
+def test_a_file_without_a_token_is_reported_and_nothing_is_sent(
     tmp_path: Path, text: str | None
 ) -> None:
     file, seen = tmp_path / "token", RecordingServer()
@@ -88,7 +88,7 @@ def test_a_token_never_travels_in_the_clear() -> None:
     assert seen.tokens == ["Bearer t"]
 
 
-def test_nobody_elses_credentials_are_taken(
+def test_credentials_of_other_programs_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """httpx would send what ~/.netrc has for a host."""
@@ -102,7 +102,7 @@ def test_nobody_elses_credentials_are_taken(
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"], ids=["absent", "another file"])
-def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_ca_file_is_reported(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "ca.pem"
     if text is not None:
         file.write_text(text)
@@ -113,7 +113,7 @@ def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path, text: str | No
 @pytest.mark.parametrize(
     ("status", "error"), [(401, errors.UnauthenticatedError), (403, errors.ForbiddenError)]
 )
-def test_who_is_not_known_or_may_not_is_told_apart(
+def test_unauthenticated_and_unauthorized_are_distinguished(
     status: int, error: type[errors.ResponseError]
 ) -> None:
     violation = {"path": "rights", "reason": "cannot", "expected": "a Role"}

@@ -47,7 +47,7 @@ async def test_a_job_is_awaited_until_it_runs(url: str) -> None:
         await client.delete("running")
 
 
-async def test_what_does_not_come_in_time_is_an_error_that_says_where_it_stands(url: str) -> None:
+async def test_a_timeout_is_an_error_with_the_present_phase(url: str) -> None:
     wide = job("never", image="busybox", replicas=99, requests={"cpu": "1"})
     with Client(url) as client:
         client.submit(wide)
@@ -61,7 +61,7 @@ async def test_what_does_not_come_in_time_is_an_error_that_says_where_it_stands(
         client.delete("never")
 
 
-async def test_a_job_that_is_deleted_is_not_awaited_for_ever(url: str) -> None:
+async def test_waiting_for_a_deleted_job_ends(url: str) -> None:
     async with AsyncClient(url) as client:
         wide = job("leaves", image="busybox", replicas=99, requests={"cpu": "1"})
         await client.submit(wide)
@@ -83,12 +83,12 @@ def test_a_job_that_is_not_there_is_not_awaited(url: str, name: str) -> None:
         client.wait(name)
 
 
-def test_watching_a_server_that_is_not_there_fails_at_once() -> None:
+def test_watching_an_unreachable_server_fails_immediately() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(errors.UnreachableError):
         next(client.watch(calls.watch_jobs()))
 
 
-async def test_a_watch_goes_on_over_a_restart_of_the_server(tmp_path: Path) -> None:
+async def test_a_watch_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     """Its stream ends with the server; no event is missed or repeated."""
     nodes = tuple(simulated.node_documents(1, cpu="4", memory="8Gi"))
     wide = job("before", image="busybox", requests={"cpu": "9"})  # waits indefinitely
@@ -110,7 +110,7 @@ async def test_a_watch_goes_on_over_a_restart_of_the_server(tmp_path: Path) -> N
                 assert told <= {"modified", "deleted"}
 
 
-def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
+def test_waiting_reports_every_change_and_an_unreachable_server() -> None:
     """And continues as soon as the server responds again."""
     asked: list[str] = []
 
@@ -135,7 +135,7 @@ def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
     assert (done.status.state.phase, seen) == ("Completed", ["Running", "refused", "Completed"])
 
 
-def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
+def test_a_user_who_may_get_but_not_watch_a_job_can_wait_for_it() -> None:
     """A tenant's role need not contain watch; a forbidden watch is reported at the start."""
     asked: list[str] = []
 
@@ -157,7 +157,7 @@ def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
     timeout_s=st.floats(0, 1e6) | st.none(),
     steps_s=st.lists(st.floats(0, 100, allow_subnormal=False), max_size=40),
 )
-def test_pauses_are_never_beyond_the_time_there_is(
+def test_delays_never_exceed_the_remaining_time(
     timeout_s: float | None, steps_s: list[float]
 ) -> None:
     """Nor negative, which no sleep accepts: time passes between two reads of the clock."""
@@ -179,7 +179,7 @@ async def _until(changes: AsyncGenerator[Change[T], None], last: str) -> AsyncIt
             return
 
 
-def test_events_are_read_as_the_standard_has_it() -> None:
+def test_events_are_parsed_according_to_the_standard() -> None:
     """An id stays valid until the next one; a comment or an id alone is no event; an incomplete
     event is ignored.
     """
@@ -192,7 +192,7 @@ def test_events_are_read_as_the_standard_has_it() -> None:
     assert parser.feed("") is None
 
 
-def test_after_a_break_the_server_is_told_what_was_seen() -> None:
+def test_a_reconnection_sends_the_last_event_id() -> None:
     asked: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -210,7 +210,7 @@ def test_after_a_break_the_server_is_told_what_was_seen() -> None:
     assert asked == [None, "1", "1", "1"]
 
 
-def test_the_readmes_lines_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_of_the_readme_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unchanged, each line of the first example."""
     text = (Path(__file__).parents[1] / "README.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]

@@ -38,7 +38,7 @@ class ExpiredWatchCluster(EmbeddedCluster):
             yield event
 
 
-async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(tmp_path: Path) -> None:
+async def test_each_watch_that_expires_immediately_increases_the_backoff(tmp_path: Path) -> None:
     """A list is the most expensive request for the API server: its success does not reset the
     backoff.
     """

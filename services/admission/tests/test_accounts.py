@@ -72,7 +72,7 @@ def routes() -> list[tuple[str, str, Any]]:
     ]
 
 
-def test_every_route_says_which_rights_it_needs() -> None:
+def test_every_route_declares_the_rights_it_needs() -> None:
     """Or is on the short list of routes that all users may read."""
     without = {path for _, path, rule in routes() if rule is None}
     assert all(authorization.is_open(path) for path in without), without
@@ -80,7 +80,7 @@ def test_every_route_says_which_rights_it_needs() -> None:
     assert not authorization.is_open("/livezz")
 
 
-async def test_no_route_lets_in_who_has_no_rights(server: AuthorizedAdmission) -> None:
+async def test_every_route_rejects_users_without_rights(server: AuthorizedAdmission) -> None:
     """Each names every right that it needs: verb, resource, group and namespace."""
     blue = server.scene.blue
     async with server.as_("eve") as eve:
@@ -122,7 +122,7 @@ def body_for(path: str, namespace: str) -> dict[str, Any]:
     ["", "Bearer", "Bearer made-up", "Basic YTpi", f"Bearer {token_of('ann', OTHER_AUDIENCE)}"],
     ids=["none", "empty", "made up", "another scheme", "another audience"],
 )
-async def test_without_a_token_of_ours_nobody_is_let_in(
+async def test_requests_without_a_valid_token_are_rejected(
     server: AuthorizedAdmission, header: str
 ) -> None:
     headers = {"authorization": header} if header else {}
@@ -149,7 +149,9 @@ async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(
         assert (await client.get("/schema/none")).status_code == 404
 
 
-async def test_an_api_server_that_is_away_lets_nobody_in(server: AuthorizedAdmission) -> None:
+async def test_all_requests_are_rejected_while_the_api_server_is_unreachable(
+    server: AuthorizedAdmission,
+) -> None:
     """Neither a user without a TokenReview nor one without a SubjectAccessReview."""
     async with server.as_("ann") as ann:
         assert (await ann.get(jobs(server.scene.blue))).status_code == 200
@@ -160,7 +162,7 @@ async def test_an_api_server_that_is_away_lets_nobody_in(server: AuthorizedAdmis
         assert (await ann.get(jobs(server.scene.blue))).status_code == 503
 
 
-async def test_answers_are_kept_for_seconds_and_no_longer(server: AuthorizedAdmission) -> None:
+async def test_reviews_are_cached_for_seconds_and_no_longer(server: AuthorizedAdmission) -> None:
     async with server.as_("ann") as ann:
         await ann.get(jobs(server.scene.blue))
         asked = server.accounts.asked
@@ -196,7 +198,7 @@ async def test_a_namespace_in_the_query_opens_no_list_of_all(server: AuthorizedA
         assert (await ann.get(twice)).status_code == 422
 
 
-async def test_tenants_watch_their_namespace_and_no_other(server: AuthorizedAdmission) -> None:
+async def test_tenants_can_watch_only_their_namespace(server: AuthorizedAdmission) -> None:
     """A stream ends soon, so that rights are checked again."""
     scene = server.scene
     async with server.as_("ann") as ann:
@@ -209,7 +211,7 @@ async def test_tenants_watch_their_namespace_and_no_other(server: AuthorizedAdmi
         assert missing(await ann.get("/v1/watch/queues"))
 
 
-async def test_objects_are_asked_for_one_by_one_and_none_is_written(
+async def test_each_object_is_authorized_before_any_is_written(
     server: AuthorizedAdmission,
 ) -> None:
     scene = server.scene
@@ -237,7 +239,7 @@ async def test_a_change_needs_another_right_than_a_new_object(server: Authorized
         assert taken.status_code == 409
 
 
-async def test_what_is_refused_for_a_right_stands_in_the_reviews(
+async def test_a_rejection_for_a_missing_right_is_recorded_as_a_review(
     server: AuthorizedAdmission,
 ) -> None:
     scene = server.scene
@@ -270,7 +272,7 @@ async def test_in_bulk_each_line_has_its_own_rights(server: AuthorizedAdmission)
     assert f'in the namespace "{scene.red}"' in answer["items"][1]["violations"][0]["reason"]
 
 
-async def test_a_job_bears_the_name_of_who_submitted_it(server: AuthorizedAdmission) -> None:
+async def test_a_job_records_its_submitter(server: AuthorizedAdmission) -> None:
     """The write itself has our name; webhooks do not take it for the submitter's."""
     scene = server.scene
     claimed = job("own")
@@ -280,7 +282,7 @@ async def test_a_job_bears_the_name_of_who_submitted_it(server: AuthorizedAdmiss
     assert made["metadata"]["annotations"][keys.USER] == scene.user("ann")
 
 
-async def test_an_idempotency_key_answers_only_who_brought_it(server: AuthorizedAdmission) -> None:
+async def test_an_idempotency_key_is_valid_only_for_its_user(server: AuthorizedAdmission) -> None:
     server.admission.idempotency_cache.open(_Log())  # type: ignore[arg-type]  # it takes what it is given
     headers = {"Idempotency-Key": "k"}
     async with server.as_("ann") as ann, server.as_("op") as op:
@@ -297,7 +299,9 @@ class _Log:
         return ()
 
 
-async def test_what_is_in_front_is_named_only_to_who_may_know(server: AuthorizedAdmission) -> None:
+async def test_jobs_ahead_are_named_only_to_users_who_may_list_them(
+    server: AuthorizedAdmission,
+) -> None:
     scene = server.scene
     async with server.as_("ann") as ann:
         made = (await ann.post(jobs(scene.blue), json=job("own"))).json()
@@ -320,7 +324,7 @@ async def test_what_is_in_front_is_named_only_to_who_may_know(server: Authorized
 # --- the parts -------------------------------------------------------------------------------
 
 
-async def test_who_asks_what_is_being_asked_waits_for_that_answer() -> None:
+async def test_concurrent_equal_reviews_share_one_request() -> None:
     asked = 0
     release = asyncio.Event()
 
@@ -337,7 +341,7 @@ async def test_who_asks_what_is_being_asked_waits_for_that_answer() -> None:
     assert await asyncio.gather(*waiting) == [1] * 5
 
 
-async def test_no_failure_is_kept_and_no_more_than_a_bound() -> None:
+async def test_failures_are_not_cached_and_the_cache_is_bounded() -> None:
     async def fail() -> int:
         raise errors.UnavailableError("x", "y")
 

@@ -69,12 +69,12 @@ async def test_each_line_has_its_own_result(client: httpx.AsyncClient) -> None:
     assert found["counts"]["refused"] == 4
 
 
-async def test_a_queue_stands_before_the_jobs_behind_it(client: httpx.AsyncClient) -> None:
+async def test_a_queue_is_created_before_the_jobs_after_it(client: httpx.AsyncClient) -> None:
     found = await sent(client, queue("team"), *(job(f"j{n}", queue="team") for n in range(40)))
     assert found["counts"] == {"created": 41}
 
 
-async def test_a_bulk_that_broke_off_is_sent_again_as_it_is(
+async def test_an_interrupted_bulk_request_can_be_repeated(
     client: httpx.AsyncClient, cluster: EmbeddedCluster
 ) -> None:
     """Existing objects are unchanged, and with a key the generated names are the same again."""
@@ -87,7 +87,7 @@ async def test_a_bulk_that_broke_off_is_sent_again_as_it_is(
     assert len((await cluster.list(kinds.JOBS)).items) == 3
 
 
-async def test_lines_beyond_the_limits_are_told_not_held(
+async def test_lines_beyond_the_limits_are_reported_and_not_kept_in_memory(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "MAX_ITEMS", 2)
@@ -97,7 +97,7 @@ async def test_lines_beyond_the_limits_are_told_not_held(
     assert (found["items"][0]["status"], found["unread"]) == (413, 2)
 
 
-async def test_thousands_of_jobs_go_in_at_once(client: httpx.AsyncClient) -> None:
+async def test_thousands_of_jobs_are_submitted_in_one_request(client: httpx.AsyncClient) -> None:
     found = await sent(client, *(job(f"many-{number:04d}") for number in range(2000)))
     assert found["counts"] == {"created": 2000}
     assert [item["index"] for item in found["items"]] == list(range(2000))
@@ -107,7 +107,9 @@ async def test_thousands_of_jobs_go_in_at_once(client: httpx.AsyncClient) -> Non
     lines=st.lists(st.binary(max_size=6).map(lambda raw: raw.replace(b"\n", b"")), max_size=6),
     cuts=st.lists(st.integers(0, 40), max_size=6),
 )
-async def test_lines_come_whole_however_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+async def test_lines_are_complete_however_chunks_are_cut(
+    lines: list[bytes], cuts: list[int]
+) -> None:
     body = b"\n".join(lines)
     ends = sorted({min(cut, len(body)) for cut in cuts} | {len(body)})
 

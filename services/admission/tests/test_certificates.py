@@ -44,7 +44,7 @@ def test_a_new_one_is_shown_only_once_it_is_trusted_everywhere() -> None:
     assert certificates.served([old, new], NAMES, NOW + timedelta(minutes=1)) == new
 
 
-def test_the_first_one_is_shown_at_once() -> None:
+def test_the_first_certificate_is_served_immediately() -> None:
     """There is no older one to serve."""
     assert certificates.served([held("first", timedelta())], NAMES, NOW) is not None
 
@@ -56,7 +56,7 @@ def test_one_for_other_hosts_is_replaced_and_never_shown() -> None:
 
 
 @given(st.integers(0, 400), st.integers(1, 72))
-def test_whenever_we_look_we_show_what_was_trusted_for_a_while_and_has_not_ended(
+def test_the_served_certificate_is_always_registered_for_a_while_and_valid(
     days: int, hours: int
 ) -> None:
     """For more than a year, at any frequency of checks that is at least every few days."""
@@ -129,7 +129,9 @@ async def setup(tmp_path: Path) -> Any:
         yield made
 
 
-async def test_every_webhook_trusts_what_is_shown(setup: CertificateSetup) -> None:
+async def test_every_webhook_configuration_trusts_the_served_certificate(
+    setup: CertificateSetup,
+) -> None:
     own = setup.own()
     await own.look()
     certificate = await shown_by(own)
@@ -156,7 +158,7 @@ async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
         await setup.own()._write(made, [], version)
 
 
-async def test_renewal_leaves_no_moment_without_trust(setup: CertificateSetup) -> None:
+async def test_a_renewal_never_serves_an_untrusted_certificate(setup: CertificateSetup) -> None:
     """Generated, registered, later served; the old one is removed after its end."""
     own = setup.own()
     await own.look()
@@ -178,7 +180,7 @@ async def test_renewal_leaves_no_moment_without_trust(setup: CertificateSetup) -
     assert len((await setup.secret())["data"]) == 4
 
 
-async def test_what_somebody_else_put_there_stays_and_is_never_shown(
+async def test_a_foreign_certificate_is_kept_and_never_served(
     setup: CertificateSetup,
 ) -> None:
     change = {"data": {"note": "aGk=", "odd.crt": "aGk=", "odd.key": "aGk="}}
@@ -216,7 +218,7 @@ async def test_files_that_do_not_fit_leave_the_one_before_in_force(tmp_path: Pat
     assert await shown_by(files) == pair.certificate
 
 
-async def test_a_missing_secret_is_said_and_waited_for(setup: CertificateSetup) -> None:
+async def test_a_missing_secret_is_reported_and_awaited(setup: CertificateSetup) -> None:
     await setup.cluster.delete(kinds.SECRETS, "default", "mine")
     own, health = setup.own(), runtime.Health("admission")
     with pytest.raises(errors.NotFoundError, match="mine"):
@@ -244,7 +246,7 @@ async def shown_by(source: shell.CertificateFiles | shell.SelfSignedCertificate)
     return ssl.DER_cert_to_PEM_cert(met).encode()
 
 
-async def test_webhooks_answer_to_clients_of_one_authority_alone(tmp_path: Path) -> None:
+async def test_webhooks_respond_only_to_clients_of_the_configured_ca(tmp_path: Path) -> None:
     """REST, with the same certificate, requires tokens instead."""
     authority, other, own = trustme.CA(), trustme.CA(), trustme.CA()
     shown = own.issue_cert("localhost")

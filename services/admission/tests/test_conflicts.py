@@ -62,7 +62,7 @@ def own(cluster: ConflictingCluster) -> service.AdmissionService:
     return service.AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
-async def test_a_change_is_made_although_others_wrote_meanwhile(
+async def test_a_change_succeeds_despite_concurrent_writes(
     own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     await changed(own, cluster, service.MAX_CONFLICT_RETRIES)
@@ -71,7 +71,7 @@ async def test_a_change_is_made_although_others_wrote_meanwhile(
     assert stored.status.retry_count == 0  # what they wrote last stays
 
 
-async def test_a_change_against_endless_others_is_given_up(
+async def test_a_change_fails_after_repeated_conflicts(
     own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     with pytest.raises(errors.ConflictError):
@@ -79,7 +79,7 @@ async def test_a_change_against_endless_others_is_given_up(
 
 
 @pytest.mark.parametrize("changes", [0, service.MAX_CONFLICT_RETRIES, 1_000])
-async def test_one_request_is_one_review_however_often_it_began_anew(
+async def test_a_request_is_one_review_however_often_it_is_retried(
     own: service.AdmissionService, cluster: ConflictingCluster, changes: int
 ) -> None:
     with contextlib.suppress(errors.ConflictError):
@@ -87,7 +87,7 @@ async def test_one_request_is_one_review_however_often_it_began_anew(
     assert recorded(own) == [("CREATE", "default/train"), ("UPDATE", "default/train")]
 
 
-async def test_what_was_written_before_the_conflict_stays_as_it_was_told(
+async def test_objects_written_before_a_conflict_keep_their_result(
     own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     """The new job is made once, and neither its review nor its answer becomes that of a change."""

@@ -58,7 +58,7 @@ WAITS_FOR_A_JOB = manifests.annotated(manifests.job(), keys.AFTER, "afterok:othe
 
 
 @pytest.mark.parametrize("document", [WAITS_FOR_QUEUES, WAITS_FOR_A_JOB], ids=["list", "get"])
-async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
+async def test_a_webhook_fails_with_a_reason_before_the_callers_deadline(
     document: dict[str, Any],
 ) -> None:
     """With a 503 that names the slow dependency; its own read is cancelled."""
@@ -78,7 +78,7 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
     assert cluster.cancelled == 1
 
 
-async def test_a_review_that_needs_no_read_waits_for_none(tmp_path: Path) -> None:
+async def test_a_review_without_reads_does_not_wait(tmp_path: Path) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         answer = await admission.answer("/jobs/validate", review(manifests.job()), 5.0)
@@ -89,5 +89,5 @@ async def test_a_review_that_needs_no_read_waits_for_none(tmp_path: Path) -> Non
     ("timeout", "budget"),
     [("10s", 9.0), ("30s", 29.0), ("1s", 0.5), ("", 9.0), ("soon", 9.0), ("-1s", 9.0), ("0s", 9.0)],
 )
-def test_the_budget_is_what_the_caller_waits_less_a_margin(timeout: str, budget: float) -> None:
+def test_the_budget_is_the_callers_timeout_minus_a_margin(timeout: str, budget: float) -> None:
     assert webhooks.budget_s(timeout) == budget

@@ -124,7 +124,7 @@ def request(case: Case, document: Any, before: Any = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_webhook_judges_the_case_and_records_it(shared_server: SharedServer, case: Case) -> None:
+def test_a_webhook_decides_the_case_and_records_it(shared_server: SharedServer, case: Case) -> None:
     """The user, the operation, and the violations."""
     review = request(case, case.document, case.before)
     response = shared_server.asked(f"/{case.kind.plural}/validate", json=review).json()["response"]
@@ -205,7 +205,7 @@ async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path:
         assert await patched() == {}
 
 
-async def test_a_job_may_wait_for_one_that_is_there_or_comes_in_with_it(
+async def test_a_job_may_depend_on_an_existing_job_or_one_of_its_request(
     entry_points: EntryPoints,
 ) -> None:
     """In any order in the manifest; through the webhook, only on an existing job."""
@@ -220,7 +220,7 @@ async def test_a_job_may_wait_for_one_that_is_there_or_comes_in_with_it(
     assert after["response"]["allowed"]
 
 
-async def test_a_namespace_may_say_the_queue_of_what_names_none(entry_points: EntryPoints) -> None:
+async def test_a_namespace_sets_the_default_queue(entry_points: EntryPoints) -> None:
     annotations = {keys.NAMESPACE_QUEUE: "child"}
     namespace = core.Namespace(metadata=meta.ObjectMeta(name="default", annotations=annotations))
     entry_points.admission.fold(builders.make_record(builders.snapshot_of(namespace)))
@@ -266,7 +266,7 @@ def _broken(draw: st.DrawFn) -> tuple[Case, Any]:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(broken=_broken(), rule=st.sampled_from(ALL_RULES))
-def test_whatever_stands_in_an_object_the_webhook_answers(
+def test_the_webhook_responds_for_any_object(
     shared_server: SharedServer, broken: tuple[Case, Any], rule: Any
 ) -> None:
     """Allowed or rejected, never an internal error or a missing response."""
@@ -283,7 +283,5 @@ def test_whatever_stands_in_an_object_the_webhook_answers(
 
 @settings(max_examples=200, deadline=None)
 @given(body=st.one_of(st.binary(max_size=200), _JSON.map(msgspec.json.encode)))
-def test_whatever_is_sent_the_webhook_says_what_is_wrong_with_it(
-    shared_server: SharedServer, body: bytes
-) -> None:
+def test_the_webhook_reports_errors_for_any_body(shared_server: SharedServer, body: bytes) -> None:
     assert shared_server.asked("/jobs/validate", content=body, headers=JSON).status_code == 400

@@ -77,7 +77,7 @@ QUEUE = {
 }
 
 
-async def test_the_same_request_is_answered_alike_also_after_a_restart(
+async def test_a_repeated_request_gets_the_same_response_after_a_restart(
     tmp_path: Path, cluster: EmbeddedCluster
 ) -> None:
     """Even if the created object was changed or deleted."""
@@ -122,7 +122,7 @@ async def test_a_kept_answer_has_no_literal_values_of_environment_variables(
     assert first.json()["metadata"] == again.json()["metadata"]
 
 
-async def test_what_one_of_two_replicas_answered_is_known_to_whoever_starts_later(
+async def test_a_later_replica_knows_the_answers_of_others(
     tmp_path: Path, cluster: EmbeddedCluster
 ) -> None:
     """Both act: the one that opened the log later does not replace the other."""
@@ -163,7 +163,7 @@ async def test_requests_side_by_side_make_one_job(tmp_path: Path, cluster: Embed
         assert len((await client.get(JOBS)).json()["items"]) == 1
 
 
-async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+async def test_a_rejection_is_not_stored(tmp_path: Path, cluster: EmbeddedCluster) -> None:
     """Nothing was written: when the queue exists, the same request succeeds."""
     async with opened(tmp_path, cluster) as client:
         wish = job()
@@ -175,7 +175,7 @@ async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -
 
 
 @pytest.mark.parametrize("name", ["train", ""])
-async def test_work_whose_answer_was_lost_is_found_again(
+async def test_an_executed_request_is_recognised_after_its_answer_was_lost(
     tmp_path: Path, cluster: EmbeddedCluster, name: str
 ) -> None:
     """The job was written and then the log was unavailable, or the service was killed: the repeated
@@ -199,7 +199,7 @@ async def test_work_whose_answer_was_lost_is_found_again(
         assert stranger.status_code == (409 if name else 201)
 
 
-async def test_a_command_is_asked_for_once(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+async def test_a_command_is_created_once(tmp_path: Path, cluster: EmbeddedCluster) -> None:
     async with opened(tmp_path, cluster) as client:
         await client.post(JOBS, json=job())
         answers = [await client.post(f"{JOBS}/train/suspend", headers=KEY) for _ in range(2)]
@@ -208,7 +208,7 @@ async def test_a_command_is_asked_for_once(tmp_path: Path, cluster: EmbeddedClus
         assert len((await cluster.list(kinds.COMMANDS)).items) == 1
 
 
-async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stored_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
     monkeypatch.setattr(idempotency, "MEMORY_BYTES", 100)
     kept = idempotency.IdempotencyCache(runtime.utc_now)

@@ -11,7 +11,7 @@ from stromboli.admission.keyed_lock import KeyedLock
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)), max_size=12)
 )
-def test_a_key_is_held_by_one_at_a_time_in_order_of_coming(
+def test_a_key_is_held_by_one_request_at_a_time_in_order_of_arrival(
     visits: list[tuple[str, int, int]],
 ) -> None:
     """Independent of the number of event loop iterations until the request and during its work."""

@@ -92,7 +92,7 @@ def test_live_jobs_are_counted_until_they_end_or_go() -> None:
     assert not jobs.reserve("default/d", ANN, 0.0)
 
 
-def test_a_queue_has_a_limit_of_its_own() -> None:
+def test_a_queue_has_a_separate_limit() -> None:
     jobs = LiveJobs(max_per_queue=1)
     jobs.fold(record("a"))
     (found,) = jobs.reserve("default/b", Owner("ben", "blue"), 0.0)

@@ -15,7 +15,7 @@ from stromboli.shared.runtime import runtime
 from stromboli.testkit.doubles import interruptible_bus
 
 
-async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Path) -> None:
+async def test_admission_reads_missed_records_after_an_outage_of_the_log(tmp_path: Path) -> None:
     health = runtime.Health("admission")
     async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as entry_points:
         bus = interruptible_bus.InterruptibleBus(log)
@@ -37,7 +37,7 @@ async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Pa
             await serving
 
 
-async def test_a_door_that_cannot_open_the_log_says_why_and_ends_when_asked(
+async def test_admission_without_a_log_reports_the_reason_and_stops_on_request(
     tmp_path: Path,
 ) -> None:
     health = runtime.Health("admission")

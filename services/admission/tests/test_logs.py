@@ -55,7 +55,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
             yield made
 
 
-async def test_output_comes_as_the_bytes_that_were_written(client: httpx.AsyncClient) -> None:
+async def test_a_log_is_returned_byte_for_byte(client: httpx.AsyncClient) -> None:
     answer = await client.get(LOG, params={"tailLines": 3, "follow": "true"})
     assert (answer.status_code, answer.content) == (200, b"main 3 \xff\n")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -70,7 +70,7 @@ async def test_output_comes_as_the_bytes_that_were_written(client: httpx.AsyncCl
         ("p", 422, "there are main"),
     ],
 )
-async def test_a_log_that_cannot_be_read_is_a_problem_that_says_why(
+async def test_an_unreadable_log_is_a_problem_with_the_reason(
     client: httpx.AsyncClient, pod: str, status: int, said: str
 ) -> None:
     container = "other" if pod == "p" else ""

@@ -55,7 +55,7 @@ async def asked(entry_points: EntryPoints, document: bytes) -> list[tuple[str, i
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("depth", DEPTHS)
-async def test_what_is_nested_too_deeply_is_refused_and_never_followed(
+async def test_deeply_nested_bodies_are_rejected_without_recursion(
     entry_points: EntryPoints, depth: int, place: str
 ) -> None:
     nest = b'{"a":' * depth + b"1" + b"}" * depth
@@ -79,7 +79,7 @@ async def test_bytes_that_are_no_utf_8_are_refused(entry_points: EntryPoints) ->
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
-async def test_no_quantity_keeps_the_door_busy(entry_points: EntryPoints, quantity: str) -> None:
+async def test_no_quantity_takes_long_to_parse(entry_points: EntryPoints, quantity: str) -> None:
     """Some count as as much as Kubernetes counts, others are refused."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": quantity}}}
     task = manifests.task(template={"spec": {"containers": [container]}})
@@ -91,7 +91,7 @@ async def test_no_quantity_keeps_the_door_busy(entry_points: EntryPoints, quanti
     assert answer.status_code in (200, 422), answer.text
 
 
-async def test_a_thousand_mistakes_are_told_and_kept_in_bounded_space(
+async def test_a_thousand_violations_are_reported_in_bounded_space(
     entry_points: EntryPoints,
 ) -> None:
     """The first thousand, and the number of the others; the record fits the log in all cases."""
@@ -122,7 +122,7 @@ async def test_a_manifest_lists_names_without_repeating_all_of_them(
     assert wrong[0]["expected"].endswith("and 489 more")
 
 
-async def test_large_jobs_under_review_keep_nobody_else_waiting(entry_points: EntryPoints) -> None:
+async def test_reviews_of_large_jobs_do_not_block_other_requests(entry_points: EntryPoints) -> None:
     """They are reviewed in a thread: the loop itself never computes for long."""
     tasks = [
         {"name": f"T_{number}", "template": {"spec": {"containers": [{"name": "c"}]}}}

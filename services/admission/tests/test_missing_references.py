@@ -69,7 +69,7 @@ async def pending_reviews(admission: AdmissionService, document: dict[str, Any])
 
 
 @pytest.mark.parametrize(("document", "path"), CASES, ids=["job", "pods", "cron"])
-async def test_an_absent_priority_class_is_refused_as_an_absent_queue_is(
+async def test_an_absent_priority_class_is_rejected_like_an_absent_queue(
     document: dict[str, Any], path: str, tmp_path: Path
 ) -> None:
     """With the command that creates it. When it exists, or is part of the same request, the job is
@@ -106,7 +106,7 @@ async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) ->
         ("scheduling.volcano.sh/v1beta1", "PodGruop", "scheduling.volcano.sh/v1beta1 PodGroup"),
     ],
 )
-async def test_a_kind_that_is_not_taken_names_the_nearest_one(
+async def test_an_unsupported_kind_names_the_nearest_one(
     version: str, kind: str, meant: str, tmp_path: Path
 ) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:

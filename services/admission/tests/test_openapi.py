@@ -83,7 +83,7 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operation: Any) -> None:
+def test_every_response_is_described_in_the_openapi_document(url: str, operation: Any) -> None:
     """Never an internal error or a missing response, and never a shape that the document does not
     contain.
     """
@@ -103,7 +103,7 @@ def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operati
     ask()
 
 
-def test_what_is_too_long_in_a_request_line_is_named(url: str) -> None:
+def test_a_too_long_request_line_names_its_part(url: str) -> None:
     """Not rejected as a request that cannot be parsed."""
     asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_WITHIN_S)
     with contextlib.closing(asked):
@@ -121,7 +121,7 @@ def test_the_description_is_served_as_it_is_committed(url: str) -> None:
     assert served == committed
 
 
-def test_every_example_is_taken() -> None:
+def test_every_example_is_accepted() -> None:
     """And every body has one."""
     described: Litestar = application.application_for_openapi()
     document = openapi.complete(described.openapi_schema.to_schema())

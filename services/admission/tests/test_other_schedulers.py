@@ -106,7 +106,7 @@ def job(scheduler: str, **spec: Any) -> Any:
     return manifests.job(schedulerName=scheduler, **spec)
 
 
-async def test_webhooks_let_pass_what_is_the_others_and_judge_what_is_ours(
+async def test_webhooks_pass_objects_of_other_systems_and_validate_ours(
     rival_cluster: RivalCluster,
 ) -> None:
     await rival_cluster.competitors(VOLCANO)
@@ -123,7 +123,7 @@ async def test_webhooks_let_pass_what_is_the_others_and_judge_what_is_ours(
     assert await rival_cluster.asked(kinds.QUEUES, WRONG_QUEUE) == judged
 
 
-async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
+async def test_readiness_reports_the_competitor_and_the_webhooks_keep_their_endpoint(
     rival_cluster: RivalCluster,
 ) -> None:
     """``/readyz`` without parameters is not ready; the path in the chart decides about the
@@ -142,7 +142,9 @@ async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(
     assert (await rival_cluster.ready(found[1])).status_code == 503
 
 
-async def test_who_hands_something_to_us_is_judged_as_ever(rival_cluster: RivalCluster) -> None:
+async def test_objects_submitted_over_rest_are_always_validated(
+    rival_cluster: RivalCluster,
+) -> None:
     """REST is Stromboli's own API: its objects are always validated."""
     await rival_cluster.competitors(VOLCANO)
     answer = await rival_cluster.entry_points.rest.post(

@@ -97,7 +97,7 @@ WAYS = [by_rest, by_kafka, by_webhook]
 
 
 @pytest.mark.parametrize("entry_point", WAYS)
-async def test_a_restricted_queue_or_priority_takes_those_it_names(
+async def test_a_restricted_queue_or_priority_accepts_those_it_names(
     server: AuthorizedAdmission, entry_point: Any
 ) -> None:
     await restrict(server, users="nobody-here")
@@ -107,7 +107,7 @@ async def test_a_restricted_queue_or_priority_takes_those_it_names(
 
 @pytest.mark.parametrize("entry_point", WAYS)
 @pytest.mark.parametrize("by", ["users", "namespaces"])
-async def test_who_is_named_may_use_them(
+async def test_named_users_may_use_them(
     server: AuthorizedAdmission, entry_point: Any, by: str
 ) -> None:
     named = server.scene.user("ann") if by == "users" else server.scene.blue
@@ -116,7 +116,7 @@ async def test_who_is_named_may_use_them(
     assert await entry_point(server, "ann", made) == set()
 
 
-async def test_a_webhook_hears_the_groups_of_the_user(server: AuthorizedAdmission) -> None:
+async def test_a_webhook_receives_the_groups_of_the_user(server: AuthorizedAdmission) -> None:
     await restrict(server, groups="vision")
     made = document(server, queue="gold")
     path = "/jobs/validate"
@@ -125,7 +125,7 @@ async def test_a_webhook_hears_the_groups_of_the_user(server: AuthorizedAdmissio
         assert msgspec.json.decode(answer)["response"]["allowed"] == is_allowed
 
 
-async def test_a_service_writes_for_the_recorded_submitter_alone(
+async def test_a_service_writes_only_for_the_recorded_submitter(
     server: AuthorizedAdmission,
 ) -> None:
     """The child job of a flow is rejected if its submitter may no longer use the queue."""
@@ -149,7 +149,7 @@ async def test_a_name_that_is_forged_in_a_request_is_replaced(server: Authorized
     assert "admins" not in noted.get(keys.USER_GROUPS, "")
 
 
-async def test_without_accounts_the_user_of_the_machine_is_asked_like_any_other(
+async def test_without_accounts_permissions_apply_to_the_user_of_the_machine(
     server: AuthorizedAdmission,
 ) -> None:
     await restrict(server, namespaces="elsewhere")

@@ -47,20 +47,20 @@ async def test_a_wrong_job_is_a_problem_with_all_paths(client: httpx.AsyncClient
     assert (await client.get(JOBS)).json()["items"] == []
 
 
-async def test_a_name_that_is_taken_is_a_conflict(client: httpx.AsyncClient) -> None:
+async def test_an_existing_name_is_a_conflict(client: httpx.AsyncClient) -> None:
     await client.post(JOBS, json=job())
     answer = await client.post(JOBS, json=job())
     assert answer.status_code == 409
 
 
 @pytest.mark.parametrize("path", [f"{JOBS}/none", "/v1/queues/none", f"{JOBS}/none/explanation"])
-async def test_what_is_not_there_is_404(client: httpx.AsyncClient, path: str) -> None:
+async def test_an_absent_object_is_404(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(path)
     assert answer.status_code == 404
     assert "none" in answer.json()["detail"]
 
 
-async def test_a_body_that_is_missing_is_said_to_be(client: httpx.AsyncClient) -> None:
+async def test_a_missing_body_is_reported(client: httpx.AsyncClient) -> None:
     answer = await client.post("/v1/apply")
     assert answer.status_code == 400
     assert answer.json()["violations"] == [
@@ -68,7 +68,7 @@ async def test_a_body_that_is_missing_is_said_to_be(client: httpx.AsyncClient) -
     ]
 
 
-async def test_what_is_no_json_object_is_400(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_no_json_object_is_400(client: httpx.AsyncClient) -> None:
     answer = await client.post(JOBS, content=b"[1,", headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert answer.headers["content-type"].startswith("application/problem+json")
@@ -102,7 +102,7 @@ async def test_applying_a_change_changes_only_that(client: httpx.AsyncClient) ->
     assert (stored["spec"]["minAvailable"], stored["spec"]["queue"]) == (1, "default")
 
 
-async def test_one_wrong_object_keeps_all_out(client: httpx.AsyncClient) -> None:
+async def test_one_invalid_object_rejects_the_whole_request(client: httpx.AsyncClient) -> None:
     objects = [queue("team"), job("good"), job("bad", minAvailable=9)]
     answer = await client.post("/v1/apply", json={"objects": objects})
     assert [item["path"] for item in answer.json()["violations"]] == [
@@ -112,7 +112,7 @@ async def test_one_wrong_object_keeps_all_out(client: httpx.AsyncClient) -> None
     assert (await client.get("/v1/queues/team")).status_code == 404
 
 
-async def test_an_unknown_kind_is_refused_with_those_that_are_known(
+async def test_an_unknown_kind_is_rejected_with_the_known_ones(
     client: httpx.AsyncClient,
 ) -> None:
     strange = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
@@ -145,7 +145,7 @@ async def test_a_command_becomes_an_object_that_points_to_its_job(
     assert refused.status_code == 422
 
 
-async def test_a_job_that_nothing_is_known_of_has_no_explanation(
+async def test_an_unknown_job_has_no_explanation(
     client: httpx.AsyncClient,
 ) -> None:
     await client.post(JOBS, json=job())
@@ -164,7 +164,7 @@ async def test_a_body_over_the_limit_is_refused(client: httpx.AsyncClient) -> No
     assert (await client.post(JOBS, json=huge)).status_code == 413
 
 
-async def test_a_generated_name_is_made_at_the_door(client: httpx.AsyncClient) -> None:
+async def test_admission_generates_names(client: httpx.AsyncClient) -> None:
     made = job()
     made["metadata"] = {"generateName": "train-"}
     first, second = [(await client.post(JOBS, json=made)).json() for _ in range(2)]
@@ -173,7 +173,7 @@ async def test_a_generated_name_is_made_at_the_door(client: httpx.AsyncClient) -
     assert all(name.startswith("train-") for name in names)
 
 
-async def test_a_check_says_what_would_be_stored_and_stores_nothing(
+async def test_a_check_returns_the_result_and_stores_nothing(
     client: httpx.AsyncClient,
 ) -> None:
     answer = await client.post("/v1/check", json={"objects": [job()]})
@@ -183,7 +183,7 @@ async def test_a_check_says_what_would_be_stored_and_stores_nothing(
     assert (await client.get(JOBS)).json()["items"] == []
 
 
-async def test_a_check_tells_what_is_wrong_with_which_object(client: httpx.AsyncClient) -> None:
+async def test_a_check_reports_the_violations_of_each_object(client: httpx.AsyncClient) -> None:
     objects = [job("a"), job("b", queue="nowhere")]
     answer = await client.post("/v1/check", json={"objects": objects})
     assert answer.status_code == 422

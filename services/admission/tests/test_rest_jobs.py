@@ -21,7 +21,7 @@ def job(name: str, *tasks: tuple[str, int]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"tasks": made}}
 
 
-async def test_over_all_pages_each_job_that_stays_is_seen_once(client: httpx.AsyncClient) -> None:
+async def test_all_pages_contain_each_remaining_job_once(client: httpx.AsyncClient) -> None:
     for name in ("b", "c", "d", "e", "f"):
         await client.post(JOBS, json=job(name))
     seen: list[str] = []
@@ -49,7 +49,7 @@ async def test_a_page_that_cannot_be_is_a_problem(
     assert answer.headers["content-type"].startswith("application/problem+json")
 
 
-async def test_what_a_request_does_not_take_is_refused_not_ignored(
+async def test_unknown_parameters_are_rejected_not_ignored(
     client: httpx.AsyncClient,
 ) -> None:
     """A request for some jobs must not return all of them."""
@@ -79,7 +79,7 @@ async def test_suspending_and_resuming_are_commands(
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
-async def test_nothing_is_asked_of_a_job_that_has_ended(
+async def test_a_finished_job_accepts_no_commands(
     client: httpx.AsyncClient, cluster: EmbeddedCluster, phase: str
 ) -> None:
     """Its controller could refuse it later only, in an Event that the asker does not see."""
@@ -101,7 +101,7 @@ async def test_a_command_cannot_name_a_part_of_a_job(client: httpx.AsyncClient) 
     assert "RestartJob" in answer.json()["detail"]
 
 
-async def test_a_whole_gang_that_grows_stays_whole(client: httpx.AsyncClient) -> None:
+async def test_a_gang_of_all_pods_remains_one_when_scaled(client: httpx.AsyncClient) -> None:
     await client.post(JOBS, json=job("train", ("ps", 1), ("worker", 2)))
     answer = await client.post(f"{JOBS}/train/scale", json={"task": "worker", "replicas": 5})
     assert (answer.status_code, answer.json()["result"]) == (200, "configured")
@@ -120,7 +120,7 @@ async def test_a_whole_gang_that_grows_stays_whole(client: httpx.AsyncClient) ->
         ({"replicas": 0, "task": "ps", "minAvailable": 99}, "spec.minAvailable"),
     ],
 )
-async def test_a_scale_that_cannot_be_says_why(
+async def test_an_impossible_scale_has_a_reason(
     client: httpx.AsyncClient, wish: dict[str, Any], path: str
 ) -> None:
     await client.post(JOBS, json=job("train", ("ps", 1), ("worker", 2)))

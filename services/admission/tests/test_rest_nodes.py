@@ -36,14 +36,14 @@ async def get(
         return await client.get(f"/v1/nodes/{node}/topology")
 
 
-async def test_what_the_agent_told_last_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
+async def test_the_last_report_of_an_agent_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     admission.fold(told(SEEN, 0))
     answer = await get(admission, cluster)
     assert msgspec.json.decode(answer.content, type=node_topology.TopologyObserved) == SEEN
 
 
-async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
+async def test_a_node_without_an_agent_is_distinguished_from_an_absent_one(
     cluster: EmbeddedCluster,
 ) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
@@ -56,7 +56,7 @@ async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
     assert "no agent" not in absent.json()["detail"]
 
 
-async def test_what_cannot_be_read_is_not_shown(cluster: EmbeddedCluster) -> None:
+async def test_an_unreadable_report_is_not_shown(cluster: EmbeddedCluster) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     admission.fold(told(SEEN, 0))

@@ -41,7 +41,7 @@ def test_events_of_a_job_are_of_itself_its_group_and_its_tasks_pods(
     assert pod_routes.is_about(msgspec.json.encode(about), JOB) is belongs
 
 
-async def test_the_events_of_a_job_leave_out_those_of_others(
+async def test_the_events_of_a_job_contain_no_others(
     client: httpx.AsyncClient, cluster: EmbeddedCluster
 ) -> None:
     template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}

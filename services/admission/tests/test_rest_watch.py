@@ -79,7 +79,7 @@ async def watched_server(tmp_path: Path) -> AsyncIterator[WatchedServer]:
             yield WatchedServer(admission, client)
 
 
-async def test_what_was_told_before_a_break_is_not_told_again(
+async def test_events_before_an_interruption_are_not_repeated(
     watched_server: WatchedServer,
 ) -> None:
     """But changes that were missed are sent, as changes."""
@@ -92,7 +92,7 @@ async def test_what_was_told_before_a_break_is_not_told_again(
     assert await watched_server.read() == []
 
 
-async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(
+async def test_an_unknown_event_id_resets_the_reader(
     watched_server: WatchedServer,
 ) -> None:
     """Otherwise it would keep objects that were deleted."""
@@ -106,7 +106,7 @@ async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(
 
 
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "another of its name"])
-async def test_that_a_job_went_during_a_break_is_told_once(
+async def test_a_deletion_during_an_interruption_is_sent_once(
     watched_server: WatchedServer, is_made_again: bool
 ) -> None:
     uid = await watched_server.make()
@@ -126,7 +126,7 @@ async def test_that_a_job_went_during_a_break_is_told_once(
 
 
 @pytest.mark.parametrize("strange", ["7", "x", ".", "ü.1"])
-async def test_an_id_of_something_else_begins_anew_or_is_told_gone(
+async def test_an_event_id_of_another_stream_resets_the_reader_or_is_gone(
     watched_server: WatchedServer, strange: str
 ) -> None:
     """Never an error: a proxy or a browser may send any."""

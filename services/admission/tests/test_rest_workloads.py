@@ -25,7 +25,7 @@ MADE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("plural", MADE)
-async def test_what_was_applied_is_listed_shown_and_deleted(
+async def test_applied_objects_are_listed_shown_and_deleted(
     client: httpx.AsyncClient, plural: str
 ) -> None:
     answer = await client.post("/v1/apply", json={"objects": [MADE[plural]]})
@@ -64,7 +64,7 @@ async def test_events_are_those_about_the_object_that_is_there_now(
     ("wrong", "path"),
     [(flow(a=["b"], b=["a"]), "spec.flows"), (cron("61 * * * *"), "spec.schedule")],
 )
-async def test_what_could_never_run_is_refused(
+async def test_an_object_that_could_never_run_is_rejected(
     client: httpx.AsyncClient, wrong: dict[str, Any], path: str
 ) -> None:
     answer = await client.post("/v1/apply", json={"objects": [wrong]})

@@ -38,7 +38,7 @@ def recorded(entry_points: EntryPoints) -> list[Any]:
     return [pending_reviews.get_nowait().message for _ in range(pending_reviews.qsize())]
 
 
-async def test_what_is_refused_before_the_rules_are_asked_is_recorded(
+async def test_a_rejection_before_validation_is_recorded(
     entry_points: EntryPoints,
 ) -> None:
     """Each object with its own errors; one without errors was not validated."""
@@ -56,13 +56,13 @@ async def test_what_is_refused_before_the_rules_are_asked_is_recorded(
     ]
 
 
-async def test_a_kind_that_nobody_has_is_recorded_as_unknown(entry_points: EntryPoints) -> None:
+async def test_an_unknown_kind_is_recorded_as_unknown(entry_points: EntryPoints) -> None:
     answer = await entry_points.rest.post("/v1/apply", json={"objects": [{"kind": "X" * 10_000}]})
     assert answer.status_code == 422
     assert [it.kind for it in recorded(entry_points)] == ["Unknown"]
 
 
-async def test_a_wish_over_rest_goes_through_the_rules_and_is_recorded(
+async def test_a_command_over_rest_is_validated_and_recorded(
     entry_points: EntryPoints,
 ) -> None:
     job = manifests.job()
@@ -73,7 +73,7 @@ async def test_a_wish_over_rest_goes_through_the_rules_and_is_recorded(
     assert found == [("Job", "CREATE", "rest", True), ("Command", "CREATE", "rest", True)]
 
 
-async def test_a_question_that_could_not_be_judged_is_recorded_as_refused(tmp_path: Path) -> None:
+async def test_a_review_that_failed_is_recorded_as_rejected(tmp_path: Path) -> None:
     """The user gets a rejection and may want to know the reason."""
 
     admission = AdmissionService(

@@ -89,7 +89,7 @@ def test_a_submission_is_read_with_its_name_token_and_objects() -> None:
         ({"value": b"x" * (3 * 1024 * 1024 + 1)}, 413, "at most 3145728"),
     ],
 )
-def test_what_is_none_is_refused_with_the_reason(
+def test_an_invalid_submission_is_rejected_with_the_reason(
     changes: dict[str, Any], status: int, said: str
 ) -> None:
     found = submissions.read(record(**changes), NOW, MAX_AGE)
@@ -105,7 +105,7 @@ def test_what_is_none_is_refused_with_the_reason(
         st.text(max_size=20) | st.sampled_from([TYPE, "Bearer t", "2026-01-01T12:00:00Z"]),
     ),
 )
-def test_nothing_that_anybody_writes_fails_or_shows_its_token(
+def test_no_record_fails_the_consumer_or_leaks_its_token(
     value: bytes | None, given_headers: dict[str, str]
 ) -> None:
     marked = given_headers | {"Authorization": "Bearer eyMARKED.secret"}
@@ -241,7 +241,7 @@ async def test_a_submission_is_done_as_its_owner_and_answered(setup: SubmissionS
     assert "kafka" in entry_points
 
 
-async def test_who_may_not_is_told_every_right_that_is_missing(setup: SubmissionSetup) -> None:
+async def test_a_rejected_user_gets_all_missing_rights(setup: SubmissionSetup) -> None:
     """And nothing is written."""
     blue, red = setup.server.scene.blue, setup.server.scene.red
     async with serving(setup):
@@ -261,7 +261,7 @@ async def test_a_wrong_job_is_answered_with_every_mistake(setup: SubmissionSetup
     assert {each.path for each in answer.violations} == {"spec.queue", "spec.minAvailable"}
 
 
-async def test_a_token_for_rest_does_not_count_here(setup: SubmissionSetup) -> None:
+async def test_a_token_for_rest_is_not_valid_for_submissions(setup: SubmissionSetup) -> None:
     """Nor an unknown token."""
     for token in (authorized_admission.token_of("ann"), "made-up"):
         async with serving(setup):
@@ -296,7 +296,9 @@ async def test_a_poison_record_stops_no_other_submission(setup: SubmissionSetup)
     assert await setup.jobs(blue) == ["fine"]
 
 
-async def test_the_same_again_is_done_once_and_answered_alike(setup: SubmissionSetup) -> None:
+async def test_a_repeated_submission_is_executed_once_and_answered_the_same(
+    setup: SubmissionSetup,
+) -> None:
     """Also one with a generated name, and also if the job was deleted in between."""
     blue = setup.server.scene.blue
     made = job("", blue)
@@ -341,7 +343,7 @@ async def test_those_of_one_key_are_done_in_order(setup: SubmissionSetup) -> Non
     assert stored.spec.min_available == 5
 
 
-async def test_what_came_while_we_were_away_is_done_and_what_is_done_comes_no_more(
+async def test_submissions_during_an_outage_are_executed_and_finished_ones_are_not_repeated(
     setup: SubmissionSetup,
 ) -> None:
     blue = setup.server.scene.blue
@@ -354,7 +356,7 @@ async def test_what_came_while_we_were_away_is_done_and_what_is_done_comes_no_mo
     assert len(await setup.answers(2)) == 2
 
 
-async def test_an_api_server_that_is_away_is_waited_for_until_it_is_too_late(
+async def test_a_submission_waits_for_the_api_server_until_its_deadline(
     setup: SubmissionSetup,
 ) -> None:
     blue = setup.server.scene.blue

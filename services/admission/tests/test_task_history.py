@@ -84,7 +84,7 @@ def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
     assert times == (at(0), at(2), at(3), at(9))
 
 
-def test_an_attempt_that_nobody_saw_waiting_was_created_when_its_object_was() -> None:
+def test_an_attempt_first_seen_running_has_the_creation_time_of_its_pod() -> None:
     seen_late = told("Bound", 2, created_at=at(1))
     seen_again = told("Running", 3, created_at=at(2))
     found = fold(seen_late, seen_again).of(J)
@@ -95,7 +95,7 @@ def test_an_attempt_that_nobody_saw_waiting_was_created_when_its_object_was() ->
     assert [it.created_at for it in found.tasks] == [at(2)], "the finer one, where it was seen"
 
 
-def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None:
+def test_attempts_are_in_order_and_the_last_is_the_present_one() -> None:
     found = fold(*SECOND, *FIRST).of(J)
     assert found is not None
     assert [it.attempt for it in found.tasks] == [1, 2]
@@ -103,7 +103,7 @@ def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None
 
 
 @given(life=st.sampled_from(LIVES), repeats=st.lists(st.integers(0, 3)), data=st.data())
-def test_what_comes_again_changes_nothing(life: Any, repeats: Any, data: Any) -> None:
+def test_repeated_records_change_nothing(life: Any, repeats: Any, data: Any) -> None:
     """A log that is read again repeats the last records in order."""
     messages = [told(state, second) for second, state in enumerate(life)]
     idempotency_cache, twice = fold(*messages), TaskHistories(1000)
@@ -157,7 +157,7 @@ def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletio
         st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()), min_size=1, max_size=60
     )
 )
-def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) -> None:
+def test_the_history_is_bounded_and_live_jobs_are_kept_longest(steps: Any) -> None:
     kept = TaskHistories(6)
     gone: set[str] = set()
     for number, pod, is_deletion in steps:
@@ -180,7 +180,7 @@ async def admission(cluster: EmbeddedCluster) -> AdmissionService:
     return AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
-async def test_rest_says_the_present_and_on_request_the_past(
+async def test_rest_shows_present_attempts_and_on_request_past_ones(
     admission: AdmissionService, cluster: EmbeddedCluster, client: httpx.AsyncClient
 ) -> None:
     task = {"template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}}

@@ -87,7 +87,7 @@ def flow(spec: dict[str, Any]) -> dict[str, Any]:
         (kinds.JOB_TEMPLATES, lambda spec: {"spec": spec}, "spec.tasks[0]"),
     ],
 )
-async def test_templates_in_crons_flows_and_job_templates_are_checked_alike(
+async def test_templates_in_crons_flows_and_job_templates_are_checked_the_same(
     tmp_path: Path, kind: kinds.Kind[Any], made: Callable[..., dict[str, Any]], prefix: str
 ) -> None:
     document = {
@@ -103,7 +103,7 @@ async def test_templates_in_crons_flows_and_job_templates_are_checked_alike(
     assert found == expectations(prefix)
 
 
-async def test_an_unknown_field_is_a_warning_where_the_operator_says_so(tmp_path: Path) -> None:
+async def test_an_unknown_field_is_a_warning_if_so_configured(tmp_path: Path) -> None:
     async with opened(tmp_path, unknown_fields="warn") as admission:
         for submit in (admission.check, admission.submit):
             (applied,) = await submit([job()], authentication.LOCAL_PRINCIPAL)
@@ -121,7 +121,7 @@ async def test_a_webhook_answers_an_unknown_field_with_a_warning(tmp_path: Path)
     assert len(response["warnings"]) == len(MEANT)
 
 
-async def test_a_webhook_refuses_an_unknown_field_where_the_operator_says_so(
+async def test_a_webhook_rejects_an_unknown_field_if_so_configured(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path, webhook_unknown_fields="reject") as admission:

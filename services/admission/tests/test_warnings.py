@@ -27,7 +27,7 @@ def test_an_accepted_object_carries_warnings_as_far_as_an_api_server_passes_them
         assert [len(it) for it in warnings] == [warning_header.MAX_LENGTH] * shown
 
 
-async def test_an_argument_that_a_plugin_does_not_have_is_a_warning(tmp_path: Path) -> None:
+async def test_an_unknown_argument_of_a_plugin_is_a_warning(tmp_path: Path) -> None:
     document = manifests.job()
     document["spec"]["plugins"] = {"ssh": ["--no-root"]}
     body = msgspec.json.encode(request(Case(name="", kind=kinds.JOBS, document=document), document))

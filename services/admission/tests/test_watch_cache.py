@@ -59,7 +59,7 @@ async def told(follow: AsyncGenerator[WatchEvent, None], until: str) -> list[str
     return [*found, "end"]
 
 
-async def test_a_reader_gets_what_is_and_then_what_changes(cluster: CountingCluster) -> None:
+async def test_a_reader_gets_all_objects_and_then_changes(cluster: CountingCluster) -> None:
     await put(cluster, "a", "b")
     async with WatchCaches(cluster, 60) as watch_caches:
         follow = watch_caches.follow(KIND, ALL)
@@ -87,7 +87,7 @@ async def test_a_reader_of_a_namespace_name_or_label_gets_no_more(cluster: Count
         assert await told(follow, "ours") == ["added ours"]
 
 
-async def test_resuming_tells_what_was_missed_and_no_more(cluster: CountingCluster) -> None:
+async def test_a_resumed_reader_gets_only_missed_changes(cluster: CountingCluster) -> None:
     """Also where a restarted server has never seen the reader."""
     await put(cluster, "a")
     seen = await put(cluster, "b")
@@ -97,7 +97,7 @@ async def test_resuming_tells_what_was_missed_and_no_more(cluster: CountingClust
             assert await told(watch_caches.follow(KIND, ALL, seen), "c") == ["added c"]
 
 
-async def test_a_version_that_is_forgotten_or_never_was_begins_again(
+async def test_an_expired_or_unknown_version_resets_the_reader(
     cluster: CountingCluster,
 ) -> None:
     seen = await put(cluster, "a")
@@ -108,7 +108,7 @@ async def test_a_version_that_is_forgotten_or_never_was_begins_again(
             assert (found[:2], found[-1], len(found)) == (["reset", "added a"], "synced", 53)
 
 
-async def test_a_reader_that_falls_behind_is_told_so_and_gets_everything(
+async def test_a_reader_that_falls_behind_is_reset(
     cluster: CountingCluster,
 ) -> None:
     """It retains no memory: only a limited number of changes is kept, whoever has read them."""
@@ -166,7 +166,7 @@ async def test_a_stream_ends_when_its_time_is_over(cluster: CountingCluster) -> 
 
 
 @pytest.mark.parametrize("lasts_s", [SOON_S, 0.0303, 0.0304], ids=str)
-def test_a_stream_says_once_that_it_was_silent_to_its_end(tmp_path: Path, lasts_s: float) -> None:
+def test_a_silent_stream_ends_with_one_heartbeat(tmp_path: Path, lasts_s: float) -> None:
     """On the loop that serves."""
 
     async def read() -> list[str]:
@@ -185,7 +185,7 @@ def test_a_stream_says_once_that_it_was_silent_to_its_end(tmp_path: Path, lasts_
     assert lines.count("alive") <= lines.count("synced") == 20
 
 
-async def test_readers_beyond_the_limit_are_sent_away(cluster: CountingCluster) -> None:
+async def test_readers_beyond_the_limit_are_rejected(cluster: CountingCluster) -> None:
     async with WatchCaches(cluster, 60, readers=1) as watch_caches:
         first = watch_caches.follow(KIND, ALL)
         await told(first, "synced")
@@ -195,7 +195,7 @@ async def test_readers_beyond_the_limit_are_sent_away(cluster: CountingCluster) 
         await told(watch_caches.follow(KIND, ALL), "synced")
 
 
-async def test_a_user_who_has_all_streams_that_one_may_leaves_others_theirs(
+async def test_a_user_at_the_stream_limit_does_not_block_others(
     cluster: EmbeddedCluster,
 ) -> None:
     """And gets another one as soon as one of them has ended."""

@@ -30,7 +30,7 @@ def test_this_machine_is_read_whatever_it_is() -> None:
     assert found.numa_nodes
 
 
-def test_without_a_name_for_its_node_it_says_what_to_set() -> None:
+def test_without_a_node_name_the_agent_reports_the_setting() -> None:
     done = subprocess.run([*AGENT, "--once"], capture_output=True, check=False, env={})
     assert done.returncode == 2
     assert b"STROM_AGENT_NODE is not set" in done.stderr
@@ -45,7 +45,7 @@ def test_it_has_no_kubernetes_client_no_kafka_and_no_event_loop(extra: str) -> N
     assert done.stdout.strip() == b"[]"
 
 
-def test_it_takes_no_more_memory_than_it_may() -> None:
+def test_the_agent_stays_within_its_memory_limit() -> None:
     """All of its pages, on a large node with NVML's library loaded."""
     found = bench.measured(2.0)
     assert found["pss_mib"] <= found["rss_mib"] <= bench.MOST_MIB

@@ -120,7 +120,7 @@ async def refusal(of: reporting.MonitorClient) -> str:
     return str(raised.value)
 
 
-async def test_a_machine_is_told_on_the_topic_as_its_agent_reads_it(
+async def test_the_topic_has_the_machine_as_read_by_its_agent(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
@@ -132,7 +132,7 @@ async def test_a_machine_is_told_on_the_topic_as_its_agent_reads_it(
     assert agent_server.accounts.audiences == ("stromboli-monitor",)
 
 
-async def test_what_the_kubelet_gives_out_is_told_at_once(
+async def test_allocations_of_the_kubelet_are_reported_immediately(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     """Its files change: the next look does not wait for its time."""
@@ -173,7 +173,7 @@ async def test_signs_of_life_are_small_and_a_monitor_that_forgot_gets_all_again(
     assert agent_server.accounts.asked == 1, "a good token is remembered"
 
 
-async def test_an_agent_speaks_for_its_own_node_alone(
+async def test_an_agent_reports_only_for_its_own_node(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     said = await refusal(agent_server.monitor("n2", "good", tmp_path))
@@ -192,7 +192,7 @@ async def test_an_agent_speaks_for_its_own_node_alone(
         ("far", "404 the cluster has no node n9"),
     ],
 )
-async def test_who_is_no_agent_of_the_node_is_refused_with_the_reason(
+async def test_a_client_that_is_no_agent_of_the_node_is_rejected_with_the_reason(
     agent_server: AgentServer, tmp_path: Path, token: str, reason: str
 ) -> None:
     pod = {agent_receiver.POD_NAME: ("agent-1",), agent_receiver.POD_UID: ("another",)}
@@ -209,7 +209,7 @@ async def test_who_is_no_agent_of_the_node_is_refused_with_the_reason(
     assert reason in await refusal(agent_server.monitor(node, token, tmp_path))
 
 
-async def test_where_tokens_name_the_pod_alone_it_says_the_node(
+async def test_a_token_without_a_node_is_resolved_by_its_pod(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     """As before Kubernetes 1.30."""
@@ -228,7 +228,7 @@ def agent_pod(name: str) -> bytes:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"numaNodes": 1}', b'{"numaNodes": [{"cpus": "0"}]}']
 )
-async def test_what_is_no_report_is_refused(
+async def test_an_invalid_report_is_rejected(
     agent_server: AgentServer, tmp_path: Path, body: bytes
 ) -> None:
     monitor = agent_server.monitor("n1", "good", tmp_path)
@@ -236,7 +236,7 @@ async def test_what_is_no_report_is_refused(
         await asyncio.to_thread(monitor.report, body)
 
 
-async def test_a_monitor_that_is_away_is_trouble_that_passes(tmp_path: Path) -> None:
+async def test_an_unreachable_monitor_is_a_transient_error(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
     monitor = reporting.MonitorClient("http://127.0.0.1:1", "n1")
     of = agent.Agent(readings.opened(sys, nvml), monitor, AgentSettings())

@@ -45,7 +45,7 @@ async def agent_token(api: Api, node: str) -> str:
     return str(node_reports["status"]["token"])
 
 
-async def test_a_token_speaks_for_the_node_of_its_pod_alone(real_parts: real.RealParts) -> None:
+async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.RealParts) -> None:
     node = objects.unique("agent")
     known = reports.NodeReports(timedelta(seconds=90))
     said: list[envelope.Draft | None] = []

@@ -28,7 +28,7 @@ def names(found: competitor_tracker.CompetitorTracker, now_s: float) -> list[str
     return [rival.holder for rival in found.found(now_s, NOON).competitors]
 
 
-def test_a_lease_that_is_renewed_counts_whatever_its_holders_clock_shows() -> None:
+def test_a_renewed_lease_counts_whatever_the_clock_of_its_holder() -> None:
     """Nine minutes behind, here; what counts is that it changes."""
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     for now_s, minutes in ((0.0, 9), (14.0, 8), (28.0, 7)):
@@ -38,7 +38,7 @@ def test_a_lease_that_is_renewed_counts_whatever_its_holders_clock_shows() -> No
     assert (rival.lease, rival.scheduler_name) == ("volcano-system/volcano", "volcano")
 
 
-def test_a_lease_that_stands_still_counts_no_more_after_its_length() -> None:
+def test_a_lease_without_renewal_stops_counting_after_its_duration() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     found.see(CLAIM, spec(ago(1)), 0.0)
     found.see(CLAIM, spec(ago(1)), 15.1)
@@ -52,7 +52,7 @@ def test_a_lease_left_behind_long_ago_never_counts() -> None:
     assert names(found, 0.0) == []
 
 
-def test_a_lease_that_says_no_time_counts_while_it_may_be_held() -> None:
+def test_a_lease_without_times_counts_while_it_may_be_held() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     found.see(CLAIM, spec("soon"), 0.0)
     assert names(found, 15.0) == ["vc-1"]
@@ -66,7 +66,7 @@ def test_no_lease_and_one_without_a_holder_claim_nothing() -> None:
     assert names(found, 1.0) == []
 
 
-def test_what_may_not_be_looked_at_is_unknown_until_it_may() -> None:
+def test_a_lease_without_read_rights_is_unknown() -> None:
     found = competitor_tracker.CompetitorTracker((CLAIM,))
     found.refuse(CLAIM, "get leases: forbidden")
     assert found.found(0.0, NOON).unknown == "get leases: forbidden"
@@ -75,6 +75,6 @@ def test_what_may_not_be_looked_at_is_unknown_until_it_may() -> None:
 
 
 @pytest.mark.parametrize("text", ["volcano", "volcano-system/volcano", "/a=b", "a/=b"])
-def test_a_claim_that_is_none_says_how_to_write_it(text: str) -> None:
+def test_an_invalid_setting_of_leases_names_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="namespace/name=scheduler name"):
         competitor_tracker.parse_claims((text,))

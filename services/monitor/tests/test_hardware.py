@@ -34,7 +34,7 @@ def test_every_cpu_is_in_its_numa_node_and_core(numa_nodes: int, tmp_path: Path)
     assert readings.lines(found) == [NO_DRIVER]
 
 
-def test_distances_and_huge_pages_stand_with_each_numa_node(tmp_path: Path) -> None:
+def test_each_numa_node_has_its_distances_and_huge_pages(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.plain_server(4), tmp_path)
     assert [numa_node.distances for numa_node in found.numa_nodes] == [
         (10, 12, 21, 21),
@@ -46,7 +46,7 @@ def test_distances_and_huge_pages_stand_with_each_numa_node(tmp_path: Path) -> N
     assert all(numa_node.huge_pages == (pages,) for numa_node in found.numa_nodes)
 
 
-def test_cpus_that_stand_still_are_named_and_in_no_core(tmp_path: Path) -> None:
+def test_offline_cpus_are_listed_and_in_no_core(tmp_path: Path) -> None:
     """A core that lost one of its threads continues with the other."""
     found = readings.read(recorded_machines.with_offline_cpus(), tmp_path)
     assert found.offline_cpus == "3,9,11"
@@ -62,7 +62,7 @@ def test_cpus_that_stand_still_are_named_and_in_no_core(tmp_path: Path) -> None:
     assert [numa_node.cpus for numa_node in found.numa_nodes] == ["0-2,8,10", "4-7,12-15"]
 
 
-def test_a_container_that_hides_numa_gives_cpus_and_says_so(tmp_path: Path) -> None:
+def test_hidden_numa_nodes_are_reported_and_cpus_are_read(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.plain_server(2), tmp_path)
     shutil.rmtree(sys / "devices/system/node")
     found = readings.opened(sys, nvml).read(0.0)
@@ -71,14 +71,14 @@ def test_a_container_that_hides_numa_gives_cpus_and_says_so(tmp_path: Path) -> N
     assert "NUMA nodes: the machine reports none: all CPUs count as node 0" in readings.lines(found)
 
 
-def test_a_machine_that_shows_nothing_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_unreadable_machine_lists_what_is_missing(tmp_path: Path) -> None:
     found = readings.opened(tmp_path / "nowhere", tmp_path / "nothing.json").read(0.0)
     assert found.cores == ()
     assert [each.what for each in found.read_failures] == ["CPUs online", "NUMA nodes", "GPUs"]
 
 
 @pytest.mark.parametrize("odd", ["", "x", "3-1", "\x00\xff", "-1", "0-99999999999"])
-def test_an_odd_file_costs_what_it_says_and_nothing_else(odd: str, tmp_path: Path) -> None:
+def test_an_invalid_file_affects_only_its_own_data(odd: str, tmp_path: Path) -> None:
     """Its CPU is a core of its own; every other core is as ever."""
     sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
     recorded_machines.put(sys / "devices/system/cpu/cpu1/topology/thread_siblings_list", odd)
@@ -88,7 +88,7 @@ def test_an_odd_file_costs_what_it_says_and_nothing_else(odd: str, tmp_path: Pat
     assert line.startswith("hyperthreads of CPU 1: ")
 
 
-def test_alike_troubles_are_one_line(tmp_path: Path) -> None:
+def test_equal_problems_are_one_line(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.plain_server(4), tmp_path)
     for cpu in range(32):
         (sys / f"devices/system/cpu/cpu{cpu}/topology/physical_package_id").unlink()
@@ -113,7 +113,7 @@ PATHS = [
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(PATHS), TEXTS))
-def test_whatever_stands_in_the_files_no_cpu_is_in_two_cores(texts: dict[str, str]) -> None:
+def test_no_cpu_is_in_two_cores_for_any_file_content(texts: dict[str, str]) -> None:
     """Nor is there a core without CPUs, nor an exception."""
     read = sysfs_tree.SysfsTree(texts, {"class/net/eth0/device": "devices/pci0000:00/0000:17:00.0"})
     found = assembly.with_gpus(
@@ -127,7 +127,7 @@ def test_whatever_stands_in_the_files_no_cpu_is_in_two_cores(texts: dict[str, st
 # --- cards ----------------------------------------------------------------------------------
 
 
-def test_an_8_gpu_server_has_its_cards_switches_and_ways(tmp_path: Path) -> None:
+def test_an_8_gpu_server_has_its_gpus_switches_and_paths(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.eight_gpus_switched(), tmp_path)
     assert [gpu.numa_node for gpu in found.gpus] == [0] * 4 + [1] * 4
     assert all(gpu.nvswitch_links == 18 and not gpu.problems for gpu in found.gpus)
@@ -139,7 +139,7 @@ def test_an_8_gpu_server_has_its_cards_switches_and_ways(tmp_path: Path) -> None
     assert [each.kind for each in found.pci].count("display") == 8
 
 
-def test_cards_under_one_switch_are_near_and_the_others_far(tmp_path: Path) -> None:
+def test_gpus_under_one_switch_are_closer_than_others(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.four_gpus_pcie(), tmp_path)
     assert found.gpu_connections == (
         ("X", "PIX", "SYS", "SYS"),
@@ -159,7 +159,7 @@ def test_cards_under_one_switch_are_near_and_the_others_far(tmp_path: Path) -> N
     )
 
 
-def test_links_that_differ_by_their_end_are_told_as_each_end_sees_them(tmp_path: Path) -> None:
+def test_links_that_differ_by_their_end_are_reported_for_each_end(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.asymmetric_links(), tmp_path)
     assert found.nvlinks == ((0, 3, 0, 0), (4, 0, 0, 0), (0, 0, 0, 4), (0, 0, 0, 0))
 
@@ -173,7 +173,7 @@ def test_links_that_differ_by_their_end_are_told_as_each_end_sees_them(tmp_path:
         ("01.0", "01.0", "PIX"),
     ],
 )
-def test_a_way_is_called_by_the_bridges_on_it(one: str, other: str, way: str) -> None:
+def test_a_path_is_named_after_its_bridges(one: str, other: str, way: str) -> None:
     links = {
         f"bus/pci/devices/{name}": f"devices/pci0000:00/0000:00:{above}/{name}"
         for name, above in (("0000:0a:00.0", one), ("0000:0b:00.0", other))
@@ -182,7 +182,7 @@ def test_a_way_is_called_by_the_bridges_on_it(one: str, other: str, way: str) ->
     assert devices.connection_type(read, ("0000:0a:00.0", 0), ("0000:0b:00.0", 0)) == way
 
 
-def test_a_numa_node_that_nobody_knows_is_not_node_0(tmp_path: Path) -> None:
+def test_an_unknown_numa_node_is_not_node_0(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     for card in (sys / "bus/pci/devices").iterdir():
         recorded_machines.put(card / "numa_node", "-1")
@@ -213,7 +213,7 @@ def test_addresses_of_the_driver_are_the_kernels(driver: str, kernel: str) -> No
 # --- time -----------------------------------------------------------------------------------
 
 
-def test_a_cpu_that_goes_offline_is_seen_at_the_next_look(tmp_path: Path) -> None:
+def test_an_offline_cpu_is_detected_at_the_next_read(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.plain_server(1), tmp_path)
     machine = readings.opened(sys, nvml)
     assert len(machine.read(0.0).cores) == 4
@@ -221,7 +221,7 @@ def test_a_cpu_that_goes_offline_is_seen_at_the_next_look(tmp_path: Path) -> Non
     assert len(machine.read(1.0).cores) == 3
 
 
-def test_a_link_that_goes_down_is_seen_after_a_while(tmp_path: Path) -> None:
+def test_a_link_failure_is_detected_after_a_while(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     machine = readings.opened(sys, nvml)
     assert machine.read(0.0).nics[0].is_up

@@ -33,15 +33,15 @@ def only(answer: gpus.GpuReading) -> Any:
         (card(lost="GPU is lost"), "it does not respond: GPU is lost"),
     ],
 )
-def test_what_is_wrong_with_a_card_is_said(answer: gpus.GpuReading, problem: str) -> None:
+def test_problems_of_a_gpu_are_reported(answer: gpus.GpuReading, problem: str) -> None:
     assert only(answer).problems == (problem,)
 
 
-def test_what_a_program_did_wrong_is_no_fault_of_the_card() -> None:
+def test_errors_of_programs_are_no_problems_of_the_gpu() -> None:
     assert only(card(xids=(13, 31, 43))).problems == ()
 
 
-def test_mig_devices_stand_with_their_card() -> None:
+def test_mig_devices_are_listed_with_their_gpu() -> None:
     part = gpus.SliceReading(uuid="MIG-1", profile="1g.10gb", memory_bytes=10)
     found = only(card(mig=True, slices=(part,)))
     assert found.mig
@@ -50,21 +50,21 @@ def test_mig_devices_stand_with_their_card() -> None:
     ]
 
 
-def test_a_way_that_the_driver_does_not_tell_is_the_farthest() -> None:
+def test_an_unknown_path_counts_as_the_farthest() -> None:
     two = tuple(gpus.GpuReading(index=at, uuid=f"GPU-{at}") for at in range(2))
     for table in ((), ((0, None), (7, 0)), ((0,),)):
         found = gpus.build_inventory(gpus.DriverReadings(gpus=two, ancestors=table), {})
         assert found.gpu_connections == (("X", "SYS"), ("SYS", "X"))
 
 
-def test_a_card_without_a_name_is_told_as_not_read() -> None:
+def test_a_gpu_without_a_name_is_reported_as_unreadable() -> None:
     answers = gpus.DriverReadings(gpus=(gpus.GpuReading(index=3, lost="GPU is lost"),))
     found = gpus.build_inventory(answers, {})
     assert found.gpus == ()
     assert [(each.what, each.why) for each in found.read_failures] == [("GPU 3", "GPU is lost")]
 
 
-def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> None:
+def test_a_vanished_gpu_remains_listed_with_its_problem(tmp_path: Path) -> None:
     """Its users can see where it was; when it responds again it is healthy again."""
     sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     machine = readings.opened(sys, nvml)
@@ -85,7 +85,7 @@ def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> Non
     assert machine.read(3.0) == before
 
 
-def test_a_driver_that_ends_leaves_its_cards_named(tmp_path: Path) -> None:
+def test_gpus_remain_listed_when_the_driver_stops(tmp_path: Path) -> None:
     sys, nvml = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
     machine = readings.opened(sys, nvml)
     machine.read(0.0)

@@ -51,7 +51,7 @@ def test_settings_and_reservations_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_settings_say_nothing_of_what_stays_at_its_default(tmp_path: Path) -> None:
+def test_settings_omit_defaults(tmp_path: Path) -> None:
     recorded_machines.put(tmp_path / "config.yaml", "kind: KubeletConfiguration")
     facts = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE).facts
     assert (facts.cpu_policy, facts.topology_policy, facts.topology_scope) == (
@@ -69,7 +69,7 @@ def test_reserved_cpus_are_those_of_the_settings(tmp_path: Path) -> None:
     assert found.facts.reserved["cpu"] == "2"
 
 
-def test_without_the_api_the_state_files_tell_holders_by_uid(tmp_path: Path) -> None:
+def test_without_the_api_the_state_files_identify_pods_by_uid(tmp_path: Path) -> None:
     found = kubelet.build_state(Kubelet(written(tmp_path)).read(), ONLINE)
     block = node_topology.AllocatedMemory(kind="memory", size_bytes=1024, numa_nodes=(1,))
     assert found.exclusive_allocations == (
@@ -81,7 +81,7 @@ def test_without_the_api_the_state_files_tell_holders_by_uid(tmp_path: Path) -> 
     assert [each.what for each in found.read_failures] == ["the kubelet's PodResources API"]
 
 
-def test_the_api_tells_pods_cpus_devices_memory_and_claims(tmp_path: Path) -> None:
+def test_the_api_reports_cpus_devices_memory_and_claims_of_pods(tmp_path: Path) -> None:
     told = fake.FakeKubelet()
     told.given = (
         fake.ContainerAllocation(pod="idle"),
@@ -147,7 +147,7 @@ def test_missing_state_files_are_a_failure_when_the_api_does_not_answer(tmp_path
     ]
 
 
-def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
+def test_a_restarted_kubelet_is_called_again_and_its_files_are_used_until_then(
     tmp_path: Path,
 ) -> None:
     """Its socket is removed and created again."""
@@ -162,7 +162,7 @@ def test_a_kubelet_that_restarts_is_asked_again_and_meanwhile_its_files_hold(
         assert [each.uid for each in found.exclusive_allocations] == ["uid-1", "uid-2"]
 
 
-def test_an_api_that_refuses_leaves_the_state_files(tmp_path: Path) -> None:
+def test_the_state_files_are_used_if_the_api_fails(tmp_path: Path) -> None:
     told = fake.FakeKubelet()
     told.fails = grpc.StatusCode.UNIMPLEMENTED
     with fake.serve(told, written(tmp_path)):
@@ -173,7 +173,9 @@ def test_an_api_that_refuses_leaves_the_state_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cpu_manager_state", "memory_manager_state", "config.yaml"])
 @pytest.mark.parametrize("odd", ["", "{", "[]", '"x"', "null: ]"])
-def test_a_file_cut_short_is_said_and_the_others_hold(name: str, odd: str, tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_and_the_others_are_used(
+    name: str, odd: str, tmp_path: Path
+) -> None:
     written(tmp_path).joinpath(name).write_text(odd)
     found = kubelet.build_state(Kubelet(tmp_path).read(), ONLINE)
     if (name, odd) != ("config.yaml", ""):  # an empty YAML file is valid and contains nothing
@@ -181,7 +183,7 @@ def test_a_file_cut_short_is_said_and_the_others_hold(name: str, odd: str, tmp_p
     assert found.facts.cpu_policy == "static"
 
 
-def test_odd_amounts_and_lists_are_said(tmp_path: Path) -> None:
+def test_invalid_amounts_and_lists_are_reported(tmp_path: Path) -> None:
     odd = 'kubeReserved: {cpu: much}\nreservedSystemCPUs: "x"\ncpuManagerPolicy: static'
     recorded_machines.put(tmp_path / "config.yaml", odd)
     state = {"policyName": "static", "entries": {"uid-1": {"main": "?"}}}
@@ -196,7 +198,7 @@ def test_odd_amounts_and_lists_are_said(tmp_path: Path) -> None:
     assert found.exclusive_allocations == ()
 
 
-def test_a_machine_without_a_kubelet_says_so(tmp_path: Path) -> None:
+def test_a_machine_without_a_kubelet_is_reported(tmp_path: Path) -> None:
     found = readings.read(recorded_machines.plain_server(1), tmp_path, tmp_path / "nowhere")
     assert f"the kubelet: {tmp_path / 'nowhere'} is not a directory" in readings.lines(found)
     assert len(found.cores) == 4

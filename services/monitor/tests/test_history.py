@@ -36,7 +36,7 @@ async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory
     return snapshot_history.read_history(await shell.until(bus, topics.CHANGES, is_there))
 
 
-async def test_the_history_has_every_record_as_it_stood(
+async def test_the_history_has_every_record_unchanged(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     """Over a restart, each once: including records that compaction removed from the topics."""
@@ -69,7 +69,7 @@ class Clock:
         return self.now
 
 
-async def test_an_image_a_day_makes_what_came_before_it_dispensable(
+async def test_a_daily_image_makes_earlier_records_dispensable(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     async with shell.monitoring(bus, cluster):
@@ -100,7 +100,7 @@ async def test_an_image_a_day_makes_what_came_before_it_dispensable(
     assert cut.records == (), "half an image is none"
 
 
-async def test_what_the_topics_have_lost_calls_for_a_new_image(
+async def test_lost_records_of_the_topics_trigger_a_new_image(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     """Otherwise the history would contain records that no reader of the topics can have."""
@@ -130,7 +130,7 @@ class Counting:
         return await self._writer.append(*drafts)
 
 
-async def test_a_batch_and_how_far_it_goes_are_one_append(bus: bus_port.Bus) -> None:
+async def test_a_batch_and_its_offsets_are_one_append(bus: bus_port.Bus) -> None:
     """However large it is: every append is a round trip for the log and all who read it."""
     writer = await bus.open_writer("monitor", "test")
     ends = {topic.name: 9999 for topic in kept.WANTED}

@@ -25,7 +25,7 @@ async def told(running: shell.Running) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_a_monitor_that_was_cut_off_goes_on_and_its_history_has_no_gap(
+async def test_the_monitor_continues_after_an_outage_and_its_history_has_no_gap(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     breaks = interruptible_bus.InterruptibleBus(bus)
@@ -49,7 +49,7 @@ def offsets(changes: list[envelope.Record]) -> list[int]:
     ]
 
 
-async def test_a_monitor_that_cannot_write_ends_when_asked_and_the_next_one_says_it(
+async def test_a_monitor_that_cannot_write_stops_and_the_next_one_publishes(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     breaks = interruptible_bus.InterruptibleBus(bus)
@@ -64,7 +64,7 @@ async def test_a_monitor_that_cannot_write_ends_when_asked_and_the_next_one_says
         await shell.until(bus, topics.JOBS, shell.count(1))
 
 
-async def test_a_monitor_that_cannot_begin_says_why_and_ends_when_asked(
+async def test_a_monitor_that_cannot_start_reports_the_reason_and_stops_on_request(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     breaks, health = interruptible_bus.InterruptibleBus(bus), runtime.Health("monitor")

@@ -71,7 +71,7 @@ def card(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_where_there_is_no_driver_nothing_is_asked() -> None:
+def test_without_a_driver_no_call_is_made() -> None:
     assert nvml.NvmlDriver(None).read() == gpus.DriverReadings(absent=nvml.NO_DRIVER)
 
 
@@ -86,7 +86,7 @@ def test_a_card_that_supports_little_has_no_troubles() -> None:
     )
 
 
-def test_ways_and_active_links_are_asked_of_each_card() -> None:
+def test_paths_and_active_links_are_read_for_each_gpu() -> None:
     remote = type("Pci", (), {"busId": "00000000:11:00.0"})
     linked = card(
         0,
@@ -116,7 +116,7 @@ def _no_part() -> Any:
     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-def test_a_card_that_is_lost_keeps_its_place() -> None:
+def test_a_lost_gpu_keeps_its_index() -> None:
     dead = {"nvmlDeviceGetUUID": lost()}
     half_dead = card(1, nvmlDeviceGetMemoryInfo=lambda: _raise(lost()))
     found = nvml.NvmlDriver(Cards(dead, half_dead)).read().gpus
@@ -130,7 +130,7 @@ def _raise(error: Exception) -> Any:
     raise error
 
 
-def test_errors_of_cards_are_kept_with_them() -> None:
+def test_errors_of_gpus_are_stored_with_them() -> None:
     library = Cards(card(0), card(1))
     driver = nvml.NvmlDriver(library)
     library.events = [(1, 79), (1, 79), (1, 31)]
@@ -138,7 +138,7 @@ def test_errors_of_cards_are_kept_with_them() -> None:
     assert [each.xids for each in driver.read().gpus] == [(), (31, 79)]
 
 
-def test_a_driver_that_fails_is_opened_anew() -> None:
+def test_a_failed_driver_is_opened_again() -> None:
     """As when it is replaced under the agent."""
     library = Cards(card(0))
     driver = nvml.NvmlDriver(library)

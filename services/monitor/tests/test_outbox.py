@@ -61,7 +61,7 @@ async def running(
         await asyncio.wait([task])
 
 
-def test_a_crowd_is_what_exceeds_few_at_once_or_a_second() -> None:
+def test_a_burst_is_more_than_a_few_records_at_once_or_per_second() -> None:
     """Half as many a second for a minute are none; twice as many are, and it ends with them."""
     calm, crowded = outbox.BurstDetector(), outbox.BurstDetector()
     step_s = 1 / outbox.FEW_PER_S
@@ -74,7 +74,7 @@ def test_a_crowd_is_what_exceeds_few_at_once_or_a_second() -> None:
     assert outbox.BurstDetector().is_burst(outbox.FEW + 1, 0.0)
 
 
-async def test_what_comes_alone_is_appended_at_once() -> None:
+async def test_a_single_record_is_appended_immediately() -> None:
     """One after another: none of them waits for a tick."""
     async with running() as (box, log):
         for number in range(outbox.FEW):
@@ -84,13 +84,13 @@ async def test_what_comes_alone_is_appended_at_once() -> None:
 
 
 @given(st.integers(0, 10**9), st.floats(-1e-6, 1e-6))
-def test_a_clock_of_milliseconds_comes_from_tick_to_tick(now_ms: int, off: float) -> None:
+def test_a_clock_with_millisecond_resolution_reaches_each_tick(now_ms: int, off: float) -> None:
     wait_s = outbox.to_next_tick_s(now_ms / 1000 + off)
     assert 0 < round(wait_s * 1000) <= outbox.TICK_MS
     assert (now_ms + round(wait_s * 1000)) % outbox.TICK_MS == 0
 
 
-async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
+async def test_a_stream_is_appended_in_order_at_ticks() -> None:
     """A stream of single drafts takes as many appends as there were ticks, not one for each."""
     loop = asyncio.get_running_loop()
     async with running() as (box, log):
@@ -110,7 +110,7 @@ async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.TooLargeError("append", "x"), OverflowError("an int")])
-async def test_a_record_that_the_log_does_not_take_is_replaced_and_stops_no_other(
+async def test_a_rejected_snapshot_is_replaced_and_does_not_block_others(
     error: Exception,
 ) -> None:
     """An object that cannot be recorded is unknown, never absent."""
@@ -127,7 +127,7 @@ async def test_a_record_that_the_log_does_not_take_is_replaced_and_stops_no_othe
         assert "ns/pod-1" in log.messages
 
 
-async def test_another_record_that_the_log_does_not_take_is_dropped() -> None:
+async def test_another_rejected_record_is_dropped() -> None:
     node_reports = draft(1)
     topology = envelope.Draft(
         topic=topics.TOPOLOGY,

@@ -33,7 +33,7 @@ def raw(kind: projection.AnyKind, **fields: object) -> bytes:
     return msgspec.json.encode({"kind": kind.kind, "metadata": metadata, **fields})
 
 
-def test_the_projection_is_what_our_structs_read() -> None:
+def test_the_projection_has_the_fields_of_the_structs() -> None:
     """Nothing else of the object, and its identity beside it."""
     node = builders.make_node("n1", version=7)
     document = msgspec.json.decode(base.encode(node))
@@ -53,7 +53,7 @@ def test_two_versions_of_one_content_are_one() -> None:
     assert other.digest != one.digest
 
 
-def test_annotations_stay_but_kubectls_copy_and_stores_of_others() -> None:
+def test_annotations_are_kept_except_kubectls_copy_and_large_values() -> None:
     kept = {"a": "1", "limit": "x" * projection.LARGEST_ANNOTATION_BYTES}
     dropped = {
         keys.LAST_APPLIED: "{}",
@@ -81,7 +81,7 @@ def test_the_trace_is_the_objects() -> None:
     assert projection.observe(kinds.JOBS, objects.job("j1")).traceparent == ""
 
 
-def test_what_cannot_be_read_is_a_stub_that_says_where() -> None:
+def test_an_unreadable_object_is_a_stub_with_the_path() -> None:
     observed = projection.observe(kinds.JOBS, raw(kinds.JOBS, spec={"minAvailable": "two"}))
     assert isinstance(observed.message, cluster.Unreadable)
     assert (observed.message.uid, observed.message.resource_version) == ("u1", "7")
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_a_stub_that_says_where() -> None:
     assert observed.identity.key == "ns/x"
 
 
-def test_of_a_pod_that_cannot_be_read_the_stub_says_the_node() -> None:
+def test_the_stub_of_an_unreadable_pod_has_its_node() -> None:
     """The resources that it uses are unknown, so no other pod may be placed there."""
     spec = {"nodeName": "n1", "priority": 10**30}
     observed = projection.observe(kinds.PODS, raw(kinds.PODS, spec=spec))
@@ -97,7 +97,7 @@ def test_of_a_pod_that_cannot_be_read_the_stub_says_the_node() -> None:
     assert observed.message.node == "n1"
 
 
-def test_what_is_too_large_is_a_stub_that_says_so() -> None:
+def test_a_too_large_object_is_a_stub_with_the_reason() -> None:
     labels = {"large": "x" * projection.LARGEST_VALUE_BYTES}
     observed = projection.observe(
         kinds.NODES, base.encode(builders.make_node("n1", labels=labels, version=3))
@@ -106,7 +106,7 @@ def test_what_is_too_large_is_a_stub_that_says_so() -> None:
     assert observed.message.reason.startswith("too large: ")
 
 
-def test_a_stub_is_said_once_and_not_for_every_version() -> None:
+def test_a_stub_is_published_once_and_not_for_every_version() -> None:
     bad = raw(kinds.JOBS, spec=1)
     again = bad.replace(b'"7"', b'"8"')
     one, two = projection.observe(kinds.JOBS, bad), projection.observe(kinds.JOBS, again)

@@ -36,7 +36,7 @@ def test_the_first_monitor_lists(nodes: simulation.Cluster, log: simulation.Log)
     assert monitor.picture.version == "1"
 
 
-def test_a_change_that_we_do_not_read_is_not_said(
+def test_a_change_of_unread_fields_is_not_published(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     nodes.put("a", 1)
@@ -49,7 +49,7 @@ def test_a_change_that_we_do_not_read_is_not_said(
     assert monitor.picture.version == "3"
 
 
-def test_a_restart_without_changes_says_only_that_it_is_synced(
+def test_a_restart_without_changes_publishes_only_sync_markers(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     for name in ("a", "b"):
@@ -72,7 +72,7 @@ def test_a_restart_without_changes_says_only_that_it_is_synced(
     )
 
 
-def test_a_deletion_while_away_is_a_tombstone(
+def test_a_deletion_during_an_outage_is_a_tombstone(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     """Sent by the resumed watch, or derived from a complete list if that has expired."""
@@ -91,7 +91,7 @@ def test_a_deletion_while_away_is_a_tombstone(
     assert said(listed) == [("b", False)]
 
 
-def test_a_list_says_what_may_have_been_otherwise_meanwhile(
+def test_a_list_publishes_objects_that_may_have_changed_in_between(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     """A client that knows of a version in between, by its own write, learns that it was
@@ -128,7 +128,7 @@ def test_half_a_list_deletes_nothing(nodes: simulation.Cluster, log: simulation.
     assert monitor.picture.list_ends("2", simulation.NOW) == []
 
 
-def test_a_new_object_under_an_old_name_is_said(
+def test_a_new_object_with_an_old_name_is_published(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     nodes.put("a", 1)
@@ -142,7 +142,7 @@ def test_a_new_object_under_an_old_name_is_said(
     assert log.picture() == nodes.truth()
 
 
-def test_events_from_before_what_stands_are_echoes(
+def test_events_older_than_the_state_are_ignored(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     """A monitor that died between its drafts and its sync leaves a log that is ahead."""
@@ -201,7 +201,7 @@ def test_a_garbled_record_is_replaced(nodes: simulation.Cluster, log: simulation
     assert log.picture() == nodes.truth()
 
 
-def test_a_replaced_monitors_last_word_does_not_stay(
+def test_the_last_record_of_a_replaced_monitor_is_overwritten(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     """Even if its successor, who would have seen it, died before it could."""

@@ -37,7 +37,7 @@ def everywhere(_: str) -> bool:
     return True
 
 
-def test_only_changes_are_said() -> None:
+def test_only_changes_are_published() -> None:
     known = begun()
     first = known.report("n1", ONE, "a", at(1))
     assert told(first) == node_topology.TopologyObserved(node="n1", at=at(1), topology=ONE)
@@ -45,7 +45,7 @@ def test_only_changes_are_said() -> None:
     assert told(known.report("n1", OTHER, "b", at(3))).at == at(3)
 
 
-def test_a_sign_of_life_is_taken_for_the_report_that_stands_alone() -> None:
+def test_a_heartbeat_counts_only_for_the_published_report() -> None:
     known = begun()
     assert not known.heartbeat("n1", "a", at(0))
     known.report("n1", ONE, "a", at(1))
@@ -53,7 +53,7 @@ def test_a_sign_of_life_is_taken_for_the_report_that_stands_alone() -> None:
     assert not known.heartbeat("n1", "b", at(3))
 
 
-def test_an_agent_that_falls_silent_leaves_its_report_with_its_age() -> None:
+def test_the_report_of_a_silent_agent_is_kept_with_its_age() -> None:
     known = begun()
     known.report("n1", ONE, "a", at(1))
     known.heartbeat("n1", "a", at(20))
@@ -66,7 +66,7 @@ def test_an_agent_that_falls_silent_leaves_its_report_with_its_age() -> None:
     assert known.silent() == {"n1": at(20)}
 
 
-def test_an_agent_that_comes_back_is_heard_again() -> None:
+def test_the_report_of_a_returning_agent_is_published() -> None:
     """Also with an unchanged report."""
     known = begun()
     known.report("n1", ONE, "a", at(1))
@@ -76,7 +76,7 @@ def test_an_agent_that_comes_back_is_heard_again() -> None:
     assert known.silent() == {}
 
 
-def test_a_restarted_monitor_repeats_nothing_and_gives_agents_their_time() -> None:
+def test_a_restarted_monitor_repeats_nothing_and_waits_for_agents() -> None:
     before = reports.NodeReports(SILENCE)
     said = before.report("n1", ONE, "a", at(-1000))
     assert said is not None
@@ -86,7 +86,7 @@ def test_a_restarted_monitor_repeats_nothing_and_gives_agents_their_time() -> No
     assert told(begun(said).tick(at(91), everywhere)[0]).silent_since == at(0)
 
 
-def test_what_is_silent_stays_so_over_a_restart() -> None:
+def test_a_silent_agent_remains_silent_after_a_restart() -> None:
     before = reports.NodeReports(SILENCE)
     before.report("n1", ONE, "a", at(-1000))
     (said,) = before.tick(at(-500), everywhere)
@@ -95,7 +95,7 @@ def test_what_is_silent_stays_so_over_a_restart() -> None:
     assert known.tick(at(1000), everywhere) == []
 
 
-def test_the_report_of_a_node_that_is_gone_goes_too() -> None:
+def test_the_report_of_a_deleted_node_is_deleted() -> None:
     known = begun()
     known.report("n1", ONE, "a", at(1))
     (draft,) = known.tick(at(2), lambda node: node != "n1")
@@ -104,7 +104,7 @@ def test_the_report_of_a_node_that_is_gone_goes_too() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_what_a_replaced_monitor_hides_is_said_again(is_known: bool) -> None:
+def test_records_hidden_by_a_replaced_monitor_are_published_again(is_known: bool) -> None:
     known = begun()
     if is_known:
         known.report("n1", ONE, "a", at(1))

@@ -22,7 +22,7 @@ from stromboli.testkit import builders, objects, records
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_what_is_there_is_said_before_ready(
+async def test_existing_objects_are_published_before_readiness(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     await cluster.create(kinds.JOBS, "default", objects.job("j1"))
@@ -102,7 +102,7 @@ class Expired(EmbeddedCluster):
             yield event
 
 
-async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(
+async def test_each_watch_that_expires_immediately_increases_the_backoff(
     bus: bus_port.Bus, tmp_path: Path
 ) -> None:
     """A list is the most expensive request for the API server: its success does not reset the
@@ -115,7 +115,7 @@ async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(
     assert all(pause >= short for pause, short in zip(pauses, least, strict=True))
 
 
-async def test_each_change_is_said_and_an_end_is_a_tombstone(
+async def test_each_change_is_published_and_a_deletion_is_a_tombstone(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     async with shell.monitoring(bus, cluster):
@@ -129,7 +129,7 @@ async def test_each_change_is_said_and_an_end_is_a_tombstone(
     assert int(found[2].headers["ce_objectversion"]) > created.metadata.version
 
 
-async def test_the_trace_of_an_object_goes_on(
+async def test_the_trace_of_an_object_continues(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     async with shell.monitoring(bus, cluster):
@@ -139,7 +139,7 @@ async def test_the_trace_of_an_object_goes_on(
     assert found.traceparent == TRACE
 
 
-async def test_a_restart_goes_on_where_it_was_and_repeats_nothing(
+async def test_a_restart_resumes_and_repeats_nothing(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     for name in ("j1", "j2"):
@@ -160,7 +160,7 @@ async def test_a_restart_goes_on_where_it_was_and_repeats_nothing(
     assert states.count("listing") == len(kinds.WATCHED)
 
 
-async def test_an_idle_cluster_gives_signs_of_life(
+async def test_an_idle_cluster_has_heartbeats(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     async with shell.monitoring(bus, cluster):
@@ -168,7 +168,7 @@ async def test_an_idle_cluster_gives_signs_of_life(
         await shell.until(bus, topics.SYNC, shell.count(before + 2 * len(kinds.WATCHED)))
 
 
-async def test_what_a_replaced_monitor_hides_is_said_again(
+async def test_records_hidden_by_a_replaced_monitor_are_published_again(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     """Also of deleted objects."""
@@ -190,7 +190,7 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
     assert by_key["q2"].value is None
 
 
-async def test_of_two_without_a_lease_the_later_one_stays(
+async def test_the_later_of_two_monitors_without_a_lease_stays(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     """They do not replace one another repeatedly: the first becomes a standby and reports the next

@@ -48,7 +48,7 @@ async def bus(real_parts: real.RealParts) -> AsyncIterator[bus_port.Bus]:
         yield opened
 
 
-async def test_a_life_is_said_and_a_restart_repeats_nothing(
+async def test_a_life_is_published_and_a_restart_repeats_nothing(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     name = objects.unique("life")
@@ -63,7 +63,7 @@ async def test_a_life_is_said_and_a_restart_repeats_nothing(
     assert [(record.key, record.value) for record in news] == [(f"default/{name}", None)]
 
 
-async def test_an_api_server_that_was_away_is_read_on(
+async def test_reading_resumes_after_an_outage_of_the_api_server(
     bus: bus_port.Bus, cluster: cluster_port.Cluster, real_parts: real.RealParts
 ) -> None:
     """It is not ready until then; changes during the outage are published afterwards."""
