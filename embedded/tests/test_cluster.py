@@ -234,7 +234,7 @@ async def test_what_is_not_embedded_is_named(cluster: EmbeddedCluster) -> None:
         ),
     ],
 )
-async def test_a_refusal_says_what_is_wrong(
+async def test_a_rejection_names_the_violation(
     cluster: EmbeddedCluster, kind: port.AnyKind, body: bytes, said: str
 ) -> None:
     with pytest.raises(errors.InvalidError, match=said):

@@ -95,7 +95,7 @@ def reviewed(document: dict[str, Any]) -> tuple[Any, float]:
 
 
 @pytest.mark.parametrize("what", TOO_LARGE)
-def test_an_object_beyond_a_bound_is_refused_with_that_alone(what: str) -> None:
+def test_an_object_beyond_a_limit_is_rejected_with_only_that_violation(what: str) -> None:
     document, path = TOO_LARGE[what]
     found, took_s = reviewed(document)
     assert [violation.path for violation in found] == [path]
@@ -104,7 +104,7 @@ def test_an_object_beyond_a_bound_is_refused_with_that_alone(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", LARGE)
-def test_no_object_within_the_bounds_takes_a_second(what: str) -> None:
+def test_no_object_within_the_limits_takes_a_second(what: str) -> None:
     """A review stops after a thousand violations."""
     found, took_s = reviewed(LARGE[what])
     assert len(found) <= 2 * review.MAX_VIOLATIONS

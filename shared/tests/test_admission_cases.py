@@ -34,12 +34,12 @@ def refused(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("case", rules.CASES, ids=str)
-def test_a_case_is_judged_as_it_says(case: Case) -> None:
+def test_a_case_has_its_expected_result(case: Case) -> None:
     assert sorted(set(refused(case))) == ([case.refused] if case.refused else [])
 
 
 @pytest.mark.parametrize("case", [case for case in rules.CASES if case.refused], ids=str)
-def test_a_refusal_says_what_is_wrong(case: Case) -> None:
+def test_a_rejection_names_the_violation(case: Case) -> None:
     for violation in review.violations(
         case.kind, case.operation, case.document, case.before, world(), POLICY
     ):

@@ -46,7 +46,7 @@ def test_a_queue_is_opened_wherever_it_is_and_all_but_the_root_are_closed(
     assert said == ([refused] if refused else [])
 
 
-def test_a_command_that_waits_for_the_queue_above_says_so() -> None:
+def test_a_command_that_waits_for_the_parent_queue_has_a_warning() -> None:
     made = [
         kinds.COMMANDS.decode(
             msgspec.json.encode(manifests.command("OpenQueue", kinds.QUEUES, name))

@@ -31,7 +31,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
         ({"parent": "team"}, {**SPEC, "parent": "team"}),
     ],
 )
-def test_a_queue_weighs_one_and_gives_back_unless_it_says_otherwise(
+def test_a_queue_has_weight_one_and_is_reclaimable_by_default(
     spec: dict[str, Any] | None, wanted: dict[str, Any]
 ) -> None:
     document = manifests.bare_object(kinds.QUEUES, "q", **({} if spec is None else {"spec": spec}))
@@ -48,7 +48,7 @@ def test_a_queue_weighs_one_and_gives_back_unless_it_says_otherwise(
         ("", "2", ("", "2")),
     ],
 )
-def test_a_hierarchy_with_weights_begins_at_the_root(
+def test_a_hierarchy_with_weights_starts_at_the_root(
     hierarchy: str, weights: str, wanted: tuple[str, str]
 ) -> None:
     notes = {keys.HIERARCHY: hierarchy, keys.HIERARCHY_WEIGHTS: weights}

@@ -74,7 +74,7 @@ def test_a_plain_job_passes() -> None:
     assert refused(job()) == {}
 
 
-def test_a_job_may_name_the_queue_that_the_controller_makes_before_it_is_made() -> None:
+def test_a_job_may_use_the_default_queue_before_the_controller_creates_it() -> None:
     """At the very first start admission serves a moment before the controller has created it."""
     first = review.ClusterContext(queues={})
     completed = complete(job(queue=""))
@@ -93,7 +93,7 @@ def test_a_new_job_is_completed_with_all_defaults() -> None:
     assert [t["maxRetry"] for t in spec["tasks"]] == [3, 3]
 
 
-def test_a_negative_number_of_replicas_is_one_mistake() -> None:
+def test_a_negative_number_of_replicas_is_one_violation() -> None:
     """No violations are reported for fields that the user did not set and that have defaults
     derived from it.
     """
@@ -102,7 +102,7 @@ def test_a_negative_number_of_replicas_is_one_mistake() -> None:
     assert "minAvailable" not in complete(wrong)["spec"]["tasks"][0]
 
 
-def test_what_the_user_wrote_stays() -> None:
+def test_values_of_the_user_are_kept() -> None:
     written = job(queue="fresh", schedulerName="stromboli", maxRetry=7, minAvailable=1)
     spec = complete(written)["spec"]
     assert {
@@ -115,7 +115,7 @@ def test_what_the_user_wrote_stays() -> None:
     }
 
 
-def test_completing_does_not_touch_what_was_submitted() -> None:
+def test_defaulting_does_not_change_the_submitted_object() -> None:
     submitted = job()
     before = copy.deepcopy(submitted)
     complete(submitted)
@@ -129,7 +129,7 @@ def test_min_available_of_a_partitioned_task_is_its_minimal_partitions() -> None
     assert spec["minAvailable"] == 6
 
 
-def test_host_network_gets_the_dns_policy_that_finds_the_cluster() -> None:
+def test_host_network_gets_the_dns_policy_of_the_cluster() -> None:
     template = {"spec": {"hostNetwork": True, "containers": [{"name": "c", "image": "i"}]}}
     spec = complete(job(tasks=[task(template=template)]))["spec"]
     assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
@@ -275,7 +275,7 @@ def pod(mounts: list[Document] | None = None, **spec: Any) -> Document:
     ],
     ids=["pull", "environment", "volumes", "devices", "selector", "tolerations", "metadata"],
 )
-def test_a_template_that_an_api_server_takes_passes(made: Document) -> None:
+def test_a_template_that_an_api_server_accepts_passes(made: Document) -> None:
     assert not refused(job(tasks=[task(template=made)]))
 
 
@@ -287,7 +287,7 @@ def test_a_template_that_an_api_server_takes_passes(made: Document) -> None:
         ({"annotations": {"a/b/c": "x"}}, "annotations[a/b/c]"),
     ],
 )
-def test_a_template_whose_pods_could_not_be_labelled_is_refused(
+def test_a_template_with_names_too_long_for_labels_is_rejected(
     metadata: Document, path: str
 ) -> None:
     made = {**template(), "metadata": metadata}
@@ -395,7 +395,7 @@ def test_policies_of_job_and_task_are_independent() -> None:
     assert refused(job(policies=policy, tasks=[task(policies=policy)])) == {}
 
 
-def test_everything_wrong_is_said_at_once() -> None:
+def test_all_violations_are_reported_together() -> None:
     wrong = job(minAvailable=9, queue="nowhere", plugins={"nonsense": []}, minAvailble=1)
     assert {"spec.minAvailable", "spec.queue", "spec.plugins.nonsense", "spec.minAvailble"} <= set(
         refused(wrong)
@@ -428,7 +428,7 @@ def test_an_update_in_a_closed_queue_is_allowed() -> None:
         ({"tasks": [task(), task(name="b")]}, "spec.tasks"),
     ],
 )
-def test_what_is_fixed_cannot_be_changed(changes: Document, path: str) -> None:
+def test_immutable_fields_cannot_change(changes: Document, path: str) -> None:
     assert path in update(job(), **changes)
 
 
@@ -439,7 +439,7 @@ def test_additions_are_a_json_patch() -> None:
 
 
 @pytest.mark.parametrize("claimed", [None, {}, {keys.USER: "somebody-else"}])
-def test_who_submits_a_job_stands_on_it_whatever_it_claims(claimed: dict[str, str] | None) -> None:
+def test_a_job_records_its_submitter_whatever_it_claims(claimed: dict[str, str] | None) -> None:
     """With the trace beside it."""
     document = job()
     if claimed is not None:
@@ -461,7 +461,7 @@ def test_who_submits_a_job_stands_on_it_whatever_it_claims(claimed: dict[str, st
         (None, "bob", True),
     ],
 )
-def test_who_submitted_a_job_does_not_change(
+def test_the_submitter_of_a_job_cannot_change(
     before: str | None, after: str | None, is_refused: bool
 ) -> None:
     def of(user: str | None) -> Document:
@@ -477,7 +477,7 @@ def test_who_submitted_a_job_does_not_change(
     )
 
 
-def test_an_array_is_no_gang_unless_it_says_so_and_its_replicas_are_how_many_run_at_once() -> None:
+def test_an_array_is_a_gang_only_with_min_available_and_replicas_limit_concurrency() -> None:
     spec = complete(job(array={"indexes": "0-999"}))["spec"]
     assert (spec["minAvailable"], spec["tasks"][0]["minAvailable"]) == (1, 1)
     assert refused(job(array={"indexes": "0-999,2000"})) == {}

@@ -46,7 +46,7 @@ def said(case: Case, known: review.ClusterContext, scheduler: str = "") -> set[s
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_what_is_the_others_is_not_refused(case: Case) -> None:
+def test_objects_of_another_system_are_not_rejected(case: Case) -> None:
     """Nor objects without a scheduler name: Stromboli takes no action meanwhile."""
     if case.kind in (kinds.JOBS, kinds.CRON_JOBS, kinds.PODS):
         if case.refused != "spec.schedulerName":
@@ -59,7 +59,7 @@ def test_what_is_the_others_is_not_refused(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case.kind in (kinds.JOBS, kinds.CRON_JOBS)], ids=str
 )
-def test_what_is_ours_is_refused_as_ever(case: Case) -> None:
+def test_invalid_objects_of_stromboli_are_rejected(case: Case) -> None:
     """Under a name that no other system claims, and for all objects when the other
     system is gone.
     """
@@ -69,7 +69,7 @@ def test_what_is_ours_is_refused_as_ever(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSED if case.kind in NAMELESS], ids=str)
-def test_systems_of_different_names_share_what_has_no_name(case: Case) -> None:
+def test_systems_with_different_names_share_objects_without_a_name(case: Case) -> None:
     assert said(case, APART) == said(case, review.ClusterContext())
     assert said(case, APART)
 
@@ -85,7 +85,7 @@ def test_systems_of_different_names_share_what_has_no_name(case: Case) -> None:
         ("volcano", APART, True),
     ],
 )
-def test_a_job_that_names_nobody_is_ours_only_where_nobody_else_acts(
+def test_a_job_without_a_scheduler_name_is_ours_only_without_another_system(
     scheduler: str, known: review.ClusterContext, is_completed: bool
 ) -> None:
     """Its author meant the system that was running."""
@@ -95,7 +95,7 @@ def test_a_job_that_names_nobody_is_ours_only_where_nobody_else_acts(
 
 
 @pytest.mark.parametrize("kind", [kinds.QUEUES, kinds.POD_GROUPS])
-def test_shared_kinds_are_completed_by_whoever_acts(kind: Kind[Any]) -> None:
+def test_shared_kinds_are_defaulted_by_the_acting_system(kind: Kind[Any]) -> None:
     bare = manifests.bare_object(kind, "bare", spec={})
     if kind == kinds.POD_GROUPS:
         bare["spec"]["queue"] = "default"
@@ -107,7 +107,7 @@ def test_shared_kinds_are_completed_by_whoever_acts(kind: Kind[Any]) -> None:
     assert review.default_patch(kind, bare, POLICY, known=claimed) == ()
 
 
-def test_a_job_of_ours_cannot_become_anothers() -> None:
+def test_a_job_cannot_change_to_another_scheduler() -> None:
     """Else its rest would be changed unchecked on the way."""
     before = manifests.job(schedulerName="stromboli")
     after = manifests.job(schedulerName="volcano", maxRetry=9)

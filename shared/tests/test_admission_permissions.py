@@ -136,7 +136,7 @@ def test_a_task_has_no_priority_that_its_job_may_not_have() -> None:
     assert {each.path for each in found} == {QUEUE, path}
 
 
-def test_a_change_is_asked_for_what_it_adds_alone() -> None:
+def test_a_change_needs_permission_only_for_what_it_adds() -> None:
     """What was admitted stays: a job scales though its queue has been restricted since."""
     before = document(kinds.POD_GROUPS)
     around = known({"users": "ann"}, BOB)
@@ -153,9 +153,7 @@ def test_a_change_is_asked_for_what_it_adds_alone() -> None:
     [{}, {keys.USER: "boss"}, {keys.USER: "boss", keys.USER_GROUPS: "admins"}],
     ids=["nothing", "a user", "groups"],
 )
-def test_a_new_object_bears_the_name_of_who_creates_it(
-    kind: Kind[Any], claimed: dict[str, str]
-) -> None:
+def test_a_new_object_records_its_creator(kind: Kind[Any], claimed: dict[str, str]) -> None:
     made, bob = document(kind, **claimed), known({}, BOB)
     made = patch.applied(made, review.submitter_patch(kind, made, None, POLICY, bob))
     assert permissions.recorded(kinds.metadata_of(msgspec.json.encode(made))) == BOB
@@ -163,7 +161,7 @@ def test_a_new_object_bears_the_name_of_who_creates_it(
 
 
 @pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
-def test_a_forged_name_is_refused_also_where_nothing_was_recorded_before(kind: Kind[Any]) -> None:
+def test_a_forged_name_is_rejected_on_an_object_without_a_recorded_one(kind: Kind[Any]) -> None:
     """As when another webhook changes it afterwards."""
     for forged in ({keys.USER: "ann"}, {keys.USER: "bob", keys.USER_GROUPS: "vision"}):
         made = document(kind, **forged)
@@ -172,7 +170,7 @@ def test_a_forged_name_is_refused_also_where_nothing_was_recorded_before(kind: K
 
 
 @pytest.mark.parametrize("kind", permissions.SUBMITTER_KINDS, ids=lambda kind: kind.kind)
-def test_no_change_takes_over_the_name_of_another(kind: Kind[Any]) -> None:
+def test_no_change_can_take_over_the_name_of_another_user(kind: Kind[Any]) -> None:
     before = document(kind, **permissions.annotations(ANN))
     after = document(kind, **permissions.annotations(BOB))
     carol = known({}, Submitter("carol"))
@@ -181,7 +179,7 @@ def test_no_change_takes_over_the_name_of_another(kind: Kind[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", permissions.WORKLOAD_KINDS, ids=lambda kind: kind.kind)
-def test_who_changes_what_makes_jobs_becomes_their_submitter(kind: Kind[Any]) -> None:
+def test_the_user_who_changes_a_flow_or_cron_becomes_the_submitter(kind: Kind[Any]) -> None:
     """Otherwise a user who may edit a cron could run commands as its author."""
     before, bob = document(kind, **permissions.annotations(ANN)), known({}, BOB)
     same = document(kind, **{keys.USER: "bob", "note": "x"})

@@ -52,14 +52,12 @@ def test_a_pod_is_of_a_group_by_its_namespace_an_annotation_or_the_groups_name(
     assert found == ({"/spec/schedulerName": made.resource_group} if is_of_it else {})
 
 
-def test_the_first_group_that_matches_counts() -> None:
+def test_the_first_matching_group_applies() -> None:
     groups = (group("a", "namespace", "other"), group("b", "namespace", "team"))
     assert added(*groups, group("c", "namespace", "team")) == {"/spec/schedulerName": "b"}
 
 
-def test_a_group_overwrites_labels_and_adds_tolerations_and_an_affinity_where_there_is_none() -> (
-    None
-):
+def test_a_group_overwrites_labels_and_adds_tolerations_and_a_missing_affinity() -> None:
     toleration = {"key": "pool", "tolerationseconds": 5}
     made = group(
         "batch",
@@ -88,7 +86,7 @@ def test_a_group_overwrites_labels_and_adds_tolerations_and_an_affinity_where_th
     assert added(group("batch", "namespace", "team", scheduler_name="")) == {}
 
 
-def test_a_pod_that_asks_for_it_waits_behind_one_gate_where_the_operator_has_gates() -> None:
+def test_a_pod_that_requests_it_gets_one_gate_if_gates_are_enabled() -> None:
     asks = {keys.QUEUE_GATE: "true"}
     gate = {"name": keys.QUEUE_GATE}
     assert added(gates=True, notes=asks) == {"/spec/schedulingGates": [gate]}

@@ -46,7 +46,7 @@ def test_a_new_queue_is_reclaimable_and_weighs_one() -> None:
     assert made["spec"] == {"reclaimable": True, "weight": 1}
 
 
-def test_a_hierarchy_begins_at_the_root() -> None:
+def test_a_hierarchy_starts_at_the_root() -> None:
     made = document()
     made["metadata"]["annotations"] = {keys.HIERARCHY: "eng/dev", keys.HIERARCHY_WEIGHTS: "2/3"}
     done = patch.applied(made, review.default_patch(kinds.QUEUES, made, POLICY, ""))
@@ -149,7 +149,7 @@ def test_an_operator_may_keep_queues_from_going_while_pods_run_in_them(
 
 
 @pytest.mark.parametrize("name", ["capability", "deserved", "guarantee"])
-def test_what_a_queue_takes_is_judged_again_only_when_it_changes(name: str) -> None:
+def test_the_amounts_of_a_queue_are_validated_only_when_they_change(name: str) -> None:
     """Others may have changed since: who edits the weight cannot mend that."""
     parent = known("parent", capability={"cpu": 1})
     amounts: Document = {
@@ -164,7 +164,7 @@ def test_what_a_queue_takes_is_judged_again_only_when_it_changes(name: str) -> N
     assert "spec.capability.cpu" in refused(changed, parent, before=before)
 
 
-def test_a_queues_own_capability_speaks_for_all_below_it() -> None:
+def test_the_capability_of_a_queue_limits_its_descendants() -> None:
     family = (
         known("child", parent="team", capability={"cpu": 2}),
         known("grandchild", parent="child", capability={"cpu": 9}),
@@ -195,7 +195,7 @@ def test_an_invalid_queue_may_change_fields_that_are_not_validated() -> None:
     }
 
 
-def test_a_queue_without_a_parent_is_put_below_the_root_though_it_is_wrong() -> None:
+def test_an_invalid_queue_without_a_parent_is_a_child_of_the_root() -> None:
     wrong = document(capability={"cpu": "-1"})
     assert refused(document(capability={"cpu": "-1"}, parent="root"), before=wrong) == set()
 
@@ -209,7 +209,7 @@ def test_an_only_child_in_which_pods_run_can_be_changed() -> None:
     assert refused(changed, parent, before=document()) == {"spec.parent"}
 
 
-def test_a_queue_that_moves_brings_what_hangs_on_it() -> None:
+def test_a_moved_queue_is_validated_with_its_descendants() -> None:
     narrow, wide = known("narrow", capability={"cpu": 2}), known("c", capability={"cpu": 3})
     below = msgspec.structs.replace(wide, spec=msgspec.structs.replace(wide.spec, parent="team"))
     moved = document(parent="narrow")

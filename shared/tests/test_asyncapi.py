@@ -43,11 +43,11 @@ def test_every_topic_is_described_with_its_writer_and_whether_it_is_stable() -> 
     }
 
 
-def test_the_checked_in_file_is_what_would_be_written() -> None:
+def test_the_committed_file_is_up_to_date() -> None:
     asyncapi.main(["--check"])
 
 
-def test_another_word_than_check_is_refused() -> None:
+def test_an_unknown_argument_is_rejected() -> None:
     """A mistyped ``--check`` must not overwrite what it should have compared."""
     with pytest.raises(SystemExit, match="--check"):
         asyncapi.main(["--chek"])

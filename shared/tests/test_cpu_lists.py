@@ -14,12 +14,12 @@ def test_lists_of_cpus_are_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", "3-1", "1-", "-1", "0-99999999999"])
-def test_what_is_no_list_is_an_error(wrong: str) -> None:
+def test_an_invalid_list_is_an_error(wrong: str) -> None:
     """Also one that would fill the memory."""
     with pytest.raises(ValueError):
         cpu_lists.parsed(wrong)
 
 
 @given(st.frozensets(st.integers(0, cpu_lists.HIGHEST), max_size=20))
-def test_what_is_written_is_read_alike(cpus: frozenset[int]) -> None:
+def test_an_encoded_list_decodes_to_the_same_value(cpus: frozenset[int]) -> None:
     assert cpu_lists.parsed(cpu_lists.written(cpus)) == cpus

@@ -23,7 +23,7 @@ GROUPS = {
 # --- the definitions -------------------------------------------------------------------------
 
 
-def test_the_files_for_kubectl_are_as_their_sources_say() -> None:
+def test_the_files_for_kubectl_match_their_sources() -> None:
     """After an edit of source/: `python -m stromboli.shared.jobspec.crds`."""
     written = {path: path.read_text(encoding="utf-8") for path in crds.paths()}
     assert written == compose.compose_all()
@@ -93,7 +93,7 @@ def test_documents_are_the_callers_to_change() -> None:
     assert all(document["kind"] == "CustomResourceDefinition" for document in crds.documents())
 
 
-def test_a_kind_that_is_not_ours_is_named_with_those_that_are() -> None:
+def test_an_unknown_kind_is_reported_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"Job\.batch is not a custom resource .*Job\.batch\.volcano\.sh"
     ):
@@ -173,7 +173,7 @@ def test_a_flows_patch_gets_no_defaults_since_they_would_override_the_template()
     assert crds.apply_defaults("flow.volcano.sh", "JobFlow", document) == document
 
 
-def test_what_yaml_has_beyond_json_becomes_what_kubectl_makes_of_it() -> None:
+def test_yaml_values_beyond_json_are_converted_like_kubectl() -> None:
     document = yaml.safe_load(
         "{metadata: {creationTimestamp: 2030-01-31T12:00:00Z, labels: null},"
         " spec: {tasks: [{template: {metadata: {labels: {1: a}}}}]}}"

@@ -143,7 +143,7 @@ REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}
         ("Numatopology", "spec.policies.CPUManagerPolicy", ["static"], [True]),
     ],
 )
-def test_a_field_takes_what_is_right_and_refuses_what_is_wrong(
+def test_a_field_accepts_valid_and_rejects_invalid_values(
     kind: str, path: str, right: list[Any], wrong: list[Any]
 ) -> None:
     smallest = put(SMALLEST.get(kind, {}), path, None)
@@ -231,9 +231,7 @@ def test_a_hypernodes_member_is_selected_in_exactly_one_way(
         ("status.state.lastTransitionTime", "now", '"now" is not a time; expected one such as'),
     ],
 )
-def test_a_refusal_names_the_path_what_stands_there_and_what_would_be_right(
-    path: str, value: Any, message: str
-) -> None:
+def test_a_violation_has_path_value_and_correction(path: str, value: Any, message: str) -> None:
     [found] = messages(put({}, path, value))
     assert found.startswith(f"{path}: {message}")
 
@@ -251,7 +249,7 @@ def test_a_document_that_is_no_object_is_refused_as_a_whole() -> None:
     assert messages(None) == ["document: is null; expected an object"]
 
 
-def test_all_violations_come_at_once_in_the_order_of_paths() -> None:
+def test_all_violations_are_reported_in_the_order_of_paths() -> None:
     document = {
         "apiVersion": "batch.volcano.sh/v1",
         "kind": "Job",

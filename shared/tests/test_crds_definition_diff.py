@@ -62,18 +62,18 @@ def with_fewer_values(theirs: Document) -> None:
         (with_fewer_values, "spec.networkTopology.mode: no hard"),
     ],
 )
-def test_what_is_lacking_is_said(change: Any, said: str) -> None:
+def test_missing_fields_are_reported(change: Any, said: str) -> None:
     theirs = definition()
     change(theirs)
     assert definition_diff.missing_parts(definition(), theirs) == (said,)
 
 
 @pytest.mark.parametrize("ours", crds.documents(), ids=lambda it: str(it["metadata"]["name"]))
-def test_ours_lacks_nothing_of_ours(ours: Document) -> None:
+def test_a_definition_lacks_nothing_of_itself(ours: Document) -> None:
     assert definition_diff.missing_parts(ours, ours) == ()
 
 
-def test_what_is_open_lacks_nothing() -> None:
+def test_an_open_schema_lacks_nothing() -> None:
     """A definition that keeps fields which it does not know."""
     theirs = definition()
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -81,7 +81,7 @@ def test_what_is_open_lacks_nothing() -> None:
     assert definition_diff.missing_parts(definition(), theirs) == ()
 
 
-def test_what_has_more_lacks_nothing() -> None:
+def test_a_definition_with_more_fields_lacks_nothing() -> None:
     theirs = definition()
     spec_of(theirs)["another"] = {"type": "string"}
     assert definition_diff.missing_parts(definition(), theirs) == ()

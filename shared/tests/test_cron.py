@@ -118,7 +118,7 @@ def test_the_times_are_those_minutes_that_the_fields_name(text: str, begin: date
 )
 @example("30 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, 1, 10, tzinfo=UTC), 300)
 @example("0,30 2 * * *", "Europe/Berlin", datetime(2026, 3, 29, tzinfo=UTC), 7200)
-def test_the_last_time_until_now_is_the_last_of_those_that_come_one_after_another(
+def test_the_last_time_until_now_is_the_last_of_the_sequence(
     text: str, zone: str, begin: datetime, length_s: int
 ) -> None:
     try:
@@ -143,9 +143,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("text", ["*/20 2 * * *", "*/20 1 * * *", "*/7 * * * *", "5 */2 * * *"])
 @pytest.mark.parametrize("zone", CHANGES)
-def test_a_schedule_that_follows_the_time_names_each_minute_of_the_clock_whose_fields_fit(
-    text: str, zone: str
-) -> None:
+def test_a_schedule_of_elapsed_time_has_each_matching_minute(text: str, zone: str) -> None:
     """Also where the clock is set by half an hour, as on Lord Howe Island."""
     wanted = Meant(text)
     for day in CHANGES[zone]:
@@ -192,17 +190,17 @@ def test_an_interval_counts_from_its_anchor_in_whole_seconds() -> None:
 
 
 @pytest.mark.parametrize(("name", "plain"), cron.DESCRIPTORS.items())
-def test_a_descriptor_stands_for_five_fields(name: str, plain: str) -> None:
+def test_a_descriptor_equals_five_fields(name: str, plain: str) -> None:
     assert schedule(name).next_after(NEW_YEAR) == schedule(plain).next_after(NEW_YEAR)
 
 
 @pytest.mark.parametrize("text", ["0 0 30 2 *", "", "* * * *", "@every -1h", "0 0 L * *", "@often"])
-def test_what_is_no_schedule_is_refused_with_its_text(text: str) -> None:
+def test_an_invalid_schedule_is_rejected_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="the schedule"):
         schedule(text)
 
 
-def test_a_time_zone_that_is_not_known_is_refused_with_its_name() -> None:
+def test_an_unknown_time_zone_is_rejected_with_its_name() -> None:
     with pytest.raises(ValueError, match="Mars/Base"):
         schedule("@daily", "Mars/Base")
 

@@ -22,11 +22,11 @@ def waits_for_ever(needs: Mapping[str, list[str]]) -> frozenset[str]:
 
 
 @given(NEEDS)
-def test_those_who_are_left_wait_for_each_other(needs: dict[str, list[str]]) -> None:
+def test_the_remaining_jobs_wait_for_each_other(needs: dict[str, list[str]]) -> None:
     assert dependency_cycles.members_of_cycles(needs) == waits_for_ever(needs)
 
 
-def test_a_chain_costs_what_its_links_cost() -> None:
+def test_the_cost_of_a_chain_is_linear() -> None:
     """Eight times the links in about eight times the time, not in sixty-four."""
 
     def lasted_s(links: int) -> float:

@@ -5,7 +5,7 @@ import pytest
 from stromboli.shared import device_annotations, keys
 
 
-def test_what_all_containers_have_is_told_together() -> None:
+def test_devices_of_all_containers_are_listed_together() -> None:
     """CPUs, GPUs and cards by resource."""
     found = device_annotations.assigned_devices(
         {
@@ -21,7 +21,7 @@ def test_what_all_containers_have_is_told_together() -> None:
     assert device_annotations.format_assignments(found) == "cpu 0-3,8; gpu GPU-1,GPU-2; hca mlx5_0"
 
 
-def test_shares_of_gpus_are_told_with_what_they_are() -> None:
+def test_gpu_fractions_are_listed_with_their_amounts() -> None:
     assert device_annotations.assigned_devices(
         {device_annotations.VGPU_IDS: "GPU-1,NVIDIA,5000,30:;GPU-2,NVIDIA,100,0:"}
     ) == {"volcano.sh/vgpu": ("GPU-1 (5000MiB)", "GPU-2 (100MiB)")}
@@ -34,5 +34,5 @@ def test_shares_of_gpus_are_told_with_what_they_are() -> None:
     "notes",
     [None, {}, {keys.CPUS: "x"}, {keys.DEVICES: "[]"}, {device_annotations.VGPU_IDS: "a,b:"}],
 )
-def test_what_cannot_be_read_says_nothing(notes: dict[str, str] | None) -> None:
+def test_an_unreadable_annotation_lists_nothing(notes: dict[str, str] | None) -> None:
     assert device_annotations.assigned_devices(notes) == {}

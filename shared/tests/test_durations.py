@@ -9,7 +9,7 @@ from stromboli.testkit.builders import NOON
 
 
 @pytest.mark.parametrize("text", ["8760001h", "-8760001h", "9999999999h", "9" * 5000 + "s"])
-def test_what_no_calendar_holds_is_no_duration(text: str) -> None:
+def test_a_duration_beyond_the_calendar_is_invalid(text: str) -> None:
     with pytest.raises(ValueError, match="longer than"):
         durations.duration(text)
 

@@ -34,7 +34,7 @@ def test_a_record_is_a_cloud_event() -> None:
     }
 
 
-def test_what_is_empty_has_no_header() -> None:
+def test_empty_fields_have_no_header() -> None:
     assert (
         headers(builders.snapshot_of(builders.make_node()))
         .keys()
@@ -68,7 +68,7 @@ def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
     assert "content-type" not in sealed
 
 
-def test_the_same_draft_makes_the_same_bytes() -> None:
+def test_equal_drafts_have_equal_bytes() -> None:
     draft = builders.snapshot_of(builders.make_pod(annotations={"b": "1", "a": "2"}))
     other = builders.snapshot_of(builders.make_pod(annotations={"a": "2", "b": "1"}))
     assert envelope.seal(draft, "monitor", 1, 2, cluster_name="default") == envelope.seal(
@@ -76,7 +76,7 @@ def test_the_same_draft_makes_the_same_bytes() -> None:
     )
 
 
-def test_time_is_told_in_utc_to_the_microsecond() -> None:
+def test_times_are_in_utc_with_microseconds() -> None:
     for time in (
         datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC),
         datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2))),
@@ -92,7 +92,7 @@ def test_a_time_that_cannot_be_read_is_undecodable(time: str) -> None:
         _ = record(ce_time=time).time
 
 
-def test_a_message_stays_off_foreign_topics() -> None:
+def test_a_message_is_rejected_on_foreign_topics() -> None:
     node = builders.make_node()
     stray = envelope.Draft(topic=topics.PODS, key="k", message=node, time=builders.NOON)
     with pytest.raises(ValueError, match=r"Node does not belong on cluster\.pods"):
@@ -110,12 +110,12 @@ def test_a_message_stays_off_foreign_topics() -> None:
         ("a/1/2/3", None),
     ],
 )
-def test_only_ids_of_ours_tell_an_epoch(event_id: str, epoch: int | None) -> None:
+def test_only_internal_ids_have_an_epoch(event_id: str, epoch: int | None) -> None:
     assert record(ce_id=event_id).epoch == epoch
 
 
 @pytest.mark.parametrize(("floor", "epoch"), [(0, 17), (17, 17), (18, 18)])
-def test_what_opens_a_writer_determines_its_epoch(floor: int, epoch: int) -> None:
+def test_the_opened_record_determines_the_epoch(floor: int, epoch: int) -> None:
     """Its offset or its floor: a recreated topic starts at offset 0, and epochs never go back."""
     opened = log.Opened(writer="monitor", instance="m", floor=floor)
     draft = envelope.Draft(
@@ -127,7 +127,7 @@ def test_what_opens_a_writer_determines_its_epoch(floor: int, epoch: int) -> Non
 @pytest.mark.parametrize(
     "value", [b"{", b'{"writer":"m","instance":"m","floor":9007199254740992}', None]
 )
-def test_what_opens_a_writer_unreadably_has_no_epoch(value: bytes | None) -> None:
+def test_an_unreadable_opened_record_has_no_epoch(value: bytes | None) -> None:
     headers = {"ce_type": log.OPENED}
     assert envelope.Record(topics.SYNC, 17, log.OPENED_KEY, value, headers).epoch is None
 
@@ -135,7 +135,7 @@ def test_what_opens_a_writer_unreadably_has_no_epoch(value: bytes | None) -> Non
 # --- decoding -------------------------------------------------------------------------------
 
 
-def test_what_was_sealed_decodes() -> None:
+def test_a_sealed_record_decodes() -> None:
     made = builders.make_pod(group="g1")
     assert envelope.decode(builders.make_record(builders.snapshot_of(made))) == made
     assert envelope.decode(builders.make_record(builders.tombstone_of(made))) is None
@@ -146,7 +146,7 @@ def test_what_was_sealed_decodes() -> None:
     ["", "stromboli.cluster.pod_observed.v99", "stromboli.cluster.node_observed.v1"],
     ids=["none", "of tomorrow", "of another topic"],
 )
-def test_a_type_that_does_not_belong_here_is_undecodable(name: str) -> None:
+def test_a_type_of_another_topic_is_undecodable(name: str) -> None:
     with pytest.raises(errors.UndecodableError, match="does not belong on this topic"):
         envelope.decode(record(name))
 

@@ -40,31 +40,31 @@ def faults(*found: scheduling.Queue) -> dict[str, set[str]]:
     return {name: paths for name, paths in told.items() if paths}
 
 
-def test_a_parent_that_is_not_there_is_told_of_each_that_hangs_on_it() -> None:
+def test_an_absent_parent_is_reported_on_each_child() -> None:
     tree = (queue("a", "nowhere"), queue("b", "a"), queue("c"))
     assert faults(*tree) == {"a": {"spec.parent"}, "b": {"spec.parent"}}
     found = queues.validate_existing(tree[1], queue_tree.QueueTree(tree), DEPTH)
     assert "queue 'a'" in next(iter(found)).message
 
 
-def test_a_circle_is_told_of_all_in_it_and_below_it() -> None:
+def test_a_cycle_is_reported_on_its_queues_and_their_descendants() -> None:
     tree = (queue("a", "b"), queue("b", "a"), queue("c", "a"), queue("d", "d"), queue("e"))
     assert faults(*tree) == {key: {"spec.parent"} for key in "abcd"}
 
 
-def test_a_queue_without_a_name_has_its_place_like_any_other() -> None:
+def test_a_queue_without_a_name_is_validated_like_any_other() -> None:
     """Webhooks receive whatever a user writes."""
     others = {it.metadata.name: it for it in (queue("a"), queue("b", "a"))}
     found = queues.validate_create(queue("", "b"), others, DEPTH)
     assert {fault.path for fault in found} == {"metadata.name"}
 
 
-def test_a_queue_that_is_too_deep_is_told_so_and_none_above_it() -> None:
+def test_only_the_queue_that_is_too_deep_is_reported() -> None:
     tree = (queue("a"), queue("b", "a"), queue("c", "b"), queue("d", "c"))
     assert faults(*tree) == {"d": {"spec.parent"}}
 
 
-def test_what_children_are_promised_together_is_told_of_their_parent() -> None:
+def test_the_sum_of_children_is_reported_on_their_parent() -> None:
     tree = (
         queue("a", deserved=4, guarantee=1),
         queue("b", "a", deserved=3, guarantee=1),
@@ -73,12 +73,12 @@ def test_what_children_are_promised_together_is_told_of_their_parent() -> None:
     assert faults(*tree) == {"a": {"spec.deserved.cpu", "spec.guarantee.resource.cpu"}}
 
 
-def test_a_capability_above_that_of_the_nearest_that_sets_it_is_told_of_the_lower_one() -> None:
+def test_a_capability_above_that_of_an_ancestor_is_reported_on_the_descendant() -> None:
     tree = (queue("a", cpu=4), queue("b", "a"), queue("c", "b", cpu=5))
     assert faults(*tree) == {"c": {"spec.capability.cpu"}}
 
 
-def test_all_that_is_wrong_with_a_queue_is_told() -> None:
+def test_all_violations_of_a_queue_are_reported() -> None:
     wrong = scheduling.Queue(
         metadata=ObjectMeta(name="a", annotations={keys.HIERARCHY: "root/a"}),
         spec=scheduling.QueueSpec(
@@ -96,7 +96,7 @@ def test_all_that_is_wrong_with_a_queue_is_told() -> None:
     }
 
 
-def test_the_state_that_a_queue_is_in_is_not_what_somebody_asks_for() -> None:
+def test_the_present_state_of_a_queue_is_not_validated() -> None:
     closing = scheduling.Queue(
         metadata=ObjectMeta(name="a"), status=scheduling.QueueStatus(state="Closing")
     )
@@ -118,7 +118,7 @@ wanted = st.one_of(bounded, promised)
 
 @settings(max_examples=300)
 @given(st.lists(wanted, min_size=8, max_size=25))
-def test_what_the_door_lets_in_one_by_one_stands_right_together(
+def test_queues_admitted_one_by_one_are_valid_together(
     asked: Iterable[scheduling.Queue],
 ) -> None:
     there: dict[str, scheduling.Queue] = {}
@@ -136,7 +136,7 @@ def test_what_the_door_lets_in_one_by_one_stands_right_together(
 
 @settings(max_examples=300)
 @given(st.lists(wanted, max_size=12), st.lists(st.sampled_from(NAMES), max_size=3))
-def test_a_tree_kept_change_by_change_is_the_one_made_at_once(
+def test_an_incrementally_updated_tree_equals_a_new_one(
     put: list[scheduling.Queue], gone: list[str]
 ) -> None:
     """Also with circles, which end every walk, and orphans."""

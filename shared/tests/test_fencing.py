@@ -81,7 +81,7 @@ def test_opened_announces_nothing_on_other_topics() -> None:
     assert not topic.fence.passes(stray)
 
 
-def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
+def test_missing_records_may_contain_an_announcement() -> None:
     """Compaction keeps only the last announcement, so a late reader must accept what was announced
     before.
     """
@@ -92,7 +92,7 @@ def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
     assert not topic.say(FORGED)
 
 
-def test_a_reader_that_goes_on_without_a_gap_refuses_as_one_that_never_stopped() -> None:
+def test_a_resumed_reader_fences_like_a_continuous_one() -> None:
     topic = Topic()
     topic.announce(3)
     topic.fence = fencing.Fence("default", topic.fence.accepted, {EVENTS.name: topic.end})
@@ -124,7 +124,7 @@ def test_each_topic_is_fenced_by_itself() -> None:
     assert other.say(3)
 
 
-def test_a_record_without_an_epoch_passes_so_that_it_makes_its_key_unknown() -> None:
+def test_a_record_without_an_epoch_is_accepted_and_makes_its_key_unknown() -> None:
     topic = Topic()
     topic.announce(9)
     for id_ in ("somebody", f"controller/{'9' * 5000}/1", "controller/٣/1"):
@@ -155,7 +155,7 @@ def test_announcements_are_the_logs_own() -> None:
     assert (records.keys(accepted), records.keys(fenced)) == (["default/a"], ["default/b"])
 
 
-def test_the_floor_is_above_every_epoch_that_is_known() -> None:
+def test_the_floor_is_above_every_known_epoch() -> None:
     """Of records of replaced writers and forged ones, too: the next writer is above them all."""
     epochs = (3, 17, 5)
     made = [builders.make_record(records.phase_change(), 0, epoch=epoch) for epoch in epochs]
@@ -163,7 +163,7 @@ def test_the_floor_is_above_every_epoch_that_is_known() -> None:
     assert fencing.floor([]) == 0
 
 
-def test_a_place_in_a_topic_of_another_identity_is_none() -> None:
+def test_a_position_in_a_recreated_topic_is_void() -> None:
     place = port.Position({"a": 3, "b": 4}, {"a": 1, "b": 2}, {"a": "x", "b": "y"})
     assert place.valid_in({"a": "x", "b": "z"}) == port.Position({"a": 3}, {"a": 1}, {"a": "x"})
     unnamed = port.Position({"a": 3}, {"a": 1})

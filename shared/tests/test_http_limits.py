@@ -56,7 +56,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     ],
     ids=["nothing", "half of the headers", "half of the body", "a chunk"],
 )
-async def test_a_request_that_does_not_go_on_is_answered_408_and_closed(sent: bytes) -> None:
+async def test_a_stalled_request_gets_408_and_is_closed(sent: bytes) -> None:
     async with served(FAST) as port, connected(port, sent) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 408 ")
 
@@ -87,7 +87,7 @@ async def test_the_second_request_of_a_connection_has_the_same_time() -> None:
         assert b" 408 " in await answer(reader)
 
 
-async def test_a_body_that_goes_on_may_take_longer_than_the_timeout() -> None:
+async def test_a_body_that_makes_progress_may_exceed_the_timeout() -> None:
     parts, part = 5, b"x" * 1024
     head = b"POST /size HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     async with (
@@ -101,7 +101,7 @@ async def test_a_body_that_goes_on_may_take_longer_than_the_timeout() -> None:
         assert (await answer(reader)).endswith(str(parts * len(part)).encode())
 
 
-async def test_a_connection_beyond_the_limit_is_answered_503_and_others_stay() -> None:
+async def test_a_connection_beyond_the_limit_gets_503_and_others_stay() -> None:
     limits = http_protocol.Limits(max_connections=1)
     request = b"POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
     async with served(limits) as port, connected(port, request) as (reader, writer):

@@ -25,7 +25,7 @@ def test_a_text_has_one_canonical_form(text: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "3-1", "-1", "1-", "0-9:0", "1;2"])
-def test_what_is_no_set_of_indexes_is_refused_with_the_part_that_is_wrong(text: str) -> None:
+def test_an_invalid_index_set_is_rejected_with_the_invalid_part(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)[1:-1]):
         indexes.parse(text)
 

@@ -33,7 +33,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("their_package", None)
 
 
-def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Path) -> None:
+def test_the_documented_plugin_is_found_and_works(site: Path) -> None:
     (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
     install(site, "licence", "their_package:Licence", source)
     plugins = job_plugins.load()
@@ -53,20 +53,20 @@ def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Pa
     assert pod["spec"]["containers"][0]["env"] == env
 
 
-def test_what_is_no_plugin_ends_the_start(site: Path) -> None:
+def test_an_entry_point_without_a_plugin_stops_the_start(site: Path) -> None:
     install(site, "licence", "their_package:Licence", "class Licence: pass\n")
     with pytest.raises(TypeError, match=r"entry point licence .* does not derive from"):
         job_plugins.load()
 
 
-def test_names_of_ours_are_taken(site: Path) -> None:
+def test_names_of_built_in_plugins_are_reserved(site: Path) -> None:
     source = "from stromboli.shared.jobspec.job_plugins import Plugin as Svc\n"
     install(site, "svc", "their_package:Svc", source)
     with pytest.raises(ValueError, match="has the name of a built-in plugin"):
         job_plugins.load()
 
 
-def test_every_plugin_of_ours_is_documented_with_all_its_arguments() -> None:
+def test_every_built_in_plugin_is_documented_with_all_its_arguments() -> None:
     for name, plugin in job_plugins.BUILT_IN.items():
         (row,) = re.findall(rf"^\| `{name}` \|.*$", DOCUMENT, re.MULTILINE)
         assert [it for it in plugin.defaults if f"`{it}`" not in row] == []

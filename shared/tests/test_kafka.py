@@ -15,7 +15,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     kafka: KafkaSettings = KafkaSettings()
 
 
-def test_settings_come_from_the_environment_and_keep_the_password_to_themselves() -> None:
+def test_settings_come_from_the_environment_and_hide_the_password() -> None:
     environment = {
         "STROM_KAFKA_BOOTSTRAP": "a:9092, b:9092",
         "STROM_KAFKA_CLUSTER_NAME": "blue",
@@ -34,12 +34,12 @@ def test_settings_come_from_the_environment_and_keep_the_password_to_themselves(
     assert "secret" not in str(settings.shown(read))
 
 
-def test_an_unknown_way_of_security_is_refused() -> None:
+def test_an_unknown_security_protocol_is_rejected() -> None:
     with pytest.raises(settings.SettingsError, match="STROM_KAFKA_SECURITY"):
         settings.load(Service, "controller", {"STROM_KAFKA_SECURITY": "plain"})
 
 
-def test_every_client_says_whose_it_is_and_checks_the_brokers_certificate() -> None:
+def test_every_client_identifies_itself_and_verifies_the_brokers_certificate() -> None:
     given = KafkaSettings(
         bootstrap=("a:9093",),
         cluster_name="blue",
@@ -70,7 +70,7 @@ def test_every_client_says_whose_it_is_and_checks_the_brokers_certificate() -> N
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_a_clients_error_becomes_the_one_of_ours_that_says_what_to_do(
+def test_client_errors_are_translated_to_errors_with_a_next_step(
     raised: BaseException, means: type[errors.ExternalError]
 ) -> None:
     translated = clients.translate_error("append to t", raised)
@@ -114,7 +114,7 @@ async def test_patience_ends_where_trying_again_is_useless() -> None:
         ("min.cleanable.dirty.ratio", "0.5", "0.1", True),
     ],
 )
-def test_a_topic_is_altered_only_where_no_record_that_counts_is_lost(
+def test_a_topic_is_altered_only_if_no_relevant_record_is_lost(
     setting: str, found: str | None, wanted: str, can: bool
 ) -> None:
     assert topic_provisioning.can_alter(setting, found, wanted) is can

@@ -35,12 +35,12 @@ def test_only_admission_reads_submissions() -> None:
     assert principals("Read", topics.SUBMISSIONS) == {"User:stromboli-admission"}
 
 
-def test_no_client_reads_what_others_do_in_the_cluster() -> None:
+def test_clients_may_not_read_internal_topics() -> None:
     read = {it.name for it in topics.ALL if "User:trainer" in principals("Read", it)}
     assert read == {topics.REVIEWS.name}
 
 
-def test_a_cell_gives_no_right_in_another() -> None:
+def test_acls_of_a_cluster_grant_no_right_in_another() -> None:
     assert all(it.name.startswith(f"{CELL}.") for it in TABLE)
 
 

@@ -41,7 +41,7 @@ async def given(real_tools: tools.Tools, tmp_path: Path) -> AsyncIterator[kafka.
         await broker.stop()
 
 
-async def test_a_group_that_is_idle_keeps_its_offset(given: kafka.KafkaSettings) -> None:
+async def test_an_idle_group_keeps_its_offset(given: kafka.KafkaSettings) -> None:
     """While it runs. One that does not run loses it, which shows that the broker
     deletes offsets.
     """

@@ -78,7 +78,7 @@ async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
     assert hops["seen_p50_ms"] < EMPTY_REQUESTS_PER_HOP * hops["empty_request_p50_ms"]
 
 
-async def test_thousands_of_records_pass_in_a_second_of_work(open_bus: port.Bus) -> None:
+async def test_thousands_of_records_per_cpu_second(open_bus: port.Bus) -> None:
     """Pod events of about 0.8 kB with their headers, appended in one call, then folded."""
     writer = await open_bus.open_writer("controller", "c1")
     drafts = [records.phase_change(f"default/{'x' * 200}-{number}") for number in range(MANY)]

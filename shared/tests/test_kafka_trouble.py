@@ -107,7 +107,7 @@ async def test_appends_outlive_a_restart_in_order(
     assert [keys[appended.offset] for (appended,) in stand] == [draft.key for draft in drafts]
 
 
-async def test_an_append_to_a_broker_that_hangs_stands_once_when_it_wakes_up(
+async def test_an_append_to_a_hanging_broker_is_stored_once(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
     """Although its request was given up and repeated on other connections."""
@@ -130,7 +130,7 @@ async def test_an_append_to_a_broker_that_hangs_stands_once_when_it_wakes_up(
         assert [record.key for record in read] == [f"default/j{number:03}" for number in range(3)]
 
 
-async def test_a_fold_goes_on_where_it_was_after_a_restart(
+async def test_a_materialization_continues_after_a_restart(
     real_parts: real.RealParts, open_bus: port.Bus
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
@@ -148,7 +148,7 @@ async def test_a_fold_goes_on_where_it_was_after_a_restart(
         assert [record.key for record in batch.records] == ["default/j001"]
 
 
-async def test_a_fold_that_begins_while_the_broker_is_away_waits_for_it(
+async def test_a_materialization_waits_for_an_unavailable_broker(
     real_parts: real.RealParts, open_bus: port.Bus
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
@@ -161,7 +161,7 @@ async def test_a_fold_that_begins_while_the_broker_is_away_waits_for_it(
     assert [record.key for record in read] == ["default/j000"]
 
 
-async def test_work_goes_on_after_a_restart(
+async def test_a_consumer_continues_after_a_restart(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
     """What was finished while the broker was down is committed afterwards, at the latest at the
@@ -182,7 +182,7 @@ async def test_work_goes_on_after_a_restart(
             assert (await anext(aiter(consumer))).key == "default/j002"
 
 
-async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
+async def test_an_append_that_timed_out_may_be_stored_and_is_repeated(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
     """It fails with UnavailableError. Further attempts during the outage cost nothing: they are not
@@ -352,7 +352,7 @@ async def test_a_producer_that_failed_for_good_is_rebuilt(
 # --- the log is not what it was --------------------------------------------------------------
 
 
-async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_is_left(
+async def test_after_retention_a_materialization_starts_at_the_first_remaining_record(
     open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
     writer = await open_bus.open_writer("controller", "c1")
@@ -370,7 +370,7 @@ async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_i
         assert (await anext(aiter(consumer))).offset == 3
 
 
-async def test_reading_offsets_that_are_gone_is_worth_another_try(
+async def test_reading_deleted_offsets_is_a_transient_error(
     given: kafka.KafkaSettings, open_bus: port.Bus
 ) -> None:
     """As when a topic is created again between the question for its end and the read."""
@@ -379,7 +379,7 @@ async def test_reading_offsets_that_are_gone_is_worth_another_try(
         await reader.between(given, topics.NODES, first=11, end=12)
 
 
-async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
+async def test_a_materialization_restarts_when_the_log_lost_its_tail(
     open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
 ) -> None:
     """Its epochs restart too, and the writers of the shorter log are accepted."""
@@ -398,7 +398,7 @@ async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
                     read += [record.key for record in (await anext(batches)).records]
 
 
-async def test_what_is_no_record_of_ours_comes_through(
+async def test_foreign_records_are_delivered(
     open_bus: port.Bus, given: kafka.KafkaSettings
 ) -> None:
     """A fold must see it to call its key unknown; nothing about it can stop a reader."""

@@ -140,7 +140,7 @@ async def test_a_consumer_receives_an_unreadable_record_without_its_content(
         assert consumer.lowest_unfinished == 3
 
 
-async def test_a_batch_with_a_codec_that_is_not_installed_is_left_out(
+async def test_a_batch_with_a_missing_codec_is_skipped(
     open_bus: port.Bus, given: kafka.KafkaSettings
 ) -> None:
     """aiokafka names neither its size nor its end; what follows is read."""

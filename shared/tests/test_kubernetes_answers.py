@@ -87,7 +87,7 @@ NO_RIGHT = (
         (503, b"upstream connect error", errors.UnavailableError),
     ],
 )
-def test_a_refusal_is_told_by_what_it_says_not_by_its_code_alone(
+def test_an_error_is_classified_by_its_reason_and_not_only_its_code(
     code: int, body: bytes, expected: type[errors.ExternalError]
 ) -> None:
     assert type(status.translate("patch Pod default/p1", code, body)) is expected
@@ -98,7 +98,7 @@ def test_a_refusal_carries_all_causes() -> None:
     assert error.reason == "Pod is invalid; spec.x: Required value"
 
 
-def test_the_longer_of_two_waits_is_kept() -> None:
+def test_the_longer_of_two_retry_delays_is_used() -> None:
     """A busy server sends a retry delay in the header and in the body."""
     body = answer("too many requests", "TooManyRequests", {"retryAfterSeconds": 2})
     for header, expected in (("1", 2.0), ("5", 5.0), ("", 2.0), ("Wed, 21 Oct", 2.0)):
@@ -132,7 +132,7 @@ def test_lines_do_not_depend_on_how_they_are_cut(whole: list[bytes], cuts: list[
     assert found == whole
 
 
-def test_a_line_of_megabytes_passes_and_a_cut_one_does_not() -> None:
+def test_a_long_line_is_read_and_a_truncated_one_is_not() -> None:
     splitter = line_splitter.LineSplitter()
     half = b"x" * (1 << 22)
     assert splitter.feed(half) == []
@@ -158,7 +158,7 @@ def test_pages_make_one_list_of_the_first_version() -> None:
     assert [msgspec.json.decode(item)["metadata"]["name"] for item in whole.items] == list("abc")
 
 
-def test_half_a_list_is_none() -> None:
+def test_an_incomplete_list_is_restarted() -> None:
     """If its version expires during the pages, the list starts again from the beginning."""
     pages = listing.Pages()
     pages.add(page("ab", "7", "t1"))

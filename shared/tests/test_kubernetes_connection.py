@@ -91,7 +91,7 @@ async def connected(
             yield opened
 
 
-async def test_a_read_is_tried_again_but_not_for_ever(tmp_path: pathlib.Path) -> None:
+async def test_a_read_is_retried_a_limited_number_of_times(tmp_path: pathlib.Path) -> None:
     script = Script((503, "starting"), (429, "busy"), (200, '{"ok":1}'))
     async with connected(tmp_path, script) as cluster:
         assert await cluster.get(kinds.PODS, "default", "p") == b'{"ok":1}'
@@ -113,7 +113,7 @@ async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:
     assert [method for method, _, _ in script.asked] == ["POST", "DELETE"]
 
 
-async def test_a_lease_waits_for_no_other_request(tmp_path: pathlib.Path) -> None:
+async def test_a_lease_request_does_not_wait_for_others(tmp_path: pathlib.Path) -> None:
     """Else a service that has much to write would lose it for that, and all it knows with it."""
     answered = asyncio.Event()
     waiting = asyncio.Semaphore(0)
@@ -149,7 +149,7 @@ async def test_a_server_that_is_not_there_is_unavailable(tmp_path: pathlib.Path)
         assert not await cluster.is_reachable()
 
 
-async def test_a_list_whose_version_is_forgotten_begins_again(tmp_path: pathlib.Path) -> None:
+async def test_a_list_with_an_expired_version_restarts(tmp_path: pathlib.Path) -> None:
     first = '{"metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1}]}'
     whole = '{"metadata":{"resourceVersion":"9"},"items":[{"b":1},{"c":1}]}'
     script = Script((200, first), (410, "expired"), (200, whole))
@@ -214,7 +214,7 @@ async def test_a_renewed_token_is_used_after_a_refusal(tmp_path: pathlib.Path) -
     assert tokens == ["Bearer first", *["Bearer second"] * 3]
 
 
-async def test_what_is_wrong_with_a_configuration_is_said_at_once(tmp_path: pathlib.Path) -> None:
+async def test_an_invalid_configuration_is_reported_immediately(tmp_path: pathlib.Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("clusters: [")
     for path, word in ((str(tmp_path / "absent"), "absent"), (str(broken), "broken")):

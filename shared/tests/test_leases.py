@@ -20,11 +20,11 @@ TERMS = lease_rules.LeaseTiming(duration_s=6.0, renew_deadline_s=4.0, retry_peri
 REPLICAS = 3
 
 
-def test_a_lease_never_looked_at_is_not_taken() -> None:
+def test_a_lease_that_was_never_observed_is_not_acquired() -> None:
     assert not lease_rules.Candidate("a", TERMS).may_write(100.0)
 
 
-def test_a_lease_that_stands_still_is_taken_after_its_length_as_seen_here() -> None:
+def test_a_lease_without_renewal_is_acquired_after_its_locally_measured_duration() -> None:
     """What its holder wrote into it does not count: the clock may be anything."""
     candidate = lease_rules.Candidate("a", TERMS)
     for now in (1000.0, 1003.0, 1006.0):
@@ -33,14 +33,14 @@ def test_a_lease_that_stands_still_is_taken_after_its_length_as_seen_here() -> N
     assert candidate.may_write(1006.1)
 
 
-def test_every_renewal_seen_begins_the_length_anew() -> None:
+def test_every_observed_renewal_restarts_the_duration() -> None:
     candidate = lease_rules.Candidate("a", TERMS)
     candidate.see(lease_rules.LeaseRecord("b", 6.0, "1"), 0.0)
     candidate.see(lease_rules.LeaseRecord("b", 6.0, "2"), 5.0)
     assert not candidate.may_write(10.9)
 
 
-def test_a_free_lease_and_ones_own_are_taken_at_once() -> None:
+def test_a_free_lease_and_an_own_one_are_acquired_immediately() -> None:
     candidate = lease_rules.Candidate("a", TERMS)
     candidate.see(lease_rules.LeaseRecord(), 0.0)
     assert candidate.may_write(0.0)
@@ -288,7 +288,7 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def test_a_lease_is_given_back_at_the_end_and_the_standby_begins() -> None:
+async def test_a_lease_is_released_at_the_end_and_the_standby_leads() -> None:
     shared = Shared()
     second = Served(shared, "b")
     async with contextlib.AsyncExitStack() as stack:
@@ -305,7 +305,7 @@ async def test_a_lease_is_given_back_at_the_end_and_the_standby_begins() -> None
     assert shared.seen.holder == ""
 
 
-async def test_a_holder_that_cannot_renew_stops_at_once_and_begins_anew_afterwards() -> None:
+async def test_a_holder_that_cannot_renew_stops_immediately_and_restarts_later() -> None:
     shared = Shared()
     async with Served(shared, "a").serving() as only:
         await soon(only.acting)
@@ -320,7 +320,7 @@ async def test_a_holder_that_cannot_renew_stops_at_once_and_begins_anew_afterwar
         assert (only.began, only.health.problems) == (2, {})
 
 
-async def test_who_is_replaced_in_the_log_begins_anew_by_taking_the_lease() -> None:
+async def test_a_fenced_leader_must_acquire_the_lease_again() -> None:
     shared = Shared()
     async with Served(shared, "a").serving() as only:
         await soon(only.acting)

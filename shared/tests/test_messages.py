@@ -110,7 +110,7 @@ def test_each_topic_has_one_writer() -> None:
     assert len({topic.name for topic in topics.ALL}) == len(topics.ALL)
 
 
-def test_a_type_stands_on_topics_of_one_writer() -> None:
+def test_a_type_is_on_topics_of_one_writer() -> None:
     """Except what every service writes: how it opened, and what is unreadable."""
     writers: dict[type, set[str | None]] = {}
     for topic in topics.ALL:
@@ -120,12 +120,12 @@ def test_a_type_stands_on_topics_of_one_writer() -> None:
     assert shared == {"Opened"}
 
 
-def test_every_type_stands_on_a_topic_and_every_message_has_a_type() -> None:
+def test_every_type_has_a_topic_and_every_message_a_type() -> None:
     on_topics = {message for topic in topics.ALL for message in topic.carries}
     assert on_topics == set(base.TYPES.values())
 
 
-def test_each_service_opens_on_one_topic_of_its_own() -> None:
+def test_each_service_has_one_main_topic() -> None:
     services = {topic.writer for topic in topics.ALL} - {None, topics.OUTSIDE}
     assert set(topics.MAIN) == services
     assert sorted(topic.name for topic in topics.ALL if topic.main) == sorted(
@@ -141,7 +141,7 @@ def test_names_carry_a_version() -> None:
         assert version.removeprefix("v").isdecimal()
 
 
-def test_a_type_name_is_given_once() -> None:
+def test_type_names_are_unique() -> None:
     with pytest.raises(ValueError, match="has a type name already"):
         base.register("stromboli.log.opened.v1")(msgspec.defstruct("Other", []))
 
@@ -162,7 +162,7 @@ def test_compacted_topics_keep_a_record_of_every_key_and_others_two_weeks() -> N
 
 
 @pytest.mark.parametrize("name", sorted(base.TYPES))
-def test_any_message_comes_back_as_it_was(name: str) -> None:
+def test_any_message_survives_a_round_trip(name: str) -> None:
     """And its second encoding is the first: nothing depends on how it was made."""
 
     @given(values(inspect.type_info(base.TYPES[name])))
@@ -177,7 +177,7 @@ def test_any_message_comes_back_as_it_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(base.TYPES))
-def test_messages_grow_and_old_readers_pass_over_what_they_do_not_know(name: str) -> None:
+def test_messages_may_grow_and_old_readers_ignore_unknown_fields(name: str) -> None:
     path = next(path for path in GOLDEN if read(path).type == name)
     record = read(path)
     assert record.value is not None

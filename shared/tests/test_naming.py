@@ -21,7 +21,7 @@ def test_the_first_names_are_listed_and_all_others_counted(count: int, data: st.
     assert len(shown) + int(more.removesuffix(" more") or 0) == len(others)
 
 
-def test_mounts_without_a_volume_cost_what_they_are_not_times_the_volumes() -> None:
+def test_the_cost_of_mounts_without_a_volume_is_linear() -> None:
     """Eight times as many in about eight times the time, not in sixty-four."""
 
     def lasted_s(count: int) -> float:

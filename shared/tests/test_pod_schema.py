@@ -32,7 +32,7 @@ def test_a_value_of_the_wrong_json_type_is_an_error(
     assert reason in found.reason
 
 
-def test_quantities_ports_and_nulls_are_taken_as_an_api_server_takes_them() -> None:
+def test_quantities_ports_and_nulls_are_accepted_like_by_an_api_server() -> None:
     probe = {"httpGet": {"port": "web"}, "tcpSocket": {"port": 80}}
     container = {
         "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},

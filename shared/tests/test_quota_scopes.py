@@ -32,7 +32,7 @@ def pod(priority_class: str = "", **fields: str | int) -> core.PodSpec:
         ("NoSuchScope", {"nothing": False}),
     ],
 )
-def test_a_scope_holds_the_pods_that_an_api_server_counts(
+def test_a_scope_contains_the_pods_that_an_api_server_counts(
     scope: str, counted: Mapping[str, bool]
 ) -> None:
     pods = {
@@ -65,7 +65,7 @@ def test_priority_classes_are_named_with_an_operator(
     assert [quota_scopes.counts([one], each) for each in pods] == counted
 
 
-def test_all_scopes_have_to_hold_and_none_holds_everybody() -> None:
+def test_all_scopes_must_match_and_no_scope_matches_all_pods() -> None:
     both = quota_scopes.of(core.ResourceQuotaSpec(scopes=("Terminating", "NotBestEffort")))
     scopes = tuple(both)
     assert quota_scopes.counts(scopes, quota_scopes.traits(pod(cpu="1", deadline=1)))
@@ -73,7 +73,7 @@ def test_all_scopes_have_to_hold_and_none_holds_everybody() -> None:
     assert quota_scopes.counts((), quota_scopes.traits(pod()))
 
 
-def test_what_is_needed_of_a_quota_is_what_its_pods_need() -> None:
+def test_the_demand_on_a_quota_is_that_of_its_pods() -> None:
     spec = core.ResourceQuotaSpec(scopes=("NotBestEffort",))
     needs = quota_scopes.needs(spec, [(pod(cpu="2"), 3), (pod(), 5)])
     assert (needs["pods"], needs["requests.cpu"]) == (3, 6000)

@@ -17,7 +17,7 @@ from stromboli.shared import errors
 from stromboli.shared.runtime import http, runtime
 
 
-def test_a_service_that_said_nothing_is_not_ready() -> None:
+def test_a_service_without_facts_is_not_ready() -> None:
     health = runtime.Health("monitor")
     assert not health.is_ready
     assert health.problems == {"monitor": "starting"}
@@ -32,7 +32,7 @@ def test_one_problem_is_enough_not_to_be_ready() -> None:
     assert health.is_ready
 
 
-def test_pauses_double_up_to_a_limit_and_honour_the_servers_wish() -> None:
+def test_delays_double_up_to_a_limit_and_honour_retry_after() -> None:
     backoff = runtime.Backoff()
     pauses = [backoff.next_s() for _ in range(12)]
     assert pauses[0] < 2 * runtime.FIRST_PAUSE_S
@@ -40,7 +40,7 @@ def test_pauses_double_up_to_a_limit_and_honour_the_servers_wish() -> None:
     assert backoff.next_s(at_least_s=60) == 60
 
 
-def test_pauses_begin_anew_after_a_calm_as_long_as_the_longest() -> None:
+def test_delays_reset_after_a_calm_as_long_as_the_longest() -> None:
     """A loop that runs for weeks need not report each success."""
     now = 0.0
     backoff = runtime.Backoff(now=lambda: now)
@@ -91,7 +91,7 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     assert b"python_info" in metrics.content
 
 
-async def test_a_probe_may_leave_facts_out_of_account() -> None:
+async def test_a_probe_may_exclude_facts() -> None:
     """A probe without parameters reports all facts."""
     health = runtime.Health("admission")
     health.set("competitors", "another system")
@@ -108,7 +108,7 @@ async def test_a_probe_may_leave_facts_out_of_account() -> None:
     assert every.json()["admission"].keys() == {"competitors", "log"}
 
 
-def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
+def test_a_port_that_another_process_listens_on_is_an_error() -> None:
     """Both were bound before one listened. uvloop ignores this error: the service would report that
     it serves and receive no request.
     """
@@ -128,13 +128,13 @@ def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
     assert caught.value.errno == errno.EADDRINUSE
 
 
-def test_answers_do_not_wait_for_the_peers_acknowledgement() -> None:
+def test_responses_do_not_wait_for_the_peers_acknowledgement() -> None:
     """asyncio sets TCP_NODELAY only on connections of sockets with an explicit protocol."""
     with http.listen("127.0.0.1", 0) as bound:
         assert bound.proto == socket.IPPROTO_TCP
 
 
-def test_sigterm_lets_the_process_finish_what_it_began() -> None:
+def test_sigterm_lets_the_process_finish_its_work() -> None:
     code = (
         "import asyncio, sys\n"
         "from stromboli.shared.runtime import runtime\n"
@@ -157,7 +157,7 @@ def test_sigterm_lets_the_process_finish_what_it_began() -> None:
 
 
 @pytest.mark.parametrize("interval_s", [0.005, 0.0051, 0.0104], ids=str)
-def test_a_timer_goes_off_no_sooner_than_the_clock_shows_its_time(interval_s: float) -> None:
+def test_a_timer_never_fires_before_its_time(interval_s: float) -> None:
     """On the loop that serves."""
 
     async def early() -> int:
@@ -175,5 +175,5 @@ def test_a_timer_goes_off_no_sooner_than_the_clock_shows_its_time(interval_s: fl
         assert runner.run(early()) == 0
 
 
-def test_a_timer_for_never_is_none() -> None:
+def test_a_timer_without_a_time_never_fires() -> None:
     assert runtime.timer_at(float("inf")) == float("inf")

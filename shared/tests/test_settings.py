@@ -32,7 +32,7 @@ def test_values_are_converted_and_tuples_are_comma_separated() -> None:
     assert (read.limit, read.names) == (7, ("a", "b"))
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     environment = {"STROM_EXAMPLE_LIMIT": "many", "STROM_EXAMPLE_LIMITT": "7"}
     with pytest.raises(settings.SettingsError) as caught:
         settings.load(Example, "example", environment)

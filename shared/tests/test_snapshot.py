@@ -35,14 +35,14 @@ def is_unknown(picture: snapshot.Snapshot, key: str = "n1") -> bool:
 # --- newest within a key --------------------------------------------------------------------
 
 
-def test_a_snapshot_begins_empty() -> None:
+def test_a_snapshot_starts_empty() -> None:
     picture = snapshot.Snapshot()
     assert list(picture.objects(NODES)) == []
     assert picture.state(NODES, "n1") is None
     assert picture.get(NODES, "n1") is None
 
 
-def test_a_change_tells_before_after_cause_and_trace() -> None:
+def test_a_change_has_before_after_cause_and_trace() -> None:
     picture = seen(builders.snapshot_of(observed(1)))
     draft = envelope.Draft(
         topic=topics.NODES, key="n1", message=observed(2), time=builders.NOON, traceparent="t"
@@ -100,18 +100,18 @@ def test_a_tombstone_of_an_older_object_removes_nothing() -> None:
     assert picture.get(NODES, "n1") == again
 
 
-def test_a_tombstone_of_what_is_absent_changes_nothing() -> None:
+def test_a_tombstone_of_an_absent_object_changes_nothing() -> None:
     picture = snapshot.Snapshot()
     assert picture.apply(builders.make_record(builders.tombstone_of(observed(1)))) is None
 
 
-def test_late_news_of_what_is_gone_does_not_bring_it_back() -> None:
+def test_a_late_record_does_not_restore_a_deleted_object() -> None:
     picture = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
     assert picture.observe(NODES, observed(3)) is None
     assert picture.state(NODES, "n1") is None
 
 
-def test_a_new_object_of_a_name_that_is_gone_is_there() -> None:
+def test_a_new_object_with_a_deleted_name_exists() -> None:
     again = observed(4, generation=2)
     picture = seen(
         builders.snapshot_of(observed(1)),
@@ -124,7 +124,7 @@ def test_a_new_object_of_a_name_that_is_gone_is_there() -> None:
 # --- unknown --------------------------------------------------------------------------------
 
 
-def test_what_does_not_decode_is_unknown_and_neither_old_nor_absent() -> None:
+def test_an_undecodable_object_is_unknown_and_neither_old_nor_absent() -> None:
     picture = seen(builders.snapshot_of(observed(1)))
     change = picture.apply(builders.undecodable_record(topics.NODES, "n1", 1))
     assert change is not None
@@ -134,7 +134,7 @@ def test_what_does_not_decode_is_unknown_and_neither_old_nor_absent() -> None:
     assert list(picture.unknowns(NODES)) == ["n1"]
 
 
-def test_what_the_monitor_could_not_read_is_unknown_with_its_reason() -> None:
+def test_a_stub_makes_its_object_unknown_with_the_reason() -> None:
     unreadable = cluster.Unreadable(uid="u", resource_version="2", reason="too large")
     picture = seen(
         builders.snapshot_of(observed(1)),
@@ -170,7 +170,7 @@ def test_an_old_response_does_not_replace_a_newer_object_of_another_uid() -> Non
     assert picture.get(NODES, "n1") == again
 
 
-def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
+def test_an_object_deleted_by_the_service_is_absent_immediately() -> None:
     picture = seen(builders.snapshot_of(observed(1)))
     uid = observed(1).metadata.uid
     assert picture.forget(NODES, "n1", "of another") is None
@@ -179,7 +179,7 @@ def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
     assert picture.state(NODES, "n1") is None
 
 
-def test_late_news_of_the_one_before_does_not_hide_what_we_made_under_its_name() -> None:
+def test_a_late_record_of_the_previous_object_does_not_hide_the_new_one() -> None:
     """Its deletion is known from a response of the API server; the topic contains it only later."""
     again = observed(9, generation=2)
     picture = seen(builders.snapshot_of(observed(1)))
@@ -192,7 +192,7 @@ def test_late_news_of_the_one_before_does_not_hide_what_we_made_under_its_name()
     assert picture.get(NODES, "n1") == again
 
 
-def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
+def test_an_object_read_from_the_topic_is_replaced_by_another_uid() -> None:
     """Versions of different objects are compared only as long as a response is ahead."""
     picture = seen(builders.snapshot_of(observed(1)))
     picture.observe(NODES, observed(5))
@@ -202,7 +202,7 @@ def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
     assert picture.get(NODES, "n1") == again
 
 
-def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
+def test_a_repeated_append_restores_no_older_state() -> None:
     """Its acknowledgement was lost, so all of it is in the topic twice, and is read in parts."""
     again = observed(3, generation=2)
     append = [
@@ -216,7 +216,7 @@ def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
         assert picture.get(NODES, "n1") == again
 
 
-def test_what_is_newer_than_its_end_is_there_again() -> None:
+def test_an_object_newer_than_its_tombstone_exists_again() -> None:
     """Its kind was not served for a while, so the monitor had published that it has no objects."""
     picture = seen(builders.snapshot_of(observed(5)))
     none = msgspec.structs.replace(builders.tombstone_of(observed(5)), object_version="0")
@@ -269,7 +269,7 @@ def picture_of(records: Sequence[envelope.Record]) -> dict[str, Any]:
 
 
 @given(histories(), st.data())
-def test_any_interleaving_that_keeps_each_keys_order_gives_the_same_picture(
+def test_any_interleaving_that_keeps_the_order_of_keys_gives_the_same_cache(
     keys: list[list[envelope.Record]], data: st.DataObject
 ) -> None:
     turns = [place for place, records in enumerate(keys) for _ in records]
@@ -280,7 +280,7 @@ def test_any_interleaving_that_keeps_each_keys_order_gives_the_same_picture(
 
 
 @given(histories(), st.data())
-def test_a_record_that_comes_twice_changes_nothing(
+def test_a_repeated_record_changes_nothing(
     keys: list[list[envelope.Record]], data: st.DataObject
 ) -> None:
     """At least once: after a reconnection a reader is given some records again, in order."""
@@ -291,7 +291,7 @@ def test_a_record_that_comes_twice_changes_nothing(
 
 
 @given(histories())
-def test_a_fold_from_the_start_over_a_full_picture_changes_nothing(
+def test_reading_again_from_the_start_changes_nothing(
     keys: list[list[envelope.Record]],
 ) -> None:
     once = [record for records in keys for record in records]
@@ -317,7 +317,7 @@ def missing(
     return sync.missing((NODES, PODS), now_s, 15.0, positions or {})
 
 
-def test_nothing_is_missing_once_every_wanted_kind_was_seen_lately() -> None:
+def test_no_kind_is_missing_when_all_were_synced_recently() -> None:
     sync = snapshot.Sync()
     assert missing(sync) == ("nodes not synced yet", "pods not synced yet")
     sync.apply(synced("nodes"), 0.0)
@@ -327,7 +327,7 @@ def test_nothing_is_missing_once_every_wanted_kind_was_seen_lately() -> None:
     assert missing(sync, 15.0) == ()
 
 
-def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
+def test_a_kind_that_was_not_synced_recently_is_missing() -> None:
     """Its monitor may be down: the cache may be as old as the last marker."""
     sync = snapshot.Sync()
     sync.apply(synced("nodes"), 0.0)
@@ -335,7 +335,7 @@ def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
     assert missing(sync, 20.0) == ("nodes last seen 20 s ago",)
 
 
-def test_what_was_in_the_log_before_proves_nothing() -> None:
+def test_sync_markers_from_before_the_start_do_not_count() -> None:
     """Its monitor may have stopped since; only a new marker proves that it runs."""
     sync = snapshot.Sync()
     sync.apply(synced("nodes"))

@@ -25,7 +25,7 @@ def asking(text: str) -> batch.Job:
         ('[{"tool": "jupyter", "task": "ps"}]', "there is no task 'ps'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_never_carried_out(text: str, reason: str) -> None:
+def test_an_invalid_annotation_is_rejected_and_never_executed(text: str, reason: str) -> None:
     job = asking(text)
     (violation,) = debug_tools.violations(job)
     assert reason in violation.reason
@@ -34,12 +34,12 @@ def test_what_makes_no_sense_is_refused_and_never_carried_out(text: str, reason:
     assert violation in list(jobs.validate_update(job, JOB))
 
 
-def test_an_old_mistake_does_not_keep_a_job_from_being_changed() -> None:
+def test_an_old_violation_does_not_block_changes_of_a_job() -> None:
     job = asking("nonsense")
     assert list(jobs.validate_update(job, job)) == []
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_an_encoded_annotation_decodes_to_the_same_value() -> None:
     wishes = (
         debug_tools.DebugToolRequest(tool="jupyter", task="worker"),
         debug_tools.DebugToolRequest(tool="terminal", image="i"),

@@ -49,7 +49,7 @@ def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int | float, valu
 @pytest.mark.parametrize(
     "text", ["", "m", "1 Gi", "1gi", "1KB", "0x10", "1e", "1..5", "nan", "1Gim"]
 )
-def test_what_is_no_quantity_says_so_and_what_would_be(text: str) -> None:
+def test_an_invalid_quantity_is_an_error_with_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity: write a number") as caught:
         units.quantity(text)
     assert repr(text) in str(caught.value)
@@ -68,9 +68,7 @@ def test_what_is_no_quantity_says_so_and_what_would_be(text: str) -> None:
         ("0e999999999", 0),
     ],
 )
-def test_what_nobody_has_counts_as_much_as_kubernetes_counts(
-    text: str | float, value: Decimal | int
-) -> None:
+def test_quantities_are_rounded_like_in_kubernetes(text: str | float, value: Decimal | int) -> None:
     """And costs no more than any other quantity."""
     assert units.quantity(text) == value
     assert abs(units.amount("cpu", text)) in (units.MOST, 1, 0)
@@ -136,7 +134,9 @@ def test_a_sum_is_exact_in_any_order(parts: list[units.Amounts]) -> None:
 
 
 @given(amounts, amounts)
-def test_arithmetic_leaves_its_arguments_alone(left: units.Amounts, right: units.Amounts) -> None:
+def test_arithmetic_does_not_change_its_arguments(
+    left: units.Amounts, right: units.Amounts
+) -> None:
     before = dict(left), dict(right)
     units.add(left, right)
     units.highest(left, right)
@@ -167,5 +167,5 @@ def test_an_amount_is_shown_as_people_write_it(name: str, value: int, text: str)
     st.sampled_from(["cpu", "memory", "pods", "count/x", "nvidia.com/gpu"]),
     st.integers(0, 10**15),
 )
-def test_what_is_shown_is_read_back(name: str, value: int) -> None:
+def test_a_formatted_quantity_is_parsed_back(name: str, value: int) -> None:
     assert units.amount(name, units.text(name, value)) == value

@@ -20,7 +20,7 @@ async def follow(events: AsyncGenerator[port.WatchEvent, None], backoff: runtime
         return len([event async for event in seen])
 
 
-async def test_each_watch_that_ends_at_once_costs_a_longer_pause() -> None:
+async def test_each_watch_that_ends_immediately_increases_the_backoff() -> None:
     backoff = runtime.Backoff(now=lambda: 0.0)
     assert [await follow(ends(), backoff) for _ in range(3)] == [1, 1, 1]
     assert backoff.next_s() >= 0.8 * 2**3 * runtime.FIRST_PAUSE_S
@@ -33,7 +33,7 @@ async def test_an_error_passes_through_and_its_pause_is_the_callers() -> None:
     assert backoff.next_s() <= 1.2 * runtime.FIRST_PAUSE_S
 
 
-async def test_who_leaves_early_closes_the_watch() -> None:
+async def test_a_reader_that_stops_closes_the_watch() -> None:
     events = ends()
     async with watches.closing(events, runtime.Backoff()) as seen:
         await anext(seen)
