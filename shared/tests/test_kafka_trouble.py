@@ -164,9 +164,7 @@ async def test_a_materialization_waits_for_an_unavailable_broker(
 async def test_a_consumer_continues_after_a_restart(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
-    """What was finished while the broker was down is committed afterwards, at the latest at the
-    end.
-    """
+    """Records finished while the broker was down are committed later, at the latest at the end."""
     patient = msgspec.structs.replace(given, close_timeout_s=PATIENT_S)
     async with kafka.KafkaBus(patient) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")
@@ -185,9 +183,7 @@ async def test_a_consumer_continues_after_a_restart(
 async def test_an_append_that_timed_out_may_be_stored_and_is_repeated(
     real_parts: real.RealParts, given: kafka.KafkaSettings
 ) -> None:
-    """It fails with UnavailableError. Further attempts during the outage cost nothing: they are not
-    sent.
-    """
+    """It fails with UnavailableError. During the outage further attempts are not sent."""
     hasty = kafka.KafkaSettings(
         bootstrap=given.bootstrap,
         cluster_name=given.cluster_name,

@@ -318,9 +318,7 @@ class CoreHarness:
             invariants.check_gang(self.cache, self.past, group)
 
     def delete(self, kind: kinds.Kind[Any], key: str) -> None:
-        """Delete like a user: pods take time to terminate, other objects are deleted immediately
-        with their dependents.
-        """
+        """Delete like a user: pods terminate slowly, other objects immediately with dependents."""
         body = self.objects.get((kind.plural, key))
         if body is None:
             return
@@ -407,9 +405,7 @@ class CoreHarness:
         self.put(kinds.JOBS, body)
 
     def wait(self, seconds: float) -> None:
-        """Advance the time and reconcile what is due; all timers if the clock goes back, since the
-        shell sleeps for at most a minute.
-        """
+        """Advance the time and reconcile due keys; all of them if the clock goes back."""
         before = {item: self.due(item) for item in self.cache.items()}
         self.now += timedelta(seconds=seconds)
         for item, at in before.items():
