@@ -40,12 +40,12 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, str
 
 
 @pytest.mark.usefixtures("job")
-def test_attach_says_what_it_waits_for_as_it_changes(api_server: Any, strom: Any) -> None:
+def test_attach_reports_what_it_waits_for(api_server: Any, strom: Any) -> None:
     waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
     assert waited.stderr.startswith("jupyter: no pod of the job runs yet\n")
 
 
-def test_a_tool_that_cannot_start_says_why() -> None:
+def test_a_tool_that_cannot_start_reports_the_reason() -> None:
     crashed = {
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 128, "message": "exec ttyd: No such file"}},
@@ -56,7 +56,7 @@ def test_a_tool_that_cannot_start_says_why() -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_detach_takes_back_what_was_asked_for(api_server: Any, strom: Any) -> None:
+def test_detach_removes_the_requested_tool(api_server: Any, strom: Any) -> None:
     for tool in ("jupyter", "terminal"):
         strom("job", "attach", "a", "--tool", tool, "--timeout", "0.1s")
     assert "tools     jupyter, terminal" in strom("job", "view", "a").stdout
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_with_the_reason(api_server: Any, strom: Any) 
     assert wanted(api_server) == []
 
 
-def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:
+def test_a_tool_requested_again_replaces_the_first() -> None:
     there = (
         debug_tools.DebugToolRequest(tool="jupyter"),
         debug_tools.DebugToolRequest(tool="terminal"),

@@ -17,7 +17,7 @@ from stromboli.shared.api import kinds
         ("restart", "RestartJob", "restart requested"),
     ],
 )
-def test_a_wish_is_a_command_for_each_job(
+def test_an_action_creates_a_command_for_each_job(
     api_server: Any, strom: Any, command: str, action: str, said: str
 ) -> None:
     for name in ("a", "b"):
@@ -42,7 +42,7 @@ def test_a_wish_is_a_command_for_each_job(
         ("restart", "Completed", "it is Completed, so there is nothing to restart"),
     ],
 )
-def test_a_wish_that_would_do_nothing_is_refused(
+def test_an_action_without_effect_is_refused(
     api_server: Any, strom: Any, command: str, phase: str, why: str
 ) -> None:
     strom("job", "run", "a")
@@ -53,7 +53,7 @@ def test_a_wish_that_would_do_nothing_is_refused(
     assert api_server.all(kinds.COMMANDS) == []
 
 
-def test_trouble_with_one_job_keeps_no_other_from_it(strom: Any) -> None:
+def test_a_failure_for_one_job_does_not_stop_the_others(strom: Any) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
     asked = strom("job", "suspend", "a", "absent", "b")
@@ -64,7 +64,7 @@ def test_trouble_with_one_job_keeps_no_other_from_it(strom: Any) -> None:
     assert asked.stderr.startswith("strom: job default/absent: not found\n")
 
 
-def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:
+def test_an_action_for_an_absent_job_is_an_error(strom: Any) -> None:
     asked = strom("job", "suspend", "absent")
     assert asked.exit_code == 1
     assert asked.stderr == (
@@ -72,7 +72,7 @@ def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:
     )
 
 
-def test_scale_keeps_a_whole_gang_whole(api_server: Any, strom: Any) -> None:
+def test_scale_keeps_a_gang_of_all_pods(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2")
     scaled = strom("job", "scale", "a", "--replicas", "5")
     assert (scaled.exit_code, scaled.stdout) == (0, "job.batch.volcano.sh/a configured\n")
@@ -84,9 +84,7 @@ def test_scale_keeps_a_whole_gang_whole(api_server: Any, strom: Any) -> None:
     assert (spec.tasks[0].replicas, spec.min_available) == (6, 2)
 
 
-def test_scale_leaves_an_elastic_job_what_it_needs_unless_told_otherwise(
-    api_server: Any, strom: Any
-) -> None:
+def test_scale_keeps_the_minimum_of_an_elastic_job_by_default(api_server: Any, strom: Any) -> None:
     """Else it would be a rigid one from then on, and wait for all its pods when it grows again."""
     strom("job", "run", "a", "--replicas", "5", "--min", "3")
     refused = strom("job", "scale", "a", "-r", "2")
@@ -131,7 +129,7 @@ def test_scale_wants_to_know_which_task_of_several(
     assert scaled.min_available == 2
 
 
-def test_scale_tells_what_the_door_refuses(strom: Any) -> None:
+def test_scale_reports_rejections_of_admission(strom: Any) -> None:
     strom("job", "run", "a")
     refused = strom("job", "scale", "a", "-r", "1", "--min", "3")
     assert refused.exit_code == 1

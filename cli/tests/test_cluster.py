@@ -6,7 +6,7 @@ from typing import Any
 from stromboli.shared.api import kinds
 
 
-def test_a_dump_holds_what_scheduling_looks_at_and_no_secrets(api_server: Any, strom: Any) -> None:
+def test_a_dump_has_the_input_of_scheduling_and_no_secrets(api_server: Any, strom: Any) -> None:
     """Names, requests, labels, statuses and annotations of scheduling; no environment, command,
     foreign annotation or text of a condition."""
     secret = "hunter2"

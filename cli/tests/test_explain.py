@@ -41,7 +41,7 @@ def explanation(
     )
 
 
-def test_all_that_is_known_is_told_a_fact_a_line() -> None:
+def test_an_explanation_has_one_fact_per_line() -> None:
     shown = explain.render(
         explanation(
             shortages=(
@@ -67,7 +67,7 @@ def test_all_that_is_known_is_told_a_fact_a_line() -> None:
     ]
 
 
-def test_what_a_queue_may_hold_is_told_where_that_is_what_blocks() -> None:
+def test_the_limits_of_a_queue_are_shown_if_they_block() -> None:
     short = Shortage(
         resource="cpu", needed=6000, free=9000, total=9000, allocated=1000, promised=2000
     )
@@ -88,17 +88,17 @@ def test_members_are_counted_only_once_there_are_some() -> None:
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))
-def test_every_tier_has_words(tier: Tier) -> None:
+def test_every_tier_has_a_text(tier: Tier) -> None:
     (headline, *_) = explain.render(explanation(tier))
     assert headline == f"default/train is pending: {explain.TIERS[tier]}."
 
 
-def test_a_job_that_does_not_wait_says_what_it_is() -> None:
+def test_the_phase_of_a_job_that_is_not_pending_is_shown() -> None:
     found = responses.Explanation("default/train", "Running", "default/train-1", None)
     assert explain.render(found) == ["default/train is not pending: it is Running."]
 
 
-def test_the_first_in_line_has_nobody_in_front() -> None:
+def test_the_first_job_of_a_queue_has_none_ahead() -> None:
     assert "  queue      research, position 1" in explain.render(explanation())
 
 
@@ -137,7 +137,7 @@ def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
     return responses.Explanation("default/train", phase, "", None, held=held)
 
 
-def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
+def test_the_reason_why_pods_are_not_created_is_shown() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
     assert explain.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
         "default/train is pending: not all of its pods are created.",
@@ -147,7 +147,7 @@ def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
     assert explain.render(quota)[-1] == "  controller FailedCreate: exceeded quota"
 
 
-def test_a_job_that_no_scheduler_here_takes_says_so() -> None:
+def test_a_job_without_a_serving_scheduler_is_reported() -> None:
     assert explain.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
         "default/train is pending: no scheduler of Stromboli handles its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'x'",
@@ -160,7 +160,7 @@ def on_a_node(reason: str, message: str = "") -> pod_status.Pod:
     return pod_status.Pod(status=pod_status.Status(container_statuses=(status,)))
 
 
-def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
+def test_errors_of_nodes_for_pods_are_shown_once() -> None:
     image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
     pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
     assert explain.render(undecided(), explain.WaitingPods(tuple(pods))) == [
@@ -171,11 +171,11 @@ def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "ContainerCreating", "PodInitializing"])
-def test_a_pod_that_just_begins_is_in_nobodys_way(reason: str) -> None:
+def test_a_starting_pod_is_no_obstacle(reason: str) -> None:
     assert pod_status.start_error(on_a_node(reason)) is None
 
 
-def test_pods_of_others_in_front_are_told_apart() -> None:
+def test_unmanaged_pods_ahead_are_distinguished() -> None:
     """The first part of ``podgroup-<uid>`` is the same for all of them."""
     uid = "0123abcd-0123-0123-0123-0123456789ab"
     assert explain.job_name(f"default/train-{uid}") == "default/train"

@@ -11,7 +11,7 @@ from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
 
 
-def test_an_attempt_says_how_long_it_waited_and_ran() -> None:
+def test_an_attempt_has_its_pending_and_run_time() -> None:
     minute = msgspec.structs.replace(
         TaskAttempt(task="w", index=3, attempt=2, pod="p", pod_uid="u", state="Failed"),
         node="n1",
@@ -28,7 +28,7 @@ def test_an_attempt_says_how_long_it_waited_and_ran() -> None:
     assert (cells["PENDING"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
 
 
-def test_what_never_ran_has_waited_until_now() -> None:
+def test_an_attempt_that_never_ran_is_pending_until_now() -> None:
     waiting = TaskAttempt(
         task="w", index=0, attempt=1, pod="p", pod_uid="u", state="Pending", created_at=NOON
     )

@@ -6,7 +6,7 @@ from stromboli.cli.commands.jobs.job_spec import RunSpec, document, generated_na
 from stromboli.shared.jobspec import crds
 
 
-def test_a_name_alone_makes_a_whole_job() -> None:
+def test_a_name_is_enough_for_a_complete_job() -> None:
     assert document(RunSpec(name="hello")) == {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -36,7 +36,7 @@ def test_a_name_alone_makes_a_whole_job() -> None:
     }
 
 
-def test_everything_said_stands_where_volcano_has_it() -> None:
+def test_options_set_the_fields_of_volcano() -> None:
     spec = RunSpec(
         name="hello",
         minimum=2,
@@ -95,5 +95,5 @@ def test_the_job_is_right_by_its_schema() -> None:
         ("a" * 80, "a" * 40 + "-x"),
     ],
 )
-def test_a_made_up_name_tells_what_runs_and_is_a_dns_label(image: str, name: str) -> None:
+def test_a_generated_name_contains_the_command_and_is_a_dns_label(image: str, name: str) -> None:
     assert generated_name(image, "x") == name

@@ -25,7 +25,7 @@ def test_run_creates_the_job_and_names_it_as_kubectl_does(api_server: Any, strom
     assert b'"command":["sleep","5"]' in bytes(job.spec.tasks[0].template.spec)
 
 
-def test_what_stands_behind_two_dashes_is_never_the_name(api_server: Any, strom: Any) -> None:
+def test_arguments_after_two_dashes_are_never_the_name(api_server: Any, strom: Any) -> None:
     ran = strom("job", "run", "-N", "hello", "--", "echo", "--image", "x")
     assert ran.exit_code == 0
     assert b'"command":["echo","--image","x"]' in bytes(
@@ -39,9 +39,7 @@ def test_a_job_without_a_name_is_given_one(strom: Any) -> None:
     assert ran.stdout.startswith("job.batch.volcano.sh/tool-")
 
 
-def test_run_says_how_long_and_with_what_end_on_a_simulated_node(
-    api_server: Any, strom: Any
-) -> None:
+def test_run_sets_duration_and_exit_code_on_a_simulated_node(api_server: Any, strom: Any) -> None:
     assert strom("job", "run", "a", "--run-seconds", "0.5", "--exit-code", "3").exit_code == 0
     template = api_server.job("a").spec.tasks[0].template.metadata
     assert template.annotation(keys.RUN_SECONDS) == "0.5"
@@ -84,7 +82,7 @@ def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
     )
 
 
-def test_a_refused_job_is_told_with_every_thing_to_correct(strom: Any) -> None:
+def test_a_rejected_job_is_reported_with_all_violations(strom: Any) -> None:
     refused = strom("job", "run", "a", "--queue", "absent", "--replicas", "2", "--min", "3")
     assert refused.exit_code == 1
     first, *details, last = refused.stderr.splitlines()
@@ -96,7 +94,7 @@ def test_a_refused_job_is_told_with_every_thing_to_correct(strom: Any) -> None:
     assert last == "next: correct the errors and try again; nothing was written"
 
 
-def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
+def test_an_existing_name_is_reported_with_the_next_step(strom: Any) -> None:
     assert strom("job", "run", "a").exit_code == 0
     again = strom("job", "run", "a")
     assert again.exit_code == 1
@@ -104,7 +102,7 @@ def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
     assert "next: delete it first, or update it with: strom apply -f FILE" in again.stderr
 
 
-def test_a_job_for_a_namespace_that_is_absent_says_so(strom: Any) -> None:
+def test_an_absent_namespace_is_reported(strom: Any) -> None:
     refused = strom("job", "run", "a", "-n", "absent")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: job absent/a: ")
@@ -139,7 +137,7 @@ def test_list_shows_the_jobs_of_the_namespace_by_name(api_server: Any, strom: An
     assert second.split()[:-1] == ["b", "default", "Running", "1", "1", "0", "1", "0", "0", "0"]
 
 
-def test_list_of_all_namespaces_says_which(api_server: Any, strom: Any) -> None:
+def test_a_list_of_all_namespaces_has_a_namespace_column(api_server: Any, strom: Any) -> None:
     api_server.create_namespace("other")
     strom("job", "run", "a")
     strom("job", "run", "b", env={"STROM_NAMESPACE": "other"})
@@ -147,7 +145,7 @@ def test_list_of_all_namespaces_says_which(api_server: Any, strom: Any) -> None:
     assert [row.split()[:2] for row in rows] == [["default", "a"], ["other", "b"]]
 
 
-def test_list_keeps_only_the_phases_and_the_queue_asked_for(api_server: Any, strom: Any) -> None:
+def test_list_filters_by_phase_and_queue(api_server: Any, strom: Any) -> None:
     strom("queue", "create", "research")
     strom("job", "run", "a")
     strom("job", "run", "b", "--queue", "research")
@@ -164,7 +162,7 @@ def test_list_keeps_only_the_phases_and_the_queue_asked_for(api_server: Any, str
     assert strom("job", "list", "--phase", "Done").exit_code == 2
 
 
-def test_an_empty_list_is_no_error_and_says_so_beside_the_output(strom: Any) -> None:
+def test_an_empty_list_is_no_error_and_is_reported_on_stderr(strom: Any) -> None:
     listed = strom("job", "list", "-n", "nowhere")
     assert (listed.exit_code, listed.stdout) == (0, "")
     assert listed.stderr == "No jobs found in namespace nowhere.\n"
@@ -206,7 +204,7 @@ def test_view_shows_a_container_that_ends_again_and_again() -> None:
     assert (status, restarts) == ("CrashLoopBackOff", "4")
 
 
-def test_view_says_of_a_job_without_pods_whether_it_asks_for_any() -> None:
+def test_get_distinguishes_jobs_that_request_no_pods() -> None:
     def pods(replicas: int, phase: str) -> str:
         tasks = [builders.make_task(replicas=replicas)]
         status = batch.JobStatus(state=batch.JobState(phase=phase))
@@ -219,7 +217,7 @@ def test_view_says_of_a_job_without_pods_whether_it_asks_for_any() -> None:
     assert pods(1, "Running") == pods(0, "Completed") == "pods      none"
 
 
-def test_view_says_that_a_job_names_no_scheduler_and_what_to_do() -> None:
+def test_get_reports_a_missing_scheduler_name_with_the_next_step() -> None:
     """Admission fills it in, unless another system acts."""
     now = builders.NOON
     assert "scheduler" not in "\n".join(job_view.facts(builders.make_job(), now))
@@ -243,7 +241,7 @@ def test_minimums_of_tasks_are_shown_only_if_the_job_enforces_them() -> None:
     assert [row[2] for row in job_view.task_rows(whole)] == ["14"]
 
 
-def test_view_says_how_far_an_array_is(api_server: Any, strom: Any) -> None:
+def test_get_shows_the_progress_of_an_array(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--array", "0-99%10")
     assert "array     0 of 100 indexes succeeded" in strom("job", "view", "a").stdout
     progress = batch.ArrayStatus(succeeded="0-40,42-50", failed="41,51")
@@ -260,7 +258,7 @@ def test_view_as_json_or_yaml_is_the_object_itself(strom: Any) -> None:
     assert yaml.safe_load(strom("job", "view", "a", "-o", "yaml").stdout) == found
 
 
-def test_delete_deletes_each_and_says_what_is_not_there(strom: Any) -> None:
+def test_delete_deletes_each_job_and_reports_absent_ones(strom: Any) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
     deleted = strom("job", "delete", "a", "absent", "b")
@@ -293,7 +291,7 @@ def test_wait_ends_with_0_only_for_a_job_that_completed(api_server: Any, strom: 
 @pytest.mark.parametrize(
     ("wanted", "code"), [("Aborted", 0), ("Failed,Aborted", 0), ("Running", 1)]
 )
-def test_wait_for_a_phase_ends_with_0_in_that_phase_alone(
+def test_wait_for_a_phase_ends_with_0_only_in_that_phase(
     api_server: Any, strom: Any, wanted: str, code: int
 ) -> None:
     """Also if it is an end phase: a user who suspends a job waits for Aborted."""
@@ -335,7 +333,7 @@ def test_wait_refuses_what_is_no_phase_and_no_duration(strom: Any) -> None:
     assert strom("job", "wait", "absent").exit_code == 1
 
 
-def test_list_keeps_what_has_the_labels_asked_for(api_server: Any, strom: Any) -> None:
+def test_list_filters_by_labels(api_server: Any, strom: Any) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
     api_server.label("a", team="vision")
@@ -373,7 +371,7 @@ def test_wide_has_more_columns_and_name_is_the_object_alone(api_server: Any, str
         ({"array": batch.ArraySpec(indexes="?")}, {}, (0, 0)),
     ],
 )
-def test_the_bar_of_a_wait_counts_what_is_through(
+def test_the_progress_bar_of_a_wait_counts_finished_indexes(
     spec: dict[str, Any], status: dict[str, Any], done: tuple[int, int]
 ) -> None:
     """Indexes of an array, not the few pods that run at the same time."""

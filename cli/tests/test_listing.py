@@ -48,7 +48,7 @@ def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
     ]
 
 
-def test_at_first_everything_is_told_together_by_name_and_then_each_change() -> None:
+def test_a_watched_list_starts_with_all_objects_by_name() -> None:
     assert told(
         change("added", "b"),
         change("added", "a"),
@@ -59,7 +59,7 @@ def test_at_first_everything_is_told_together_by_name_and_then_each_change() -> 
     ) == [None, None, ["ADDED a", "ADDED b"], ["MODIFIED a"], ["ADDED c"], ["DELETED b"]]
 
 
-def test_after_a_break_only_what_has_changed_is_told() -> None:
+def test_after_an_interruption_only_changes_are_printed() -> None:
     assert told(
         change("added", "a"),
         change("added", "b"),
@@ -73,7 +73,7 @@ def test_after_a_break_only_what_has_changed_is_told() -> None:
     )[-1] == ["MODIFIED b", "DELETED c", "ADDED d"]
 
 
-def test_what_is_no_longer_wanted_is_told_once_more_and_others_never() -> None:
+def test_an_object_that_leaves_the_filter_is_printed_once_more() -> None:
     assert told(
         change("added", "a", phase="Running"),
         change("added", "b", phase="Pending"),
@@ -168,7 +168,7 @@ def test_a_list_for_programs_is_a_line_of_json_for_each_change(
     assert (second["type"], second["object"]["status"]["state"]["phase"]) == ("MODIFIED", "Running")
 
 
-def test_an_empty_list_says_so_and_goes_on(strom: Any, watch: Any) -> None:
+def test_an_empty_watched_list_is_reported_and_continues(strom: Any, watch: Any) -> None:
     watched = watch("job", "list")
     assert watched.process.stderr is not None
     assert watched.process.stderr.readline() == b"No jobs found in namespace default.\n"

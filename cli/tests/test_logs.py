@@ -30,7 +30,7 @@ def job(api_server: Any, strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_lines_come_by_pod_in_order_and_say_whose_they_are(strom: Any) -> None:
+def test_lines_are_ordered_by_pod_with_its_name(strom: Any) -> None:
     shown = strom("job", "logs", "a")
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout.splitlines() == [
@@ -42,7 +42,7 @@ def test_lines_come_by_pod_in_order_and_say_whose_they_are(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_only_what_is_chosen_is_shown(strom: Any) -> None:
+def test_only_selected_logs_are_shown(strom: Any) -> None:
     plain = strom("job", "logs", "a", "--index", "10", "--no-prefix", "--tail", "1")
     assert plain.stdout == "ten two\n"
     assert strom("job", "logs", "a", "--index", "7").stderr == (
@@ -54,7 +54,7 @@ def test_only_what_is_chosen_is_shown(strom: Any) -> None:
 
 @pytest.mark.usefixtures("job")
 @pytest.mark.parametrize("call", [("logs",), ("logs", "-f")], ids=["read", "follow"])
-def test_a_task_that_is_none_is_said_at_once(strom: Any, call: tuple[str, ...]) -> None:
+def test_an_unknown_task_is_reported_immediately(strom: Any, call: tuple[str, ...]) -> None:
     """Followed, it would be waited for until the job has ended."""
     refused = strom("job", *call, "a", "--task", "other")
     assert refused.exit_code == 1
@@ -167,7 +167,7 @@ def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
     assert none.stderr.startswith("strom: job default/a: no matching pod is running\n")
 
 
-def test_exec_where_kubectl_knows_no_cluster_says_so(
+def test_exec_without_a_configured_cluster_is_an_error(
     strom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kubectl's own message would name a port of this machine."""
@@ -183,7 +183,7 @@ def test_exec_where_kubectl_knows_no_cluster_says_so(
     assert not Path("kubectl.called").exists()
 
 
-def test_exec_without_kubectl_says_what_is_needed(
+def test_exec_without_kubectl_is_an_error_with_the_next_step(
     strom: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")

@@ -35,7 +35,7 @@ def test_a_group_without_a_command_shows_its_help(arguments: tuple[str, ...]) ->
     assert (shown.exit_code, shown.stdout) == (0, call(*arguments, "--help").stdout)
 
 
-def test_options_before_the_command_are_told_where_they_belong() -> None:
+def test_options_before_the_command_are_an_error_with_their_place() -> None:
     refused = call("--server", "http://a", "job", "list")
     assert refused.exit_code == 2
     assert refused.stderr == (
@@ -43,7 +43,7 @@ def test_options_before_the_command_are_told_where_they_belong() -> None:
     )
 
 
-def test_completion_knows_commands_and_those_of_others() -> None:
+def test_completion_has_built_in_and_installed_commands() -> None:
     def completed(words: str) -> list[str]:
         asked = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
         return str(call(env=asked).stdout).split()
@@ -58,7 +58,7 @@ def test_completion_knows_commands_and_those_of_others() -> None:
     "arguments",
     [("jobz",), ("job", "list", "--nope"), ("job", "run", "--replicas", "x"), ("explain",)],
 )
-def test_wrong_usage_is_one_line_the_way_on_and_2(arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_is_one_line_a_next_step_and_2(arguments: tuple[str, ...]) -> None:
     refused = call(*arguments)
     assert refused.exit_code == 2
     first, second = refused.stderr.splitlines()
@@ -80,9 +80,7 @@ def test_wrong_usage_is_one_line_the_way_on_and_2(arguments: tuple[str, ...]) ->
         (("up", "--config", "absent.yaml"), "'absent.yaml' does not exist"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_told_as_it_was_written(
-    arguments: tuple[str, ...], said: str
-) -> None:
+def test_an_invalid_value_is_quoted_as_written(arguments: tuple[str, ...], said: str) -> None:
     refused = call(*arguments)
     assert refused.exit_code == 2
     assert f"Invalid value for '{arguments[-2]}'" in refused.stderr
@@ -121,7 +119,7 @@ def test_an_option_without_its_value_is_explained_by_its_own_command(
     assert lines[-1] == f"next: see {path} --help"
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_the_next_step(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -136,7 +134,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
     )
 
 
-def test_a_server_that_is_no_url_is_wrong_usage_and_says_how_to_write_it() -> None:
+def test_an_invalid_server_url_is_a_usage_error_with_the_expected_form() -> None:
     refused = call("job", "list", "--server", "foo")
     assert refused.exit_code == 2
     assert refused.stderr == (
@@ -145,7 +143,7 @@ def test_a_server_that_is_no_url_is_wrong_usage_and_says_how_to_write_it() -> No
     )
 
 
-def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None:
+def test_an_unreachable_server_is_3_with_the_origin_of_its_address() -> None:
     with socket.socket() as taken:  # bound and not listening: connections are refused
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -157,7 +155,7 @@ def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None
     assert by_flag.stderr.endswith("\nnext: start one with: strom up\n")
 
 
-def test_where_starting_a_server_would_not_help_the_next_step_is_another(api_server: Any) -> None:
+def test_the_next_step_depends_on_the_cause_of_a_connection_error(api_server: Any) -> None:
     """An unknown host name, and a server without TLS."""
     for url in ("http://nowhere.invalid", api_server.url.replace("http:", "https:")):
         refused = call("job", "list", "--server", url)
@@ -166,7 +164,7 @@ def test_where_starting_a_server_would_not_help_the_next_step_is_another(api_ser
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that Linux has")
-def test_output_that_cannot_be_written_is_no_bug_of_ours() -> None:
+def test_a_failed_write_of_output_is_no_internal_error() -> None:
     strom = Path(sys.executable).with_name("strom")
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
@@ -178,7 +176,7 @@ def test_output_that_cannot_be_written_is_no_bug_of_ours() -> None:
     )
 
 
-def test_no_colour_where_none_is_wanted() -> None:
+def test_no_colour_if_disabled() -> None:
     """As defined by https://no-color.org; on terminals lines contain escape sequences otherwise."""
     for wanted, variable in ((False, "1"), (True, "")):
         shown = CliRunner().invoke(
@@ -190,22 +188,20 @@ def test_no_colour_where_none_is_wanted() -> None:
         assert ("\x1b[" in shown.stderr) is wanted
 
 
-def test_a_server_that_is_another_program_is_told(api_server: Any, strom: Any) -> None:
+def test_a_server_of_another_program_is_reported(api_server: Any, strom: Any) -> None:
     other = strom("job", "list", "--server", f"{api_server.url}/schema")
     assert other.exit_code == 1
     assert "its response is not of Stromboli" in other.stderr
 
 
-def test_what_strom_up_remembered_is_used(api_server: Any, strom: Any) -> None:
+def test_the_address_stored_by_strom_up_is_used(api_server: Any, strom: Any) -> None:
     Path(".strom").mkdir()
     Path(".strom/server").write_text(api_server.url + "\n")
     shown = strom("version", env={"STROM_SERVER": None})
     assert f"server {api_server.url} (remembered by strom up in " in shown.stdout
 
 
-def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
-    api_server: Any, strom: Any
-) -> None:
+def test_version_shows_the_readiness_of_the_server(api_server: Any, strom: Any) -> None:
     first, second = strom("version").stdout.splitlines()
     assert first.startswith("strom 0.")
     assert second == f"server {api_server.url} (from STROM_SERVER): ready"
@@ -218,7 +214,7 @@ def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
     assert "(from --server): not reachable: " in away.stdout
 
 
-def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, strom: Any) -> None:
+def test_explain_shows_why_a_job_is_pending_and_the_jobs_ahead(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "4")
     group = f"default/a-{api_server.job('a').metadata.uid}"
     explained = builders.make_explanation(group, members=4)
@@ -241,7 +237,7 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(api_server: Any, stro
     assert "tier: enqueue" in strom("explain", "a", "-o", "yaml").stdout
 
 
-def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) -> None:
+def test_explain_of_an_unknown_job_shows_its_phase(strom: Any) -> None:
     strom("job", "run", "a")
     assert strom("explain", "a").stdout == (
         "default/a is Pending: its pods are bound and about to start.\n"
@@ -249,7 +245,7 @@ def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) ->
     assert strom("explain", "absent").exit_code == 1
 
 
-def test_explain_and_view_tell_what_the_controller_noted_without_any_event(
+def test_explain_and_get_show_the_controllers_annotation_without_events(
     api_server: Any, strom: Any
 ) -> None:
     """An API server forgets its Events within hours, and a job may wait for weeks."""
@@ -263,7 +259,7 @@ def test_explain_and_view_tell_what_the_controller_noted_without_any_event(
     assert strom("explain", "a").stdout == "default/a is not pending: it is Completed.\n"
 
 
-def test_explain_tells_what_a_node_says_of_an_image(api_server: Any, strom: Any) -> None:
+def test_explain_shows_image_errors_of_nodes(api_server: Any, strom: Any) -> None:
     strom("job", "run", "a")
     api_server.start_pod("a", 0, b"", phase="Pending")
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "there is no image nope"}}
@@ -276,7 +272,7 @@ def test_explain_tells_what_a_node_says_of_an_image(api_server: Any, strom: Any)
     assert shown in strom("job", "describe", "a").stdout
 
 
-def test_explain_tells_that_no_scheduler_of_that_name_is_here(api_server: Any, strom: Any) -> None:
+def test_explain_reports_a_scheduler_name_that_is_not_served(api_server: Any, strom: Any) -> None:
     container = {"name": "c", "image": "i"}
     task = {"name": "w", "replicas": 1, "template": {"spec": {"containers": [container]}}}
     spec = {"schedulerName": "other", "minAvailable": 1, "queue": "default", "tasks": [task]}
@@ -334,7 +330,7 @@ def test_other_distributions_add_commands_and_groups() -> None:
 
 
 @pytest.mark.usefixtures("distribution")
-def test_a_command_imports_nothing_dear_that_it_may_not_need() -> None:
+def test_a_command_imports_no_expensive_module_without_need() -> None:
     """Each of these costs tens of milliseconds, also during shell completion."""
     dear = "{'httpx', 'rich', 'yaml', 'importlib.metadata', 'asyncio', 'stromboli.embedded'}"
     program = f"import stromboli.cli.main, sys; print(sorted({dear} & set(sys.modules)))"
@@ -342,14 +338,14 @@ def test_a_command_imports_nothing_dear_that_it_may_not_need() -> None:
     assert run.stdout == b"[]\n"
 
 
-def test_help_imports_no_command_of_others() -> None:
+def test_help_imports_no_installed_command() -> None:
     sys.modules.pop("strom_others", None)
     call("--help")
     assert "strom_others" not in sys.modules
 
 
 @pytest.mark.usefixtures("distribution")
-def test_a_command_that_cannot_be_imported_is_said_and_breaks_nothing_else() -> None:
+def test_a_failing_import_of_a_command_affects_only_that_command() -> None:
     broken = call("broken", "--whatever", "x")
     assert broken.exit_code == 1
     assert broken.stderr == (

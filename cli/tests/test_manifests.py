@@ -131,7 +131,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         ("a: b\x00c\n", "jobs.yaml", "jobs.yaml: not YAML"),
     ],
 )
-def test_what_is_no_manifest_is_told_with_file_and_line(
+def test_an_invalid_manifest_is_reported_with_file_and_line(
     tmp_path: Path, text: str, name: str, message: str
 ) -> None:
     assert refusal(tmp_path, text, name).startswith(message)
@@ -159,7 +159,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("", 1),
     ],
 )
-def test_a_path_is_told_by_the_line_it_stands_in_or_the_nearest_around(
+def test_a_path_is_resolved_to_its_line_or_the_nearest_one(
     tmp_path: Path, path: str, line: int
 ) -> None:
     text = (

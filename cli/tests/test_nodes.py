@@ -104,7 +104,7 @@ def test_plugins_that_call_gpus_otherwise_are_understood(id_: str) -> None:
     assert drawn.holders[0].gpus == (0,)
 
 
-def test_links_count_as_the_end_with_fewer_tells_them() -> None:
+def test_the_smaller_link_count_of_two_ends_is_used() -> None:
     links = picture().links
     assert links[0][1] == node_layout.Link("NV3", 3, differs=True)
     assert links[0][2] == node_layout.Link("SYS")
@@ -117,7 +117,7 @@ def test_a_switch_links_all_that_are_on_it() -> None:
     assert drawn.links[0][2] == node_layout.Link("NV12", 12)
 
 
-def test_the_text_says_all_that_is_known_and_what_is_not() -> None:
+def test_the_text_lists_all_data_and_what_is_unknown() -> None:
     said = text(picture())
     for part in (
         "2 sockets   2 NUMA nodes   4 cores, 8 CPUs   64 GiB   2 × A100",
@@ -135,7 +135,7 @@ def test_the_text_says_all_that_is_known_and_what_is_not() -> None:
         assert part in said
 
 
-def test_old_news_say_how_old_they_are() -> None:
+def test_an_old_report_is_shown_with_its_age() -> None:
     drawn = picture(silent_since=builders.NOON)
     assert "silent for 5m: nothing here is sure" in text(drawn)
     assert "silent for 5m" in node_svg.render_svg(drawn)
@@ -192,13 +192,13 @@ def odd_machines(draw: st.DrawFn) -> topology.NodeTopology:
 
 @settings(max_examples=200)
 @given(odd_machines())
-def test_whatever_an_agent_says_is_drawn(machine: topology.NodeTopology) -> None:
+def test_any_report_of_an_agent_can_be_drawn(machine: topology.NodeTopology) -> None:
     drawn = picture(machine)
     assert text(drawn)
     assert elements(drawn)
 
 
-def test_more_pods_than_letters_are_drawn_all_the_same() -> None:
+def test_more_pods_than_letters_are_drawn() -> None:
     many = tuple(topology.ExclusiveAllocation(pod=f"p{at}", cpus="1") for at in range(60))
     drawn = picture(msgspec.structs.replace(MACHINE, exclusive_allocations=many))
     assert drawn.holders[-1].letter == node_layout.MANY

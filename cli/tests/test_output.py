@@ -42,7 +42,7 @@ def test_a_table_that_fits_a_terminal_is_the_one_that_programs_see_in_colours(
     assert output.table(HEADERS, ROWS, 80) == output.plain(HEADERS, ROWS)
 
 
-def test_on_a_narrow_terminal_columns_that_say_nothing_go_first() -> None:
+def test_on_a_narrow_terminal_empty_columns_are_removed_first() -> None:
     assert shown(60) == [
         "NAME    PHASE     WHY",
         "train   Running   because of this and that, and some more",
@@ -50,7 +50,7 @@ def test_on_a_narrow_terminal_columns_that_say_nothing_go_first() -> None:
     ]
 
 
-def test_then_the_last_column_goes_on_below() -> None:
+def test_then_the_last_column_is_wrapped() -> None:
     assert shown(45) == [
         "NAME    PHASE     WHY",
         "train   Running   because of this and that,",
@@ -59,7 +59,7 @@ def test_then_the_last_column_goes_on_below() -> None:
     ]
 
 
-def test_at_last_each_row_is_a_block_whose_name_is_whole() -> None:
+def test_finally_each_row_is_a_block_with_the_complete_name() -> None:
     assert shown(40) == [
         "train",
         "  PHASE  Running",
@@ -88,7 +88,7 @@ def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_othe
     ]
 
 
-def test_on_a_narrow_terminal_a_table_that_grows_wraps_or_goes_on_in_blocks(
+def test_on_a_narrow_terminal_a_growing_table_wraps_or_uses_blocks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its headers are printed once, and no column is omitted: a later row may have a

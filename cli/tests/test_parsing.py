@@ -14,7 +14,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1s", "5d", "1e3", "1h30", "9" * 400])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write 30s"):
         parsing.duration_s(text)
 

@@ -47,7 +47,7 @@ def groups(api_server: Any) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_list_shows_gangs_whoever_they_are_of(strom: Any) -> None:
+def test_list_shows_gangs_of_all_owners(strom: Any) -> None:
     shown = [line.split() for line in strom("podgroup", "list").stdout.splitlines()]
     assert shown[0] == list(pod_groups.HEADERS)
     assert shown[1][:3] == ["podgroup-1", "Pending", "default"]
@@ -59,26 +59,26 @@ def test_list_shows_gangs_whoever_they_are_of(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_list_keeps_the_queue_asked_for_and_has_names_for_programs(strom: Any) -> None:
+def test_list_filters_by_queue_and_prints_names(strom: Any) -> None:
     listed = json.loads(strom("podgroup", "list", "-q", "research", "-o", "json").stdout)
     assert [item["metadata"]["name"] for item in listed["items"]] == ["train-1"]
     named = strom("podgroup", "list", "-q", "research", "-o", "name").stdout
     assert named == "podgroup.scheduling.volcano.sh/train-1\n"
 
 
-def test_wide_rows_say_whose_it_is_what_it_needs_and_why_it_waits() -> None:
+def test_wide_rows_have_owner_requests_and_reason() -> None:
     owned = gang(owner=builders.make_job("train"))
     assert pod_groups.wide(owned) == ("Job/train", "high", "cpu=4", WAITS)
     assert "owner         Job/train" in pod_groups.facts(owned)
     assert not any(line.startswith("owner") for line in pod_groups.facts(gang()))
 
 
-def test_what_no_longer_holds_is_not_what_it_waits_for() -> None:
+def test_a_condition_that_is_false_is_no_reason() -> None:
     assert pod_groups.waits(gang("False")) == ""
 
 
 @pytest.mark.usefixtures("groups")
-def test_get_shows_the_facts_and_what_was_found_out(strom: Any) -> None:
+def test_get_shows_the_spec_and_the_conditions(strom: Any) -> None:
     lines = strom("podgroup", "get", "train-1").stdout.splitlines()
     assert "min member    4 (ps=1,worker=3)" in lines
     assert lines[-1].split()[:3] == ["Unschedulable", "True", "NotEnoughResources"]
@@ -89,7 +89,7 @@ def test_get_shows_the_facts_and_what_was_found_out(strom: Any) -> None:
     assert document["kind"] == "PodGroup"
 
 
-def test_one_that_is_not_there_is_said_to_be_absent(strom: Any) -> None:
+def test_an_absent_pod_group_is_reported(strom: Any) -> None:
     result = strom("podgroup", "get", "none")
     assert result.exit_code == 1
     assert result.stderr.startswith("strom: podgroup default/none: ")

@@ -92,7 +92,7 @@ def ended(code: int, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_status_is_the_word_that_kubectl_has(seen: pod_status.Pod, word: str) -> None:
+def test_the_status_is_the_one_of_kubectl(seen: pod_status.Pod, word: str) -> None:
     assert pod_status.status(seen) == word
 
 
@@ -104,7 +104,7 @@ def test_ready_counts_running_containers_and_sidecars() -> None:
     assert pod_status.status(pod(up, initial=(up,), sidecar=True, phase="Running")) == "Running"
 
 
-def test_restarts_say_when_the_last_one_was() -> None:
+def test_restarts_show_the_time_of_the_last_one() -> None:
     again = {
         "state": RUNNING,
         "restartCount": 2,

@@ -41,7 +41,7 @@ def test_list_shows_pods_of_jobs_and_no_others(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("pods")
-def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(api_server: Any, strom: Any) -> None:
+def test_list_shows_pending_unmanaged_pods_with_the_reason(api_server: Any, strom: Any) -> None:
     """For example those of a Deployment: no other command shows them."""
     api_server.create(kinds.PODS, builders.make_pod("web-x", "podgroup-1"))
     api_server.create(kinds.PODS, builders.make_pod("web-y", labels={keys.QUEUE_NAME: "absent"}))
@@ -53,7 +53,7 @@ def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(api_server: Any, 
 
 
 @pytest.mark.usefixtures("pods")
-def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> None:
+def test_list_filters_by_job_queue_and_labels(strom: Any) -> None:
     assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
     assert names(strom, "--job", "b") == []
     assert names(strom, "--queue", "research") == ["a-worker-0"]
@@ -62,7 +62,7 @@ def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> No
 
 
 @pytest.mark.usefixtures("pods")
-def test_wide_says_where_and_whose_and_name_is_for_scripts(strom: Any) -> None:
+def test_wide_shows_node_and_owner_and_name_is_for_scripts(strom: Any) -> None:
     first = strom("pod", "list", "-o", "wide").stdout.splitlines()[1].split()
     assert first[-6:] == ["a", "worker", "research", "-", "n1", "-"]
     assert strom("pod", "list", "-o", "name").stdout == "pod/a-worker-0\npod/a-worker-1\n"

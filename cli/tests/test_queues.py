@@ -12,7 +12,7 @@ from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
 
-def test_create_says_what_it_made_and_list_shows_it(api_server: Any, strom: Any) -> None:
+def test_create_prints_the_new_queue_and_list_shows_it(api_server: Any, strom: Any) -> None:
     made = strom("queue", "create", "research", "--weight", "3")
     assert (made.exit_code, made.stdout) == (
         0,
@@ -32,7 +32,7 @@ def test_create_says_what_it_made_and_list_shows_it(api_server: Any, strom: Any)
     assert research[4:] == ["0", "1", "2", "0", "0"]
 
 
-def test_get_shows_what_the_queue_may_use_and_always_has(strom: Any) -> None:
+def test_get_shows_capability_and_guarantee(strom: Any) -> None:
     strom(
         "queue", "create", "research", "--capability", "cpu=8,memory=16Gi",
         "--deserved", "cpu=4,memory=8Gi", "--guarantee", "cpu=1,memory=1Gi", "--no-reclaimable",
@@ -48,7 +48,7 @@ def test_get_shows_what_the_queue_may_use_and_always_has(strom: Any) -> None:
     assert (found["kind"], found["spec"]["reclaimable"]) == ("Queue", False)
 
 
-def test_get_shows_what_is_wrong_with_a_queue_that_came_past_admission() -> None:
+def test_get_shows_the_violations_of_a_queue_created_past_admission() -> None:
     made = builders.make_queue("team")
     assert queues.invalid_fields(made) == []
     marked = msgspec.structs.replace(
@@ -70,7 +70,7 @@ def test_a_queue_below_one_that_is_absent_is_refused(strom: Any) -> None:
     assert refused.stderr.startswith("strom: queue a: rejected with 1 error\n  spec.parent: ")
 
 
-def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
+def test_delete_deletes_and_reports_absent_objects(strom: Any) -> None:
     strom("queue", "create", "a")
     assert strom("queue", "delete", "a").stdout == "queue.scheduling.volcano.sh/a deleted\n"
     again = strom("queue", "delete", "a")
@@ -78,7 +78,7 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
     assert again.stderr == ("strom: queue a: not found\nnext: list what exists: strom queue list\n")
 
 
-def test_a_queue_with_work_in_it_is_deleted_by_force_only(api_server: Any, strom: Any) -> None:
+def test_a_queue_in_use_is_deleted_only_with_force(api_server: Any, strom: Any) -> None:
     """Its running pods would belong to no queue, and its pending jobs would wait indefinitely."""
     strom("queue", "create", "a")
     strom("queue", "create", "b")
@@ -102,7 +102,7 @@ def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
 
 
 @pytest.mark.parametrize(("action", "command"), [("open", "OpenQueue"), ("close", "CloseQueue")])
-def test_operate_asks_by_a_command_that_the_queue_owns(
+def test_operate_creates_a_command_that_the_queue_owns(
     api_server: Any, strom: Any, action: str, command: str
 ) -> None:
     asked = strom("queue", "operate", "default", "--action", action)
@@ -119,13 +119,13 @@ def test_operate_asks_by_a_command_that_the_queue_owns(
     assert strom("queue", "operate", "absent", "-a", "open").exit_code == 1
 
 
-def test_what_is_refused_of_a_queue_is_told_as_of_the_queue(strom: Any) -> None:
+def test_a_rejection_of_a_queue_names_the_queue(strom: Any) -> None:
     refused = strom("queue", "operate", "root", "--action", "close")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: queue root: rejected with 1 error\n")
 
 
-def test_update_changes_what_is_named_and_nothing_else(strom: Any) -> None:
+def test_update_changes_only_the_given_fields(strom: Any) -> None:
     strom("queue", "create", "a", "--weight", "2", "--capability", "cpu=8,memory=8Gi")
     changed = strom("queue", "update", "a", "--weight", "5", "--capability", "cpu=4")
     assert (changed.exit_code, changed.stdout) == (

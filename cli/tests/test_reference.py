@@ -16,7 +16,7 @@ def commands() -> list[Any]:
 
 
 @pytest.mark.parametrize(("command", "context"), commands())
-def test_every_command_and_option_says_what_it_is_for(command: Any, context: Any) -> None:
+def test_every_command_and_option_has_a_help_text(command: Any, context: Any) -> None:
     assert command.help
     silent = [
         parameter.name
@@ -26,12 +26,12 @@ def test_every_command_and_option_says_what_it_is_for(command: Any, context: Any
     assert silent == []
 
 
-def test_the_reference_is_what_the_code_says() -> None:
+def test_the_reference_matches_the_code() -> None:
     """Else run: python -m stromboli.cli.reference"""
     assert reference.FILE.read_text(encoding="utf-8") == reference.render_reference()
 
 
-def test_the_reference_does_not_hang_on_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_does_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     before = reference.render_reference()
     for name, value in (("COLUMNS", "30"), ("STROM_NAMESPACE", "x"), ("STROM_SERVER", "http://a")):
         monkeypatch.setenv(name, value)
@@ -68,7 +68,7 @@ def test_the_shell_completes_names_of_jobs_and_queues(api_server: Any, strom: An
         (("queue", "get", ""), "default\nroot\n:4\n"),
     ],
 )
-def test_kubectl_is_told_what_may_come_next(
+def test_kubectl_gets_completions(
     api_server: Any,
     strom: Any,
     monkeypatch: pytest.MonkeyPatch,

@@ -46,7 +46,7 @@ def test_gpus_cores_memory_and_time_in_short(strom: Any) -> None:
     assert spec["tasks"][0]["replicas"] == 2
 
 
-def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
+def test_a_dry_run_needs_no_server_and_its_manifest_can_be_applied(
     api_server: Any, strom: Any, tmp_path: Path
 ) -> None:
     ran = strom("job", "run", "a", "--dry-run", "--server", "http://127.0.0.1:1")
@@ -57,7 +57,9 @@ def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
     assert json.loads(as_json) == yaml.safe_load(ran.stdout)
 
 
-def test_a_job_may_wait_for_others_in_slurms_words(api_server: Any, strom: Any) -> None:
+def test_a_job_may_depend_on_others_with_the_conditions_of_slurm(
+    api_server: Any, strom: Any
+) -> None:
     made = manifest(strom, "b", "--dependency", "afterok:a:c,afterany:d")
     assert made["metadata"]["annotations"] == {"stromboli.sh/after": "afterok:a:c,afterany:d"}
     wrong = strom("job", "run", "b", "-d", "afterburner:a")
@@ -70,7 +72,7 @@ def test_a_job_may_wait_for_others_in_slurms_words(api_server: Any, strom: Any) 
     assert strom("job", "run", "b", "-d", "afterok:a").exit_code == 0
 
 
-def test_an_array_runs_as_many_at_once_as_it_says(api_server: Any, strom: Any) -> None:
+def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
     spec = manifest(strom, "a", "--array", "0-999%50")["spec"]
     assert (spec["array"], spec["tasks"][0]["replicas"]) == ({"indexes": "0-999"}, 50)
     assert spec["minAvailable"] == 1
@@ -101,15 +103,13 @@ def test_an_array_runs_as_many_at_once_as_it_says(api_server: Any, strom: Any) -
         (("--timeout", "5s"), "requires --wait"),
     ],
 )
-def test_options_without_a_sense_are_told(
-    strom: Any, arguments: tuple[str, ...], said: str
-) -> None:
+def test_invalid_options_are_reported(strom: Any, arguments: tuple[str, ...], said: str) -> None:
     refused = strom("job", "run", "a", *arguments)
     assert refused.exit_code == 2
     assert said in refused.stderr
 
 
-def test_a_variable_without_a_value_is_taken_from_here(strom: Any) -> None:
+def test_a_variable_without_a_value_is_copied_from_the_environment(strom: Any) -> None:
     ran = strom("job", "run", "a", "--dry-run", "-e", "TOKEN", env={"TOKEN": "of mine"})
     assert container(yaml.safe_load(ran.stdout))["env"] == [{"name": "TOKEN", "value": "of mine"}]
 
@@ -158,7 +158,7 @@ def test_a_script_may_name_its_job(strom: Any) -> None:
         ("--dependency after", "Invalid value for '--dependency' / '-d': 'after' names no job"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
+def test_an_invalid_script_line_is_reported_with_file_and_line(
     strom: Any, line: str, said: str
 ) -> None:
     refused = strom("job", "run", write(f"#!/bin/sh\n\n#STROM {line}\n"))
@@ -167,7 +167,7 @@ def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
     assert "\nnext: " in refused.stderr
 
 
-def test_options_that_do_not_go_together_are_told_with_the_lines_that_they_stand_in(
+def test_conflicting_options_are_reported_with_their_lines(
     strom: Any,
 ) -> None:
     """An option of the command line has no line."""
@@ -185,7 +185,7 @@ def test_options_that_do_not_go_together_are_told_with_the_lines_that_they_stand
     assert {array.exit_code, twice.exit_code, own.exit_code} == {2}
 
 
-def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
+def test_an_unreadable_script_is_reported(strom: Any) -> None:
     absent = strom("job", "run", "absent.sh")
     assert (absent.exit_code, absent.stderr) == (
         1,
@@ -196,7 +196,7 @@ def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
     assert strom("job", "run", write("#!/usr/bin/perl\n")).exit_code == 2
 
 
-def test_run_shows_what_was_stored_and_can_wait_for_its_end(api_server: Any, strom: Any) -> None:
+def test_run_shows_the_stored_job_and_can_wait_for_its_end(api_server: Any, strom: Any) -> None:
     stored = json.loads(strom("job", "run", "a", "-o", "json").stdout)
     assert stored["metadata"]["uid"] == api_server.job("a").metadata.uid
     assert strom("job", "run", "b", "-o", "name").stdout == "job.batch.volcano.sh/b\n"
@@ -221,7 +221,7 @@ def node(api_server: Any) -> None:
 
 
 @pytest.mark.usefixtures("node")
-def test_check_says_that_a_job_would_start_and_where(api_server: Any, strom: Any) -> None:
+def test_check_reports_that_a_job_would_start_and_its_nodes(api_server: Any, strom: Any) -> None:
     checked = strom("job", "run", "a", "--replicas", "3", "--check")
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
@@ -233,7 +233,7 @@ def test_check_says_that_a_job_would_start_and_where(api_server: Any, strom: Any
 
 
 @pytest.mark.usefixtures("node")
-def test_check_says_what_would_be_in_the_way(strom: Any) -> None:
+def test_check_reports_what_would_block_a_job(strom: Any) -> None:
     checked = strom("job", "run", "a", "--replicas", "5", "--check")
     assert checked.exit_code == 4
     first, second, *facts = checked.stdout.splitlines()
@@ -244,14 +244,14 @@ def test_check_says_what_would_be_in_the_way(strom: Any) -> None:
     assert (verdict["pods"], verdict["nodes"]) == (5, {})
 
 
-def test_check_tells_every_refusal_as_run_does(strom: Any) -> None:
+def test_check_reports_all_violations_like_run(strom: Any) -> None:
     checked = strom("job", "run", "a", "--queue", "absent", "--check")
     assert checked.exit_code == 1
     assert checked.stderr.startswith("strom: job default/a: rejected with 1 error\n")
 
 
 @pytest.mark.usefixtures("node")
-def test_check_goes_by_the_configuration_that_is_named(strom: Any) -> None:
+def test_check_uses_the_given_configuration(strom: Any) -> None:
     Path("ours.conf").write_text(
         'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
     )
@@ -263,7 +263,7 @@ def test_check_goes_by_the_configuration_that_is_named(strom: Any) -> None:
     assert broken.stderr.startswith("strom: ours.conf: it cannot be used\n  ours.conf:1: ")
 
 
-def test_who_may_not_see_the_cluster_still_learns_that_the_job_would_be_admitted() -> None:
+def test_check_without_rights_on_the_cluster_reports_admission_only() -> None:
     """Not which twenty rights are missing for the rest."""
 
     class Tenant:

@@ -38,14 +38,14 @@ def test_lines_before_the_first_command_hold_options() -> None:
         ("x" * 103_000, 1, "it has more than 100 KiB"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(text: str, line: int, why: str) -> None:
+def test_an_error_is_reported_with_its_line(text: str, line: int, why: str) -> None:
     with pytest.raises(script.ScriptError, match=re.escape(why)) as raised:
         script.parse("a.sh", text)
     assert raised.value.line == line
     assert raised.value.next_step
 
 
-def test_what_only_looks_like_a_line_is_a_comment() -> None:
+def test_a_similar_line_is_a_comment() -> None:
     assert script.parse("a", "#STROMBOLI is an island\n# STROM --gpus 1\n").lines == ()
 
 

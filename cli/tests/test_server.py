@@ -39,7 +39,7 @@ def test_the_flag_comes_before_the_variable_the_file_the_memory_and_the_default(
     assert url() == server.DEFAULT_URL
 
 
-def test_every_address_says_where_it_came_from(everything: dict[str, str], tmp_path: Path) -> None:
+def test_every_address_has_its_origin(everything: dict[str, str], tmp_path: Path) -> None:
     def origin(flag: str | None = None) -> str:
         return server.address(flag, everything, tmp_path).origin
 
@@ -51,14 +51,14 @@ def test_every_address_says_where_it_came_from(everything: dict[str, str], tmp_p
     assert origin() == f"remembered by strom up in {tmp_path}/.strom/server"
 
 
-def test_the_configuration_stands_in_the_home_directory_unless_xdg_says_otherwise() -> None:
+def test_the_configuration_is_in_the_home_directory_or_that_of_xdg() -> None:
     assert server.config_file({"HOME": "/home/ada"}) == Path(
         "/home/ada/.config/stromboli/config.yaml"
     )
 
 
 @pytest.mark.parametrize("url", ["localhost:8480", "ftp://a", "http://", "/tmp/socket"])
-def test_what_is_no_url_is_refused_with_its_origin(url: str, tmp_path: Path) -> None:
+def test_an_invalid_url_is_rejected_with_its_origin(url: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"not a URL \(from STROM_SERVER"):
         server.address(None, {"STROM_SERVER": url}, tmp_path)
 
@@ -71,7 +71,7 @@ def test_a_configuration_with_anything_else_in_it_is_refused(text: str, tmp_path
         server.address(None, {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path)
 
 
-def test_an_empty_configuration_says_nothing(tmp_path: Path) -> None:
+def test_an_empty_configuration_sets_nothing(tmp_path: Path) -> None:
     (tmp_path / "stromboli").mkdir()
     (tmp_path / "stromboli" / "config.yaml").write_text("# nothing yet\n")
     found = server.address(None, {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path)
@@ -82,7 +82,7 @@ def test_an_empty_configuration_says_nothing(tmp_path: Path) -> None:
     ("url", "expected"),
     [("http://127.0.0.1:1", True), ("http://[::1]:1", True), ("http://a", False)],
 )
-def test_this_machine_is_told_from_others(url: str, expected: bool) -> None:
+def test_loopback_is_distinguished_from_other_hosts(url: str, expected: bool) -> None:
     assert server.Address(url, "").is_loopback is expected
 
 

@@ -34,7 +34,7 @@ def groups(group: Any = None, path: str = "strom") -> list[Any]:
 
 
 @pytest.mark.parametrize("group", groups())
-def test_help_of_a_group_says_of_a_command_what_the_command_says_of_itself(group: Any) -> None:
+def test_the_help_of_a_group_matches_the_help_of_its_commands(group: Any) -> None:
     context = typer.Context(group)
     for name in group.entries:
         listed = group.get_command(context, name)

@@ -55,7 +55,7 @@ def told(*arguments: Any) -> list[tuple[float, str, str]]:
     ]
 
 
-def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
+def test_phases_pods_and_events_are_in_order_of_time() -> None:
     phases = (
         batch.JobCondition(status="Pending", last_transition_time=at(1)),
         batch.JobCondition(status="Running", last_transition_time=at(6)),
@@ -98,7 +98,7 @@ def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
     ]
 
 
-def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
+def test_entries_of_one_second_are_in_order_of_their_causes() -> None:
     """Events, which have whole seconds only, as they were written."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(0).isoformat()}
     events = [
@@ -111,7 +111,7 @@ def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
     ]  # fmt: skip
 
 
-def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
+def test_pods_of_the_last_attempt_follow_their_restart() -> None:
     """All within one second, in which there were other pods before."""
     about = timeline.InvolvedObject(kind="Job", name="a")
     phases = ("Pending", "Running", "Restarting", "Pending", "Running", "Failed")
@@ -133,7 +133,7 @@ def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
     ]  # fmt: skip
 
 
-def test_what_was_tried_before_stands_behind_what_began_it() -> None:
+def test_earlier_attempts_follow_their_cause() -> None:
     """Pods of earlier attempts are deleted; only the history has them."""
     about = timeline.InvolvedObject(kind="Job", name="a")
     events = [
@@ -170,7 +170,7 @@ def test_what_was_tried_before_stands_behind_what_began_it() -> None:
     ]
 
 
-def test_of_attempts_whose_pods_are_gone_those_are_told_that_did_not_succeed() -> None:
+def test_failed_attempts_are_shown_after_their_pods_are_deleted() -> None:
     """An array has thousands that succeeded, and strom job history has them all."""
     there = pod(0, 0)
     same = attempt(2, state="Failed", pod_uid=there.metadata.uid)
@@ -178,20 +178,20 @@ def test_of_attempts_whose_pods_are_gone_those_are_told_that_did_not_succeed() -
     assert timeline.attempts_without_pod([same, succeeded, ended], [there]) == [ended]
 
 
-def test_a_pod_that_never_began_says_why() -> None:
+def test_a_pod_that_never_started_is_shown_with_the_reason() -> None:
     refused = pod(
         0, 1, phase="Failed", reason="NotSupported", message="no way", startTime=at(2).isoformat()
     )
     assert told(job(), [refused], [])[-1] == (2, "w-0", "failed (NotSupported: no way)")
 
 
-def test_what_happens_to_many_pods_at_once_is_one_line() -> None:
+def test_simultaneous_entries_of_many_pods_are_one_line() -> None:
     pods = [pod(index, 1 + index / 100) for index in range(6)]
     assert told(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "created")]
     assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "created")]
 
 
-def test_events_of_one_second_stand_in_their_order() -> None:
+def test_events_of_one_second_are_in_order() -> None:
     """Kubernetes' own times are whole seconds; Stromboli adds exact times."""
     second = event("Second", 3, event_time=at(3.2))
     first = event("First", 3, event_time=at(3.1))
@@ -201,7 +201,7 @@ def test_events_of_one_second_stand_in_their_order() -> None:
     ]
 
 
-def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
+def test_an_event_has_its_count_and_pod() -> None:
     repeated = msgspec.structs.replace(
         event("Failed", 60, involved_object=timeline.InvolvedObject(kind="Pod", name="a-w-3")),
         count=4,
@@ -210,14 +210,14 @@ def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
     assert told(job(), [], [repeated])[1:] == [(60, "w-3", "Failed: text (4 times in 30s)")]
 
 
-def test_events_of_one_second_stand_in_the_order_in_which_they_were_written() -> None:
+def test_events_of_one_second_keep_the_order_of_their_creation() -> None:
     later = event("Completed", 9, metadata=meta.ObjectMeta(resource_version="11"))
     sooner = event("Completing", 9, metadata=meta.ObjectMeta(resource_version="9"))
     told_of = [what for _, _, what in told(job(), [], [later, sooner])[-2:]]
     assert [what.partition(":")[0] for what in told_of] == ["Completing", "Completed"]
 
 
-def test_the_phase_is_told_once_though_it_stands_twice() -> None:
+def test_a_repeated_phase_is_shown_once() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
     assert told(job(conditions=(phase,), state=state), [], []) == [
@@ -226,7 +226,7 @@ def test_the_phase_is_told_once_though_it_stands_twice() -> None:
     ]
 
 
-def test_a_phase_of_which_an_event_tells_is_not_told_twice() -> None:
+def test_a_phase_with_an_event_is_shown_once() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
     tells = event("Running", 6, involved_object=timeline.InvolvedObject(kind="Job", name="a"))

@@ -54,7 +54,7 @@ def lines(place: topology.Domain, depth: int = 0) -> list[str]:
     return ["  " * depth + topology.line(place), *inside]
 
 
-def test_each_level_says_what_is_free_in_it() -> None:
+def test_each_level_shows_its_free_resources() -> None:
     """Requests of running pods are subtracted; pods that have ended or are pending use nothing."""
     root, complaints = topology.domain_tree(cluster_objects())
     assert lines(root) == [
@@ -69,7 +69,7 @@ def test_each_level_says_what_is_free_in_it() -> None:
     assert complaints == [f"{OUTSIDE}: n4"]
 
 
-def test_nodes_are_shown_where_they_lie() -> None:
+def test_nodes_are_shown_in_their_domain() -> None:
     root, _ = topology.domain_tree(cluster_objects(), with_nodes=True)
     shown = [line.strip().split("   ")[0] for line in lines(root)]
     assert shown == ["cluster", "s", "r1", "n1", "n2", "r2", "n3", "n4"]
@@ -78,7 +78,7 @@ def test_nodes_are_shown_where_they_lie() -> None:
     ]
 
 
-def test_what_makes_no_sense_is_said() -> None:
+def test_inconsistent_hyper_nodes_are_reported() -> None:
     """The scheduler uses the same tree."""
     root, complaints = topology.domain_tree(cluster_objects(hyper_node("r3", 1, "Node", "n1")))
     assert complaints == [
@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_said() -> None:
     assert msgspec.to_builtins(root)["nodes"] == 4
 
 
-def test_a_cluster_without_hyper_nodes_is_one_place() -> None:
+def test_a_cluster_without_hyper_nodes_is_one_domain() -> None:
     root, _ = topology.domain_tree(
         usage.ClusterObjects(nodes=(builders.make_node("n1", cpu="8", memory="16Gi"),))
     )

@@ -49,7 +49,7 @@ PICTURE = cluster_objects(
 )
 
 
-def test_queues_show_what_their_running_pods_hold_of_what_they_may() -> None:
+def test_queues_show_usage_and_limit() -> None:
     headers, rows = usage.queues(PICTURE)
     assert headers == (
         "QUEUE", "RUNNING JOBS", "PENDING JOBS", "RUNNING PODS", "PENDING PODS",
@@ -89,7 +89,7 @@ def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
     assert rows["loop-b"][1] == "1"
 
 
-def test_jobs_come_with_the_largest_first_and_without_those_that_are_over() -> None:
+def test_jobs_are_listed_by_size_without_finished_ones() -> None:
     _, rows = usage.jobs(PICTURE, builders.NOON + timedelta(minutes=5))
     assert rows == [
         ("default/big", "research", "Running", "2", "0", "2", "2Gi", "2", "5m"),
@@ -148,7 +148,7 @@ def test_top_is_a_table_where_there_is_no_terminal(
     assert strom("top", "nothing").exit_code == 2
 
 
-def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look() -> None:
+def test_missing_rights_are_one_line_with_an_alternative() -> None:
     """Not which twenty rights are missing."""
 
     class Tenant:
@@ -166,7 +166,7 @@ def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look(
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("height", [5, 12, 40])
-def test_a_screen_holds_what_it_can_and_says_how_much_it_does_not(width: int, height: int) -> None:
+def test_a_screen_shows_what_fits_and_counts_the_rest(width: int, height: int) -> None:
     """For all sizes: no line is too wide, there are no more lines than fit, and no name is
     truncated.
     """

@@ -174,7 +174,7 @@ def test_vsub_takes_its_defaults_from_the_environment(
         (("vresume", "-n", "a"), "ResumeJob"),
     ],
 )
-def test_suspend_and_resume_make_a_command_and_say_nothing(
+def test_suspend_and_resume_create_a_command_silently(
     api_server: Any, program: Program, arguments: tuple[str, ...], action: str
 ) -> None:
     program("vsub", "-n", "a")
@@ -184,9 +184,7 @@ def test_suspend_and_resume_make_a_command_and_say_nothing(
     assert made.metadata.name.startswith(f"a-{action.lower()}-")
 
 
-def test_queues_are_made_changed_and_shown_without_a_word(
-    api_server: Any, program: Program
-) -> None:
+def test_queues_are_created_changed_and_shown_silently(api_server: Any, program: Program) -> None:
     assert program("vcctl", "queue", "create") == (0, "")
     assert program("vcctl", "queue", "create", "-n", "q", "-w", "3", "-S", "Closed") == (0, "")
     assert program("vcctl", "queue", "operate", "-n", "q", "-a", "update", "-w", "7") == (0, "")

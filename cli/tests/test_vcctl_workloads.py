@@ -40,7 +40,7 @@ def write(folder: Path, *documents: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_create_goes_on_behind_a_failure_and_delete_removes_by_file(
+def test_create_continues_after_a_failure_and_delete_removes_by_file(
     api_server: Any, program: Program, tmp_path: Path, word: str
 ) -> None:
     kind = WORDS[word]
@@ -61,7 +61,7 @@ def test_create_goes_on_behind_a_failure_and_delete_removes_by_file(
     assert not api_server.all(kind)
 
 
-def test_delete_by_name_fails_where_there_is_none(
+def test_delete_by_name_fails_for_an_absent_object(
     program: Program, tmp_path: Path, word: str
 ) -> None:
     kind = WORDS[word]
@@ -99,7 +99,7 @@ def test_describe_shows_one_or_all_as_yaml_or_json(
     )
 
 
-def test_a_document_of_another_kind_is_refused_before_anything_is_made(
+def test_a_document_of_another_kind_is_rejected_before_any_creation(
     api_server: Any, program: Program, tmp_path: Path
 ) -> None:
     file = write(tmp_path, document("jobflow"), document("jobtemplate"))

@@ -57,7 +57,7 @@ def title(word: str) -> str:
     return f"{kind.kind.lower()}.{kind.group}/a"
 
 
-def test_list_shows_all_and_says_where_there_is_none(strom: Any, word: str) -> None:
+def test_list_shows_all_and_reports_an_empty_namespace(strom: Any, word: str) -> None:
     lines = strom(word, "list").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["NAME", "a"]
     everywhere = strom(word, "list", "-A").stdout.splitlines()
@@ -77,7 +77,7 @@ def test_objects_for_programs_have_their_kind(strom: Any, word: str) -> None:
     assert yaml.safe_load(strom(word, "get", "a", "-o", "yaml").stdout)["kind"] == kind.kind
 
 
-def test_get_shows_the_facts_and_what_was_said_last(api_server: Any, strom: Any, word: str) -> None:
+def test_get_shows_the_status_and_the_latest_events(api_server: Any, strom: Any, word: str) -> None:
     kind = WORDS[word][0]
     uid = kinds.metadata_of(api_server.all(kind)[0]).uid
     for number in range(7):
@@ -97,7 +97,7 @@ def test_get_shows_the_facts_and_what_was_said_last(api_server: Any, strom: Any,
     assert [line.rpartition(" ")[2] for line in shown.splitlines()[-5:]] == list("23456")
 
 
-def test_delete_deletes_and_says_when_there_is_none(strom: Any, word: str) -> None:
+def test_delete_deletes_and_reports_absent_objects(strom: Any, word: str) -> None:
     assert strom(word, "delete", "a").stdout == f"{title(word)} deleted\n"
     again = strom(word, "delete", "a")
     assert again.exit_code == 1
@@ -108,7 +108,7 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any, word: str) -> No
     assert strom(word, "get", "a").exit_code == 1
 
 
-def test_a_cron_is_suspended_and_goes_on(api_server: Any, strom: Any) -> None:
+def test_a_cron_is_suspended_and_resumed(api_server: Any, strom: Any) -> None:
     api_server.create(*WORDS["cron"])
     said = strom("cron", "suspend", "a")
     assert (said.exit_code, said.stdout) == (0, "cronjob.batch.volcano.sh/a suspended\n")
@@ -144,7 +144,7 @@ def test_a_flow_shows_each_job_in_the_order_of_the_manifest() -> None:
     assert workload_view.flow_row(found, NOW) == ("f", "Running", "2", "0", "1", "0", "5m")
 
 
-def test_a_template_shows_what_it_makes() -> None:
+def test_a_template_shows_its_jobs() -> None:
     found = make_template("t", make_job(tasks=[make_task("a", 2), make_task("b", 3)]))
     assert workload_view.template_row(found, NOW) == ("t", "default", "2", "5", "0", "5m")
 

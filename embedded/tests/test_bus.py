@@ -61,7 +61,7 @@ class Clock:
         return self.now
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
     """Killed in the middle of appending, right behind an acknowledgement."""
     path = tmp_path / "log"
     acknowledged = []
@@ -111,7 +111,7 @@ async def test_services_share_one_instance(tmp_path: Path) -> None:
     assert not await bus.is_reachable()
 
 
-async def test_a_closed_log_says_so(tmp_path: Path) -> None:
+async def test_a_closed_log_is_an_error(tmp_path: Path) -> None:
     """To who writes and to who waits for more."""
     bus = EmbeddedBus(tmp_path / "log")
     async with bus:
@@ -126,7 +126,7 @@ async def test_a_closed_log_says_so(tmp_path: Path) -> None:
         await writer.append(builders.snapshot_of(builders.make_node()))
 
 
-async def test_no_file_of_ours_is_refused(tmp_path: Path) -> None:
+async def test_a_foreign_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("somebody's diary, which is not to be overwritten", encoding="utf-8")
     with pytest.raises(errors.PermanentError, match="not a database"):
@@ -134,7 +134,7 @@ async def test_no_file_of_ours_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_old_records_go_and_offsets_never_come_back(tmp_path: Path) -> None:
+async def test_old_records_are_removed_and_offsets_never_decrease(tmp_path: Path) -> None:
     """Fourteen days are kept on topics of events; compacted ones do not age."""
     clock = Clock()
     path = tmp_path / "log"
@@ -178,7 +178,7 @@ async def test_tombstones_stay_a_day(tmp_path: Path) -> None:
         assert await records.read(bus, topics.NODES) == ([], positions)
 
 
-async def test_a_compacted_topic_does_not_grow_without_end(tmp_path: Path) -> None:
+async def test_a_compacted_topic_is_bounded(tmp_path: Path) -> None:
     """It is swept when as much was appended as was kept, and no less than a thousand."""
     async with EmbeddedBus(tmp_path / "log") as bus:
         writer = await bus.open_writer("monitor", "m1")

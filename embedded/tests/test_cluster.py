@@ -62,7 +62,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
 # --- durability ------------------------------------------------------------------------------
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
     """Killed in the middle of creating, right behind an answer."""
     path = tmp_path / "cluster"
     process = await asyncio.create_subprocess_exec(
@@ -86,7 +86,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         assert answered.items() <= kept.items()
 
 
-async def test_versions_and_watches_go_on_after_a_restart(tmp_path: Path) -> None:
+async def test_versions_and_watches_continue_after_a_restart(tmp_path: Path) -> None:
     """A watch resumes from its version and receives a deletion from before the restart."""
     path = tmp_path / "cluster"
     async with EmbeddedCluster(path) as before:
@@ -144,7 +144,7 @@ async def test_a_cluster_belongs_to_one_instance(tmp_path: Path, cluster: Embedd
     assert await cluster.is_reachable()
 
 
-async def test_a_closed_cluster_says_so_and_its_watches_end(tmp_path: Path) -> None:
+async def test_a_closed_cluster_is_an_error_and_its_watches_end(tmp_path: Path) -> None:
     cluster = EmbeddedCluster(tmp_path / "cluster")
     async with cluster:
         stream = cluster.watch(CONFIG_MAPS, (await cluster.list(CONFIG_MAPS)).resource_version)
@@ -163,7 +163,7 @@ async def test_a_closed_cluster_says_so_and_its_watches_end(tmp_path: Path) -> N
 # --- watching --------------------------------------------------------------------------------
 
 
-async def test_a_silent_watch_says_how_far_it_is(tmp_path: Path) -> None:
+async def test_a_silent_watch_sends_bookmarks(tmp_path: Path) -> None:
     """While other kinds change, too: its version is good to resume from."""
     async with EmbeddedCluster(tmp_path / "cluster", bookmark_after_s=0.02) as cluster:
         version = (await cluster.list(PODS)).resource_version
@@ -178,7 +178,7 @@ async def test_a_silent_watch_says_how_far_it_is(tmp_path: Path) -> None:
         await stream.aclose()
 
 
-async def test_a_bookmark_comes_when_asked_for(cluster: EmbeddedCluster) -> None:
+async def test_a_bookmark_can_be_requested(cluster: EmbeddedCluster) -> None:
     """After all events that were sent before."""
     stream = cluster.watch(CONFIG_MAPS, (await cluster.list(CONFIG_MAPS)).resource_version)
     created = await cluster.create(CONFIG_MAPS, "default", objects.config_map("c"))
@@ -199,7 +199,7 @@ async def _two(stream: AsyncIterator[port.WatchEvent]) -> tuple[port.WatchEvent,
 # --- what it does not do -----------------------------------------------------------------------
 
 
-async def test_what_is_not_embedded_is_named(cluster: EmbeddedCluster) -> None:
+async def test_an_unsupported_request_is_named(cluster: EmbeddedCluster) -> None:
     """The error contains the verb and the kind."""
     with pytest.raises(errors.UnsupportedError, match="list Role"):
         await cluster.list(ROLES)
@@ -252,7 +252,7 @@ async def test_a_rejection_names_the_violation(
     ],
     ids=str,
 )
-async def test_a_patch_leaves_an_object_what_it_is(
+async def test_a_patch_cannot_change_the_identity_of_an_object(
     cluster: EmbeddedCluster, patch: objects.Document
 ) -> None:
     await cluster.create(CONFIG_MAPS, "default", objects.config_map("c"))
@@ -263,7 +263,7 @@ async def test_a_patch_leaves_an_object_what_it_is(
 # --- pods ------------------------------------------------------------------------------------
 
 
-async def test_a_default_class_gives_pods_their_priority(cluster: EmbeddedCluster) -> None:
+async def test_a_default_class_sets_the_priority_of_pods(cluster: EmbeddedCluster) -> None:
     """Those that name no class."""
     body = objects.make(kinds.PRIORITY_CLASSES, "usual", value=7, globalDefault=True)
     await cluster.create(kinds.PRIORITY_CLASSES, "", body)
@@ -271,7 +271,7 @@ async def test_a_default_class_gives_pods_their_priority(cluster: EmbeddedCluste
     assert (pod["spec"]["priority"], pod["spec"]["priorityClassName"]) == (7, "usual")
 
 
-async def test_a_deletion_may_be_told_to_hurry(cluster: EmbeddedCluster) -> None:
+async def test_a_deletion_may_have_a_shorter_grace_period(cluster: EmbeddedCluster) -> None:
     """Not to take longer, and with a finalizer not to end."""
     body = objects.pod("p", {"finalizers": ["test.example/hold"]}, nodeName="n1")
     await cluster.create(PODS, "default", body)
@@ -336,7 +336,7 @@ def spoil(path: Path, resource: str, name: str, was: str, found: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["many", 'x"}, "hard": {"cpu": [1]}, "y": {"z": "'])
-async def test_a_quota_that_an_older_file_holds_and_nobody_can_read_lets_no_pod_in(
+async def test_an_unreadable_quota_of_an_older_file_rejects_pods(
     tmp_path: Path, wrong: str
 ) -> None:
     """The quota is named, everything else continues, and it can be corrected or deleted."""
@@ -353,7 +353,7 @@ async def test_a_quota_that_an_older_file_holds_and_nobody_can_read_lets_no_pod_
         await after.create(PODS, "default", objects.pod("p"))
 
 
-async def test_a_pod_that_nobody_can_read_keeps_others_out_where_a_quota_counts(
+async def test_an_unreadable_pod_rejects_pods_under_a_quota(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "cluster"
@@ -372,7 +372,7 @@ async def test_a_pod_that_nobody_can_read_keeps_others_out_where_a_quota_counts(
 
 
 @pytest.mark.parametrize("name", ["services", "nvidia.com/gpu", "limits.nvidia.com/gpu", "p"])
-async def test_a_quota_of_what_is_not_counted_is_refused(
+async def test_a_quota_of_unsupported_resources_is_rejected(
     cluster: EmbeddedCluster, name: str
 ) -> None:
     """An API server counts services, and nothing at all under a device's name alone."""
@@ -381,7 +381,7 @@ async def test_a_quota_of_what_is_not_counted_is_refused(
         await cluster.create(kinds.RESOURCE_QUOTAS, "default", quota)
 
 
-async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
+async def test_an_owner_of_an_unknown_kind_counts_as_existing(
     cluster: EmbeddedCluster,
 ) -> None:
     """Unknown never means deletable. Meanwhile, certain garbage is collected."""
@@ -394,7 +394,7 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
     await cluster.get(CONFIG_MAPS, "default", "kept")
 
 
-async def test_event_objects_go_after_an_hour(tmp_path: Path) -> None:
+async def test_event_objects_are_deleted_after_an_hour(tmp_path: Path) -> None:
     """They are meant for present users; the log has the history."""
     clock = Clock()
     path = tmp_path / "cluster"
@@ -418,7 +418,7 @@ async def test_generated_names_differ_though_ids_repeat(tmp_path: Path) -> None:
         assert len((await cluster.list(CONFIG_MAPS, "default")).items) == 10
 
 
-async def test_a_write_that_was_given_up_counts_all_the_same(cluster: EmbeddedCluster) -> None:
+async def test_an_abandoned_write_takes_effect(cluster: EmbeddedCluster) -> None:
     """Who waits no longer does not undo it; readers and watchers see it."""
     version = (await cluster.list(CONFIG_MAPS)).resource_version
     writing = asyncio.ensure_future(cluster.create(CONFIG_MAPS, "default", objects.config_map("c")))

@@ -20,7 +20,7 @@ async def test_real_jobs_finish_and_their_output_proves_it(tmp_path: Path) -> No
     assert ranks == {f"rank {rank} of 4: 10000 sums are right, 10 each" for rank in range(4)}
 
 
-def test_a_job_that_did_not_do_its_work_is_a_failure() -> None:
+def test_a_job_with_a_wrong_result_is_a_failure() -> None:
     ran = (
         real.JobResult("ring", "Completed", ()),
         real.JobResult("mpi", "Failed", ("mpi-mpimaster-0: master: collected 2 ranks",)),

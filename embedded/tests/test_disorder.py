@@ -78,7 +78,7 @@ async def test_a_topic_keeps_its_order_with_repetitions(log: EmbeddedBus, seed: 
         assert positions[topic.name] == OFFSETS.stop
 
 
-async def test_records_do_come_again_and_in_another_order(log: EmbeddedBus) -> None:
+async def test_records_are_repeated_and_reordered(log: EmbeddedBus) -> None:
     """Disorder that changes nothing would prove nothing."""
     plain, _ = await records.read(log, topics.NODES, topics.PODS)
     seen = []
@@ -91,7 +91,7 @@ async def test_records_do_come_again_and_in_another_order(log: EmbeddedBus) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_positions_never_pass_what_is_held_back(log: EmbeddedBus, seed: int) -> None:
+async def test_positions_never_pass_delayed_records(log: EmbeddedBus, seed: int) -> None:
     """A materialization that continues from them receives everything that was delayed."""
     disordered = FaultyBus(log, seed, rates(repeat=0.3))
     known: set[tuple[str, int]] = set()
@@ -106,7 +106,7 @@ async def test_positions_never_pass_what_is_held_back(log: EmbeddedBus, seed: in
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: int) -> None:
+async def test_consumed_records_are_repeated_until_done(log: EmbeddedBus, seed: int) -> None:
     """Repeated records may be finished again, or not: the first time counts."""
     disordered = FaultyBus(log, seed, rates(repeat=0.3))
     given: list[envelope.Record] = []
@@ -121,7 +121,7 @@ async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: in
     assert comes_in_order(of(topics.NODES, given))
 
 
-async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) -> None:
+async def test_readers_are_interrupted_only_after_what_they_read(log: EmbeddedBus) -> None:
     """So a reader that resumes there reaches the end, however often this happens."""
     disordered = FaultyBus(log, 1, rates(cut=0.5))
     read: list[envelope.Record] = []
@@ -150,7 +150,7 @@ async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) 
 @pytest.mark.parametrize(
     ("chances", "stands"), [({"unavailable": 1.0}, False), ({"lost": 1.0}, True)], ids=str
 )
-async def test_an_append_that_fails_may_stand_there_all_the_same(
+async def test_a_failed_append_may_be_stored(
     log: EmbeddedBus, chances: dict[str, float], *, stands: bool
 ) -> None:
     """And so may what opens a writer."""
@@ -160,7 +160,7 @@ async def test_an_append_that_fails_may_stand_there_all_the_same(
     assert (await log.last(topics.SYNC) != before) == stands
 
 
-async def test_what_is_not_heard_still_is_not(log: EmbeddedBus) -> None:
+async def test_fenced_records_remain_fenced(log: EmbeddedBus) -> None:
     """And the topic's writer can see it."""
     paused = await log.open_writer("controller", "c1")
     successor = await log.open_writer("controller", "c2")
@@ -181,7 +181,7 @@ async def test_what_is_not_heard_still_is_not(log: EmbeddedBus) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_a_fold_that_goes_on_from_any_position_accepts_what_was_announced_before_it(
+async def test_a_materialization_from_any_position_accepts_earlier_announcements(
     log: EmbeddedBus, seed: int
 ) -> None:
     """An announcement is hidden from readers: a position behind it has its epoch all the same."""
@@ -213,7 +213,7 @@ async def test_delays_are_slept_by_the_sleep_that_was_given(log: EmbeddedBus) ->
     assert max(slept) > 100
 
 
-async def test_a_closed_log_is_told(tmp_path: Path) -> None:
+async def test_a_closed_log_is_reported(tmp_path: Path) -> None:
     bus = EmbeddedBus(tmp_path / "log")
     async with bus:
         batches: AsyncIterator[port.Batch] = FaultyBus(bus, 1, NONE).materialize([topics.NODES])
@@ -262,7 +262,7 @@ async def test_a_call_that_fails_took_effect_or_not(
     assert int(await _version(cluster)) == before + takes_effect
 
 
-async def test_only_what_is_tested_meets_a_conflict(cluster: EmbeddedCluster) -> None:
+async def test_only_writes_with_a_precondition_get_conflicts(cluster: EmbeddedCluster) -> None:
     """Nothing of it counts; and a patch without a test is never refused so."""
     await cluster.create(CONFIG_MAPS, "default", objects.config_map("c", a="1"))
     disordered = FaultyCluster(cluster, 1, rates(conflict=1))
@@ -289,7 +289,9 @@ async def test_a_watch_expires_or_ends_early(cluster: EmbeddedCluster) -> None:
     assert len([event async for event in closing.watch(CONFIG_MAPS, version)]) == 1
 
 
-async def test_the_seed_decides_whatever_order_calls_come_in(cluster: EmbeddedCluster) -> None:
+async def test_the_seed_decides_faults_independent_of_the_order_of_calls(
+    cluster: EmbeddedCluster,
+) -> None:
     """The same call for the same object has the same fault, whatever else happens."""
 
     async def outcomes(names: list[str], seed: int) -> dict[str, str]:

@@ -67,7 +67,7 @@ def test_a_gang_with_room_would_start_on_these_nodes() -> None:
     ],
     ids=["full", "with room", "another namespace"],
 )
-def test_a_quota_that_would_keep_its_pods_out_is_in_the_way(
+def test_a_quota_that_would_reject_the_pods_is_reported(
     namespace: str, used: str, said: tuple[str, ...]
 ) -> None:
     """Nodes have room all the same; the API server would refuse the pods."""
@@ -117,7 +117,7 @@ def test_a_quota_counts_the_pods_of_its_scopes_and_no_others(
     assert verdict.starts is not counted
 
 
-def test_a_gang_without_room_would_wait_with_the_scheduler_s_own_reason() -> None:
+def test_a_gang_without_room_has_the_schedulers_reason() -> None:
     verdict = job_dry_run.dry_run_job(cluster(), job(5), None, builders.NOON)
     assert not verdict.starts
     assert verdict.explained is not None
@@ -125,7 +125,7 @@ def test_a_gang_without_room_would_wait_with_the_scheduler_s_own_reason() -> Non
     assert (shortage.needed, shortage.free) == (5000, 4000)
 
 
-def test_a_job_is_tried_behind_those_that_wait_already() -> None:
+def test_a_job_is_tried_after_pending_jobs() -> None:
     waiting = builders.make_pod_group("first", min_member=9, created=builders.NOON)
     pods = [builders.make_pod(f"first-{index}", "first", cpu="1") for index in range(9)]
     others = [item(kinds.POD_GROUPS, waiting), *(item(kinds.PODS, pod) for pod in pods)]
@@ -133,7 +133,7 @@ def test_a_job_is_tried_behind_those_that_wait_already() -> None:
     assert verdict.in_front == ("default/first",)
 
 
-def test_a_job_of_higher_priority_says_who_would_go_for_it(tmp_path: Path) -> None:
+def test_a_job_of_higher_priority_lists_its_victims(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.conf"
     file.write_text(EVICTING)
     victim = builders.make_pod("low-0", "low", node="n1", phase="Running", cpu="2")
@@ -154,9 +154,7 @@ def test_a_job_of_higher_priority_says_who_would_go_for_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["actions: [", "tiers: nothing\n"])
-def test_a_configuration_that_cannot_be_used_is_told_with_its_line(
-    tmp_path: Path, text: str
-) -> None:
+def test_an_invalid_configuration_is_reported_with_its_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "scheduler.conf"
     file.write_text(text)
     with pytest.raises(CommandError, match="it cannot be used") as raised:

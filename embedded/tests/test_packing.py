@@ -42,7 +42,7 @@ def test_seeds_are_ranges_and_numbers_each_once(text: str, seeds: list[int]) -> 
         ("1-500,1000-1500", "more than 1000"),
     ],
 )
-def test_what_is_no_seed_is_refused(text: str, complaint: str) -> None:
+def test_an_invalid_seed_is_rejected(text: str, complaint: str) -> None:
     with pytest.raises(typer.BadParameter, match=complaint):
         pack.parse_seeds(text)
 
@@ -72,7 +72,7 @@ def test_the_last_line_is_one_json_object(tmp_path: Path, shown: str) -> None:
         ("", "pods.csv: no line after the columns' names"),
     ],
 )
-def test_a_wrong_list_is_told_with_path_line_and_next_step(
+def test_an_invalid_list_is_reported_with_path_line_and_next_step(
     tmp_path: Path, pods: str, complaint: str
 ) -> None:
     options = lists(tmp_path, pods)
@@ -82,7 +82,7 @@ def test_a_wrong_list_is_told_with_path_line_and_next_step(
     assert "--nodes and --pods" in caught.value.next_step
 
 
-def test_a_file_that_is_absent_or_no_text_is_told(tmp_path: Path) -> None:
+def test_an_absent_or_binary_file_is_reported(tmp_path: Path) -> None:
     options = lists(tmp_path)
     with pytest.raises(CommandError, match="No such file"):
         pack.read(tmp_path / "absent.csv", Path(options[3]))

@@ -33,7 +33,7 @@ def pointer(*parts: str) -> str:
 
 
 @given(DOCUMENTS, st.text("ab~/", max_size=3), JSON)
-def test_what_is_added_can_be_tested_and_removed(
+def test_added_values_can_be_tested_and_removed(
     document: dict[str, Any], name: str, value: Any
 ) -> None:
     """Whatever the name: pointers escape two characters."""
@@ -55,7 +55,9 @@ def test_a_merge_patch_of_a_document_with_itself_changes_nothing(
 
 
 @given(DOCUMENTS, DOCUMENTS)
-def test_the_document_itself_is_left_alone(document: dict[str, Any], other: dict[str, Any]) -> None:
+def test_the_original_document_is_not_changed(
+    document: dict[str, Any], other: dict[str, Any]
+) -> None:
     """A patch that fails in the middle has done nothing."""
     before = objects.read(objects.merge(**document))
     patches.apply(document, objects.merge(**other), "merge", "x")
@@ -95,7 +97,7 @@ def test_lists_are_patched_by_index(step: tuple[Any, ...], result: list[int]) ->
     ],
     ids=str,
 )
-def test_what_does_not_apply_is_told(
+def test_a_patch_that_does_not_apply_is_an_error(
     step: tuple[Any, ...], error: type[errors.ExternalError]
 ) -> None:
     with pytest.raises(error, match=step[0]):

@@ -277,7 +277,7 @@ async def test_a_container_over_its_memory_limit_is_out_of_memory(
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
 
 
-async def test_a_command_that_is_not_there_is_a_start_error(
+async def test_a_command_that_is_absent_is_a_start_error(
     process_cluster: ProcessCluster,
 ) -> None:
     await process_cluster.run("p", "no-such-command")
@@ -317,7 +317,7 @@ async def test_a_pod_that_cannot_run_here_fails_at_once(process_cluster: Process
     assert "data" in pod["status"]["message"]
 
 
-async def test_a_stopped_node_takes_its_processes_along_and_what_may_goes_on_later(
+async def test_a_stopped_node_takes_its_processes_along_and_what_may_continues_later(
     process_cluster: ProcessCluster, tmp_path: Path
 ) -> None:
     await process_cluster.run("never", "sleep", "987")
@@ -379,7 +379,7 @@ async def test_process_nodes_that_nobody_serves_are_away(process_cluster: Proces
     assert await ready() == "False"
 
 
-def test_process_nodes_share_the_machine_unless_told_otherwise() -> None:
+def test_process_nodes_share_the_machine_by_default() -> None:
     whole = {"cpu": 3000, "memory": 5 * 2**30}
     shared = [node["status"] for node in machine.node_documents(2, whole)]
     assert [it["capacity"]["cpu"] for it in shared] == ["1500m", "1500m"]  # type: ignore[index]  # a manifest

@@ -154,7 +154,7 @@ def files(volume: dict[str, Any]) -> dict[str, tuple[bytes, int]]:
     return {file.path: (file.content, file.mode) for file in content.files}
 
 
-def test_volumes_of_the_api_have_the_keys_asked_for_with_their_modes() -> None:
+def test_volumes_of_the_api_have_the_keys_requested_with_their_modes() -> None:
     assert files({"configMap": {"name": "map"}}) == {
         "a": (b"1", 0o644),
         "b": (b"two words", 0o644),

@@ -119,7 +119,7 @@ async def test_a_signal_is_an_exit_code_above_128(place: LauncherRunner) -> None
         ("true", {"folder": "/no/such/folder"}, "working directory /no/such/folder"),
     ],
 )
-async def test_what_cannot_start_says_why(
+async def test_what_cannot_start_reports_the_reason(
     place: LauncherRunner, command: str, fields: dict[str, Any], reason: str
 ) -> None:
     outcome, _ = await place.run(command, **fields)

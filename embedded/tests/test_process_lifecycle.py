@@ -227,14 +227,14 @@ def test_a_pod_has_no_longer_than_its_deadline() -> None:
     assert story.status["reason"] == "DeadlineExceeded"
 
 
-def test_a_pod_that_can_never_run_here_fails_and_says_why() -> None:
+def test_a_pod_that_can_never_run_here_fails_and_reports_the_reason() -> None:
     story = LifecycleRunner(pod())
     story.after(0, NodeUnsuitable("NotSupported", "volume v is of another kind"))
     story.after(0, Refused("main", "Stopped", ""))
     assert (story.status["phase"], story.status["reason"]) == ("Failed", "NotSupported")
 
 
-def test_of_a_pod_that_is_refused_before_it_began_nothing_is_told_but_why() -> None:
+def test_of_a_pod_that_is_refused_before_it_began_nothing_is_reported_but_why() -> None:
     """For a container that is still being created kubectl would report this indefinitely."""
     life = PodLifecycle(pod(), BEGIN)
     life.handle(NodeUnsuitable("NotSupported", "no command"), BEGIN)
@@ -320,7 +320,7 @@ def test_what_ran_on_a_node_that_was_stopped_has_failed() -> None:
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
 
 
-def test_what_may_restart_goes_on_after_the_node_was_stopped() -> None:
+def test_what_may_restart_continues_after_the_node_was_stopped() -> None:
     story = LifecycleRunner(pod(status=RUNNING_BEFORE, restartPolicy="OnFailure"))
     assert story.begun == [Start("main", 3)]
     assert story.status["startTime"] == "2026-11-21T11:00:00Z"

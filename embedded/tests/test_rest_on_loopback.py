@@ -122,7 +122,7 @@ async def test_a_page_of_the_server_itself_may_send_requests(running: system.Sys
     ("method", "path"),
     [("GET", JOBS), ("GET", "/metrics"), ("GET", "/v1/watch/jobs"), ("POST", JOBS)],
 )
-async def test_no_other_user_of_the_machine_is_let_in(
+async def test_no_other_user_of_the_machine_is_enqueued(
     running: system.System, token: str, method: str, path: str
 ) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -172,7 +172,7 @@ async def test_token_and_state_are_readable_by_their_owner_alone(tmp_path: Path)
     assert not file.exists()
 
 
-async def test_each_start_makes_another_token(tmp_path: Path) -> None:
+async def test_each_start_creates_another_token(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
         async with system.run_system(system.Options(state=tmp_path)) as made:

@@ -79,7 +79,7 @@ def test_each_case_gets_its_line_in_the_order_of_arguments(tmp_path: Path) -> No
     }
 
 
-def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_case_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> None:
     """Bad configuration and bad JSON each print name and error; exit code 1."""
     broken = tmp_path / "broken.json"
     broken.write_text("{")
@@ -127,7 +127,7 @@ def test_manifests_are_decided_on_by_a_configuration_file(tmp_path: Path) -> Non
     assert lines[0]["binds"] == {"a/p1": "n", "a/p2": "n"}
 
 
-def test_a_configuration_that_cannot_be_used_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_reported_with_its_line(tmp_path: Path) -> None:
     dump, config = tmp_path / "dump.json", tmp_path / "c.yaml"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
     config.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: gangs\n")
@@ -139,7 +139,7 @@ def test_a_configuration_that_cannot_be_used_is_told_with_its_line(tmp_path: Pat
     assert last == "next: correct it"
 
 
-def test_files_that_are_not_there_are_told_as_everywhere(tmp_path: Path) -> None:
+def test_files_that_are_absent_are_reported_as_everywhere(tmp_path: Path) -> None:
     """Objects and configuration: nothing on stdout, a line, the way on, exit code 1."""
     absent = tmp_path / "absent"
     dump = tmp_path / "dump.json"

@@ -35,7 +35,7 @@ def fail(database: Connection) -> None:
     database.execute("INSERT INTO no_such_table VALUES (1)")
 
 
-async def test_a_read_sees_every_write_asked_for_before(store: Store) -> None:
+async def test_a_read_sees_every_write_requested_before(store: Store) -> None:
     """Even if the writes were not awaited."""
     for number in range(100):
         store.write(lambda database, number=number: insert(number, database))  # type: ignore[misc]  # binds the number
@@ -102,7 +102,7 @@ async def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
         store.write(lambda database: insert(2, database))
 
 
-async def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+async def test_folders_on_the_way_are_created(tmp_path: Path) -> None:
     store = Store(tmp_path / "a" / "b" / "store", SCHEMA)
     await store.open()
     with contextlib.suppress(errors.ExternalError):

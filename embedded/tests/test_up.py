@@ -16,7 +16,7 @@ from stromboli.embedded import commands
         ("tiers:\n- plugins:\n  - name: gnag\n", "gnag"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_refused_before_anything_starts(
+def test_a_configuration_that_is_invalid_is_refused_before_anything_starts(
     tmp_path: Path, text: str, detail: str
 ) -> None:
     """Otherwise the scheduler would wait for a better file, and the user for the scheduler."""

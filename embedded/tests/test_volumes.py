@@ -121,7 +121,7 @@ async def test_a_class_that_was_not_seen_yet_is_waited_for(cluster: EmbeddedClus
     assert kinds.PERSISTENT_VOLUME_CLAIMS.decode(raw).spec.volume_name == ""
 
 
-async def test_a_volume_goes_with_its_claim(cluster: EmbeddedCluster) -> None:
+async def test_a_volume_is_deleted_with_its_claim(cluster: EmbeddedCluster) -> None:
     async with played(cluster):
         for name in ("kept", "gone"):
             await claim(cluster, name, "any")

@@ -87,7 +87,7 @@ def test_text_of_the_code_breaks_no_table() -> None:
         ({}, "anything"),
     ],
 )
-def test_types_are_said_in_words(schema: markdown.Document, words: str) -> None:
+def test_types_are_reported_in_words(schema: markdown.Document, words: str) -> None:
     assert markdown.kind(schema) == words
 
 

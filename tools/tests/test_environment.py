@@ -137,7 +137,7 @@ def test_the_users_uv_settings_win(variable: str) -> None:
     assert "https://pip.example" not in variables.values()
 
 
-def test_a_folder_of_wheels_that_is_not_there_is_skipped_as_pip_does(tmp_path: Path) -> None:
+def test_a_folder_of_wheels_that_is_absent_is_skipped_as_pip_does(tmp_path: Path) -> None:
     listed = f"{tmp_path}\n{tmp_path}/absent https://wheels.example/"
     assert environment.in_uv_words("find-links", listed) == f"{tmp_path},https://wheels.example/"
 

@@ -204,7 +204,7 @@ def test_an_array_is_not_completed_by_the_pods_of_one_window() -> None:
     assert (harness.phase(), alive(harness)) == ("Running", [2, 3])
 
 
-def test_an_array_whose_tries_are_over_ends_with_the_results_that_it_has() -> None:
+def test_an_array_whose_attempts_are_over_ends_with_the_results_that_it_has() -> None:
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
     harness = running(array("0-9", 2, policies=[policy], max_retry=1))
     end(harness, 0)
@@ -261,7 +261,7 @@ def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12), st.integers(0, 2))
-def test_every_index_has_one_result_however_its_tries_end(
+def test_every_index_has_one_result_however_its_attempts_end(
     ends: list[tuple[int, bool]], retries: int
 ) -> None:
     harness = running(array("0-5", 2, retries=retries))

@@ -35,7 +35,7 @@ def act(harness: CoreHarness) -> None:
         harness.step(next(iter(harness.dirty)))
 
 
-def test_a_pod_that_was_told_of_before_its_topic_shows_it_has_not_vanished() -> None:
+def test_a_pod_that_was_published_before_its_topic_shows_it_has_not_vanished() -> None:
     harness = enqueued(job())
     made = {pod.metadata.uid for pod in harness.pods()}
     harness.restart(without=PODS)
@@ -48,7 +48,7 @@ def test_a_pod_that_was_told_of_before_its_topic_shows_it_has_not_vanished() -> 
     assert states(harness)[2:] == ["Running", "Running"]
 
 
-def test_a_pod_that_vanished_while_its_topic_was_late_is_told_once_and_policies_act() -> None:
+def test_a_pod_that_vanished_while_its_topic_was_late_is_reported_once_and_policies_act() -> None:
     harness = enqueued(job())
     old = harness.shown(PODS)
     harness.restart(without=PODS)
@@ -64,7 +64,7 @@ def test_a_pod_that_vanished_while_its_topic_was_late_is_told_once_and_policies_
     assert len({it.pod_uid for it in gone}) == len(gone), "late news tells nothing again"
 
 
-def test_a_job_that_was_told_of_before_its_topic_shows_it_is_not_deleted() -> None:
+def test_a_job_that_was_published_before_its_topic_shows_it_is_not_deleted() -> None:
     harness = submitted(job())
     harness.restart(without=JOBS)
     harness.settle()

@@ -31,7 +31,7 @@ async def node_of(harness: Harness, pod: str) -> str:
     return found.spec.node_name
 
 
-async def test_a_volume_is_made_for_the_node_and_then_the_pod_is_bound(harness: Harness) -> None:
+async def test_a_volume_is_created_for_the_node_and_then_the_pod_is_bound(harness: Harness) -> None:
     await claims.late_class(harness, "late", "disks.example.com")
     claim = await claims.volume_claim(harness, "c", "late")
     async with harness.controller():

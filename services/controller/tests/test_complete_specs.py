@@ -132,7 +132,7 @@ def test_a_value_that_reads_as_redacted_is_a_value() -> None:
     assert len(reads(harness)) == 1
 
 
-def test_specs_of_objects_that_are_gone_are_forgotten() -> None:
+def test_specs_of_objects_that_are_deleted_are_forgotten() -> None:
     specs, job = complete_specs.CompleteSpecs(), with_value()
     specs.note(job)
     assert specs.completed(redaction.without_values(job)).spec == job.spec  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ def test_a_pod_touches_its_job_and_its_group() -> None:
     }
 
 
-def test_a_strangers_pod_touches_the_jobs_whose_names_it_may_hold() -> None:
+def test_an_unrelated_pod_touches_the_jobs_whose_names_it_may_hold() -> None:
     cache = empty()
     cache.apply(make_record(snapshot_of(JOB)))
     folded = cache.apply(make_record(snapshot_of(make_pod("j1-worker-0", scheduler="theirs"))))
@@ -68,7 +68,7 @@ def test_what_we_wrote_is_known_before_the_topic_shows_it() -> None:
     assert pod.status.phase == "Running"
 
 
-def test_what_we_delete_is_going_until_it_is_gone() -> None:
+def test_what_we_delete_is_terminating_until_it_is_deleted() -> None:
     cache = empty()
     cache.apply(make_record(snapshot_of(POD)))
     cache.mark_deleting(kinds.PODS, POD.metadata.key, POD.metadata.uid)
@@ -98,7 +98,7 @@ RECORDS: dict[str, list[meta.Object]] = {
 
 
 @given(st.permutations([name for name, made in RECORDS.items() for _ in made]))
-def test_any_order_across_topics_gives_the_same_picture(order: list[str]) -> None:
+def test_any_order_across_topics_gives_the_same_cache(order: list[str]) -> None:
     def state(turns: list[str]) -> tuple[object, ...]:
         cache = empty()
         each = {name: iter(made) for name, made in RECORDS.items()}
@@ -115,7 +115,7 @@ def test_any_order_across_topics_gives_the_same_picture(order: list[str]) -> Non
     assert state(order) == state(sorted(order))
 
 
-def test_queues_that_always_exist_are_made_and_empty_states_are_opened() -> None:
+def test_queues_that_always_exist_are_created_and_empty_states_are_opened() -> None:
     cache = empty()
     ((created,),) = queues.reconcile(cache, "root", NOON)
     assert isinstance(created, commands.Create)

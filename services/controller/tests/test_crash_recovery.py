@@ -165,7 +165,7 @@ def test_two_kills_in_a_row_change_nothing_in_the_end() -> None:
         assert result(play(kills)) == expected
 
 
-def test_a_late_picture_makes_no_pod_twice() -> None:
+def test_a_late_cache_creates_no_pod_twice() -> None:
     """Pods that the topics do not contain yet are known from the controller's own writes, or by
     their names.
     """

@@ -64,7 +64,7 @@ def said(harness: CoreHarness, reason: str) -> list[str]:
 # Times
 
 
-def test_a_job_is_made_when_its_time_has_come_and_not_before() -> None:
+def test_a_job_is_created_when_its_time_has_come_and_not_before() -> None:
     harness = started()
     go_on(harness, HOUR - 1)
     assert not harness.names(kinds.JOBS)
@@ -75,7 +75,7 @@ def test_a_job_is_made_when_its_time_has_come_and_not_before() -> None:
     assert harness.names(kinds.JOBS) == hours(1, 2)
 
 
-def test_the_time_at_which_it_was_made_is_not_served() -> None:
+def test_the_time_at_which_it_was_created_is_not_served() -> None:
     assert started("0 12 * * *").due(ITEM) == NOON + timedelta(days=1)
 
 
@@ -101,7 +101,7 @@ def test_a_job_within_a_minute_is_named_by_its_second() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["@every 90s", "* * * * *"])
-def test_the_time_of_a_job_stands_in_its_name(schedule: str) -> None:
+def test_the_time_of_a_job_is_in_its_name(schedule: str) -> None:
     harness = started(schedule)
     go_on(harness, 3 * 90)
     (name,) = harness.names(kinds.JOBS)
@@ -116,7 +116,7 @@ def test_of_several_missed_times_only_the_last_is_served() -> None:
     assert not said(harness, "TooManyMissedTimes")
 
 
-def test_more_than_a_hundred_missed_times_are_told() -> None:
+def test_more_than_a_hundred_missed_times_are_reported() -> None:
     harness = started()
     go_on(harness, 101 * HOUR)
     assert harness.names(kinds.JOBS) == hours(101)
@@ -137,7 +137,7 @@ def test_a_time_within_the_deadline_is_served_late() -> None:
     assert harness.names(kinds.JOBS) == hours(1)
 
 
-def test_a_suspended_cron_starts_nothing_and_serves_the_last_time_when_it_goes_on() -> None:
+def test_a_suspended_cron_starts_nothing_and_serves_the_last_time_when_it_continues() -> None:
     harness = started(suspend=True)
     go_on(harness, 3 * HOUR)
     assert not harness.names(kinds.JOBS)
@@ -181,7 +181,7 @@ def test_a_clock_that_is_set_back_starts_nothing_twice() -> None:
     assert harness.names(kinds.JOBS) == hours(2, 3)
 
 
-def test_a_cron_of_another_scheduler_is_somebody_elses() -> None:
+def test_a_cron_of_another_scheduler_belongs_to_another_system() -> None:
     harness = CoreHarness()
     harness.submit(make_cron(job=make_job(scheduler="kueue")))
     go_on(harness, 2 * HOUR)
@@ -220,7 +220,7 @@ def test_a_time_whose_name_is_taken_is_looked_at_less_and_less_often_and_says_so
 # Jobs that still run
 
 
-def test_allow_lets_jobs_run_beside_each_other() -> None:
+def test_allow_lets_jobs_run_concurrently() -> None:
     harness = started(concurrency_policy="Allow")
     go_on(harness)
     go_on(harness)
@@ -248,7 +248,7 @@ def test_forbid_does_not_serve_a_time_beyond_its_deadline() -> None:
     assert harness.due(ITEM) == NOON + timedelta(hours=3)
 
 
-def test_replace_removes_the_job_that_runs_before_the_next_is_made() -> None:
+def test_replace_removes_the_job_that_runs_before_the_next_is_created() -> None:
     harness = started(concurrency_policy="Replace")
     go_on(harness)
     before = len(harness.done)
@@ -279,7 +279,7 @@ def test_the_status_says_what_runs_what_was_served_and_what_succeeded() -> None:
     assert said(harness, "SawCompletedJob")
 
 
-def test_the_last_success_stays_when_its_job_is_gone() -> None:
+def test_the_last_success_stays_when_its_job_is_deleted() -> None:
     harness = started(successful_jobs_history_limit=0)
     go_on(harness)
     end(harness, hours(1)[0])
@@ -299,7 +299,7 @@ def test_the_oldest_finished_jobs_above_the_limits_are_removed() -> None:
     assert len(said(harness, "SuccessfulDelete")) == 3
 
 
-def test_a_suspended_cron_is_cleaned_up_all_the_same() -> None:
+def test_a_suspended_cron_is_cleaned_up() -> None:
     harness = started(successful_jobs_history_limit=1)
     for hour in (1, 2):
         go_on(harness)
@@ -323,7 +323,7 @@ def test_a_terminated_job_counts_as_failed() -> None:
 # Once
 
 
-def test_a_controller_that_is_killed_anywhere_makes_one_job_for_a_time() -> None:
+def test_a_controller_that_is_killed_anywhere_creates_one_job_for_a_time() -> None:
     for most in range(30):
         harness = started(ttl=0)
         harness.wait(HOUR)
@@ -343,7 +343,7 @@ def test_a_controller_that_is_killed_anywhere_makes_one_job_for_a_time() -> None
         assert status(harness).last_schedule_time == NOON + timedelta(hours=1)
 
 
-def test_a_controller_that_sees_an_old_cron_makes_nothing_from_it() -> None:
+def test_a_controller_that_sees_an_old_cron_creates_nothing_from_it() -> None:
     harness = started(ttl=0)
     old = harness.shown(topics.CRON_JOBS.name)
     go_on(harness)

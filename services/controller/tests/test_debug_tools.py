@@ -63,7 +63,7 @@ def objects(harness: CoreHarness) -> set[str]:
     return {plural for plural, key in harness.objects if key == POD}
 
 
-def test_a_tool_stands_where_the_job_runs_with_its_volumes(harness: CoreHarness) -> None:
+def test_a_tool_is_where_the_job_runs_with_its_volumes(harness: CoreHarness) -> None:
     body = harness.objects["pods", POD]
     assert body["spec"]["nodeName"] == "n1"
     claims = [it["persistentVolumeClaim"]["claimName"] for it in body["spec"]["volumes"]]
@@ -75,7 +75,7 @@ def test_a_tool_stands_where_the_job_runs_with_its_volumes(harness: CoreHarness)
     assert keys.GROUP_NAME not in body["metadata"]["annotations"]
 
 
-def test_its_service_and_its_token_are_the_jobs_and_stand_in_the_status(
+def test_its_service_and_its_token_are_the_jobs_and_are_in_the_status(
     harness: CoreHarness,
 ) -> None:
     assert objects(harness) == {"pods", "services", "secrets"}
@@ -99,7 +99,7 @@ def test_no_tool_before_the_job_runs_somewhere() -> None:
     assert objects(harness) == {"services", "secrets"}
 
 
-def test_a_tool_that_is_not_wanted_any_more_goes_with_all_that_is_its_own(
+def test_a_tool_that_is_not_wanted_any_more_is_deleted_with_all_that_is_its_own(
     harness: CoreHarness,
 ) -> None:
     annotate(harness)
@@ -110,7 +110,7 @@ def test_a_tool_that_is_not_wanted_any_more_goes_with_all_that_is_its_own(
     assert "tool-jupyter" not in harness.job().status.controlled_resources
 
 
-def test_a_tool_goes_with_the_end_of_the_job(harness: CoreHarness) -> None:
+def test_a_tool_is_deleted_with_the_end_of_the_job(harness: CoreHarness) -> None:
     finish_job(harness)
     harness.reap(POD)
     harness.settle()
@@ -139,14 +139,14 @@ def test_a_tool_follows_the_job_to_another_node(harness: CoreHarness) -> None:
     assert harness.objects["pods", POD]["spec"]["nodeName"] == "n3"
 
 
-def test_another_image_makes_another_pod(harness: CoreHarness) -> None:
+def test_another_image_creates_another_pod(harness: CoreHarness) -> None:
     annotate(harness, debug_tools.DebugToolRequest(tool="jupyter", image="ours:1"))
     harness.reap(POD)
     harness.settle()
     assert harness.objects["pods", POD]["spec"]["containers"][0]["image"] == "ours:1"
 
 
-def test_a_strangers_pod_of_that_name_is_left_alone(harness: CoreHarness) -> None:
+def test_an_unrelated_pod_of_that_name_is_not_changed(harness: CoreHarness) -> None:
     annotate(harness)
     harness.reap(POD)
     harness.settle()

@@ -163,7 +163,7 @@ def test_a_refusal_names_its_reason() -> None:
     assert (answer.reason, answer.message) == ("Forbidden", "no right to create bindings")
 
 
-def test_the_ledger_says_from_where_a_restart_has_to_read() -> None:
+def test_the_ledger_reports_from_where_a_restart_has_to_read() -> None:
     ledger = decisions.OutcomeOffsets(opened_at=10)
     assert ledger.outcomes_from(5) == 11, "nothing answered: everything is still to come"
     ledger.answered(6, 11)
@@ -192,7 +192,7 @@ def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
     assert decisions.due(pod, eviction, NOON) == NOON + timedelta(seconds=seconds)
 
 
-def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
+def test_a_pod_is_reported_on_its_end_once_by_annotation_and_condition() -> None:
     pod = make_pod()
     eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
     first = decisions.notices(pod, eviction, "evicted", NOON, NOON)

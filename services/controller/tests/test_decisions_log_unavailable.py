@@ -36,7 +36,7 @@ async def troubled(health: runtime.Health, fact: str = "decisions") -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_decisions_go_on_behind_an_eviction_with_a_long_notice(harness: Harness) -> None:
+async def test_decisions_continue_behind_an_eviction_with_a_long_notice(harness: Harness) -> None:
     harness.bus = bus = interruptible_bus.InterruptibleBus(harness.bus)
     async with harness.controller():
         await harness.submit(make_job(tasks=[make_task(replicas=2)]))
@@ -69,7 +69,7 @@ async def test_a_controller_that_waits_for_its_decisions_can_be_stopped(harness:
         await troubled(harness.health)
 
 
-async def test_what_came_while_the_picture_could_not_be_read_is_done_afterwards(
+async def test_what_came_while_the_cache_could_not_be_read_is_done_afterwards(
     harness: Harness,
 ) -> None:
     harness.bus = bus = interruptible_bus.InterruptibleBus(harness.bus)

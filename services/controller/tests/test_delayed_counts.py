@@ -29,7 +29,7 @@ def released(harness: CoreHarness) -> batch.JobStatus:
     return harness.job().status
 
 
-def test_a_job_goes_all_its_way_and_its_end_has_the_counts() -> None:
+def test_a_job_goes_through_its_life_cycle_and_its_end_has_the_counts() -> None:
     harness = held_back(make_job(tasks=[make_task(replicas=3)]))
     assert harness.phase() == "Running"
     finish(harness, "Succeeded", "Succeeded", "Succeeded")
@@ -91,7 +91,7 @@ def test_a_phase_or_a_condition_of_a_pod_group_does_not_wait() -> None:
     assert harness.group().status.running == 2
 
 
-def test_what_else_a_plan_says_is_done_in_the_same_order() -> None:
+def test_what_else_a_plan_reports_is_done_in_the_same_order() -> None:
     job = make_job()
     status = msgspec.structs.replace(job.status, running=1)
     counts = commands.PatchJobStatus(job=job, status=status)

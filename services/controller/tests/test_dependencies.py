@@ -154,7 +154,7 @@ def test_a_restarted_job_begins_with_its_first_wave_again() -> None:
     assert harness.group().spec.min_member == 1
 
 
-def test_the_next_controller_goes_on_with_the_same_wave() -> None:
+def test_the_next_controller_continues_with_the_same_wave() -> None:
     harness = enqueued(two_waves())
     run(harness, "j1-first-0")
     harness.restart()

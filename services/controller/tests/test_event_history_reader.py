@@ -108,7 +108,7 @@ async def test_a_state_of_lost_events_is_discarded(bus: EmbeddedBus) -> None:
     assert await keys_of(bus) == {"default/new", batch_state.POSITION_KEY}
 
 
-async def test_a_job_that_is_gone_leaves_no_record(bus: EmbeddedBus) -> None:
+async def test_a_job_that_is_deleted_leaves_no_record(bus: EmbeddedBus) -> None:
     clock = Clock()
     first = await begun(bus, clock)
     await first.publish([pod_event("default/a", index, "Running") for index in range(200)])

@@ -66,7 +66,7 @@ async def test_an_event_that_occurs_again_is_counted(cluster: EmbeddedCluster) -
     assert written["lastTimestamp"] == "2026-01-01T12:02:00Z"
 
 
-async def test_an_event_of_a_controller_before_this_one_goes_on_to_be_counted(
+async def test_an_event_of_a_controller_before_this_one_continues_to_be_counted(
     cluster: EmbeddedCluster,
 ) -> None:
     """The same occurrence is counted once even if it is reported again after a restart."""
@@ -147,7 +147,7 @@ def test_a_policy_that_acts_says_so_each_time() -> None:
     ] * 2
 
 
-def test_what_still_holds_is_said_again_only_after_a_while() -> None:
+def test_what_still_holds_is_reported_again_only_after_a_while() -> None:
     here = CoreHarness()
     lasting = event(recurs=False)
     here.cache.mark_recorded(lasting)

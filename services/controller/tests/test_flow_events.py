@@ -27,7 +27,7 @@ def test_a_job_counts_as_created_once_it_is_there() -> None:
     assert "Created" not in harness.reasons()
 
 
-def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
+def test_what_the_cluster_refuses_is_reported_on_the_flow() -> None:
     harness = test_flows.started({"a": []})
     create = next(it for it in harness.done if isinstance(it, commands.Create) and it.name == "f-a")
     said = failures.event(

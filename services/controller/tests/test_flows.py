@@ -97,7 +97,7 @@ def test_a_job_without_a_scheduler_gets_ours() -> None:
     assert harness.job("default/f-a").spec.scheduler_name == "volcano"
 
 
-def test_a_flow_with_a_template_of_another_scheduler_is_somebody_elses() -> None:
+def test_a_flow_with_a_template_of_another_scheduler_belongs_to_another_system() -> None:
     harness = CoreHarness()
     harness.submit(make_template("a", make_job(scheduler="kueue")))
     harness.submit(make_flow("f", {"a": []}))
@@ -121,7 +121,7 @@ def test_a_flow_waits_for_a_template_and_says_so() -> None:
     ("entries", "word"),
     [({"a": ["b"], "b": ["a"]}, "wait for each other"), ({"a": ["nowhere"]}, "'nowhere'")],
 )
-def test_an_order_that_cannot_be_is_told_and_starts_nothing(
+def test_an_order_that_cannot_be_is_reported_and_starts_nothing(
     entries: dict[str, list[str]], word: str
 ) -> None:
     """It may have been created while the webhook was down."""
@@ -191,7 +191,7 @@ def test_the_phase_of_a_flow_follows_from_its_jobs(
     assert flows.next_phase(before, jobs) == wanted
 
 
-def test_the_status_lists_jobs_by_phase_and_tells_each_story() -> None:
+def test_the_status_lists_jobs_by_phase_and_reports_each_story() -> None:
     harness = started({"a": [], "b": [], "c": ["a"]})
     begun = harness.now
     harness.wait(10)
@@ -246,7 +246,7 @@ def test_retained_jobs_stay_and_others_go_once_the_flow_has_succeeded() -> None:
     assert found(cleared).status.completed_jobs == ("f-a", "f-b")
 
 
-def test_a_template_names_the_jobs_that_were_made_from_it() -> None:
+def test_a_template_names_the_jobs_that_were_created_from_it() -> None:
     harness = started({"a": [], "b": []})
     harness.submit(make_flow("g", {"a": []}))
     harness.settle()
@@ -263,7 +263,7 @@ def test_a_template_names_the_jobs_that_were_made_from_it() -> None:
 # Deleted jobs
 
 
-def test_a_job_that_its_flow_knows_to_be_over_is_not_made_again() -> None:
+def test_a_job_that_its_flow_knows_to_be_over_is_not_created_again() -> None:
     harness = started({"a": [], "b": ["a"]})
     end(harness, "f-a")
     harness.delete(kinds.JOBS, "default/f-a")
@@ -295,7 +295,7 @@ def test_a_job_that_lives_no_time_stays_until_its_flow_knows_its_end() -> None:
     assert len(harness.made["default/f-a"]) == 1
 
 
-def test_a_controller_that_sees_an_old_flow_makes_nothing_from_it() -> None:
+def test_a_controller_that_sees_an_old_flow_creates_nothing_from_it() -> None:
     harness = started({"a": [], "b": ["a"]}, ttl=0)
     old = harness.shown(topics.JOB_FLOWS.name)
     end(harness, "f-a")
@@ -307,7 +307,7 @@ def test_a_controller_that_sees_an_old_flow_makes_nothing_from_it() -> None:
     assert len(harness.made["default/f-a"]) == 1
 
 
-def test_a_flow_that_is_gone_takes_its_jobs_with_it() -> None:
+def test_a_flow_that_is_deleted_takes_its_jobs_with_it() -> None:
     harness = started({"a": []}, ttl=0)
     harness.delete(kinds.JOB_FLOWS, F)
     harness.settle()
@@ -395,7 +395,7 @@ def test_a_running_phase_lets_the_next_job_start_while_its_target_runs() -> None
     assert not asked(harness)
 
 
-def test_a_task_that_its_job_can_do_without_has_to_show_something_all_the_same() -> None:
+def test_a_task_that_its_job_can_do_without_has_to_show_something() -> None:
     harness = CoreHarness()
     spare = make_task("spare", 2, min_available=0)
     harness.submit(make_template("a", make_job(tasks=[make_task(), spare], min_available=1)))
@@ -424,7 +424,7 @@ def test_a_target_that_no_test_looks_at_has_to_complete() -> None:
     assert harness.names(kinds.JOBS) == ["f-a", "f-b"]
 
 
-def test_a_restarted_controller_asks_anew() -> None:
+def test_a_restarted_controller_calls_again() -> None:
     harness = probed(TCP)
     harness.answering = {("10.0.0.0", commands.ProbeRequest(port=80))}
     harness.restart()
@@ -432,7 +432,7 @@ def test_a_restarted_controller_asks_anew() -> None:
     assert asked(harness) == ["10.0.0.0", "10.0.0.1"] * 2
 
 
-def test_an_answer_of_a_pod_that_is_gone_is_forgotten() -> None:
+def test_an_answer_of_a_pod_that_is_deleted_is_forgotten() -> None:
     harness = probed(TCP)
     ask = next(it for it in harness.done if isinstance(it, commands.RunProbe))
     harness.delete(kinds.PODS, ask.pod)

@@ -35,7 +35,7 @@ async def test_nothing_is_begun_while_the_monitor_is_silent(harness: Harness) ->
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
-async def test_a_clock_that_differs_from_the_monitors_holds_nothing_up(
+async def test_a_clock_that_differs_from_the_monitors_blocks_nothing(
     harness: Harness, off: timedelta
 ) -> None:
     harness.ahead = off

@@ -54,7 +54,7 @@ def test_a_text_that_is_held_back_is_written_when_its_time_has_come() -> None:
     assert harness.due(item(harness)) is None
 
 
-def test_only_pods_that_wait_for_a_place_say_why() -> None:
+def test_only_pods_that_wait_for_a_place_report_the_reason() -> None:
     harness = CoreHarness()
     harness.submit(make_pod_group("g1", 9))
     for pod in (
@@ -99,7 +99,7 @@ def test_a_pod_that_is_going_runs_no_more_and_one_that_ended_keeps_its_place() -
     assert harness.objects["podgroups", G1]["status"]["phase"] == "Completed"
 
 
-def test_a_status_from_old_news_does_not_take_back_that_a_gang_was_let_in() -> None:
+def test_a_status_from_old_records_does_not_take_back_that_a_gang_was_enqueued() -> None:
     harness = CoreHarness()
     harness.submit(make_job())
     harness.settle()
@@ -127,7 +127,7 @@ def test_counts_alone_may_wait_and_phases_may_not() -> None:
     assert (status.phase, status.succeeded) == ("Completed", 2)
 
 
-def test_each_turn_of_a_gang_is_told_once() -> None:
+def test_each_turn_of_a_gang_is_reported_once() -> None:
     harness = waiting()
     harness.change_pod("default/j1-worker-0", node="n1")
     harness.settle()

@@ -73,7 +73,7 @@ def test_a_gang_that_runs_is_not_unknown_because_its_surplus_waits() -> None:
     assert holds(harness.group())["Scheduled"][0] == "True"
 
 
-def test_why_a_gang_waits_stands_on_the_group_its_pods_and_in_events() -> None:
+def test_why_a_gang_waits_is_on_the_group_its_pods_and_in_events() -> None:
     harness = waiting()
     expected = ("True", "NotEnoughResources", MESSAGE)
     assert holds(harness.group()) == {"Unschedulable": expected}
@@ -129,7 +129,7 @@ def test_a_new_text_is_written_at_most_every_five_seconds() -> None:
     assert {pod_condition(pod)[3] for pod in harness.pods()} == {"second"}
 
 
-def test_an_explanation_of_an_earlier_pod_group_says_nothing() -> None:
+def test_an_explanation_of_an_earlier_pod_group_reports_nothing() -> None:
     harness = CoreHarness()
     harness.submit(make_job())
     harness.settle()
@@ -192,7 +192,7 @@ def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
     assert "PodGroup absent, which does not exist" in said.message
 
 
-def test_a_pod_whose_pod_group_comes_in_time_says_nothing() -> None:
+def test_a_pod_whose_pod_group_comes_in_time_reports_nothing() -> None:
     harness = CoreHarness()
     harness.submit(make_pod("driver", "late", created=harness.now))
     harness.settle()

@@ -228,7 +228,7 @@ def test_hypernodes_of_others_stay() -> None:
     assert any(it.reason == "NameTaken" for it in made.events.values())
 
 
-def test_nothing_is_made_or_removed_on_half_a_picture() -> None:
+def test_nothing_is_created_or_removed_on_half_a_cache() -> None:
     made = CoreHarness()
     made.submit(builders.make_node("n1", labels={"rack": "a"}))
     made.cache.discovery = {"label": topology_sources.LabelSource({"net": ("rack",)})}
@@ -384,7 +384,7 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_file_that_is_invalid_reports_the_reason(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "network.yaml"
     path.write_text(text)
     with pytest.raises(topology_file.FileError) as error:

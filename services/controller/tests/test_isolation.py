@@ -64,7 +64,7 @@ async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_p
             await harness.group(BAD)
 
 
-async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out(
+async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_executed(
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:

@@ -66,7 +66,7 @@ def test_a_command_that_asks_for_a_look_changes_nothing_and_is_told_with_its_tim
         ),
     ],
 )
-def test_a_command_that_is_refused_says_why(action: str, why: str) -> None:
+def test_a_command_that_is_refused_reports_the_reason(action: str, why: str) -> None:
     harness = running(make_job())
     obey(make_command("c1", action, harness.job()), harness)
     assert said(harness, "CommandRefused") == [why]

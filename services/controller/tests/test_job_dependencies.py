@@ -99,7 +99,7 @@ def test_all_conditions_have_to_hold() -> None:
     assert has_group(harness, "b")
 
 
-def test_a_job_that_is_not_there_never_counts_as_ended() -> None:
+def test_a_job_that_is_absent_never_counts_as_ended() -> None:
     harness = with_jobs(job("b", "afterany:a"))
     assert not has_group(harness, "b")
     harness.submit(job("a"))

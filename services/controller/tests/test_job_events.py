@@ -71,7 +71,7 @@ def test_every_phase_that_a_policy_led_to_says_which_pod_was_behind_it() -> None
     assert harness.job().status.state.message == f"AbortJob: {why}"
 
 
-def test_events_of_one_second_are_told_apart_in_time() -> None:
+def test_events_of_one_second_are_reported_apart_in_time() -> None:
     said = next(iter(submitted(make_job()).events.values()))
     exact = said.at.replace(microsecond=123456)
     body = msgspec.json.decode(manifests.event_body(msgspec.structs.replace(said, at=exact)))

@@ -38,13 +38,13 @@ def test_a_new_job_gets_its_pod_group_before_its_status_and_no_pods() -> None:
     assert harness.phases_told() == ["Pending"]
 
 
-def test_pods_are_made_once_the_pod_group_is_enqueued() -> None:
+def test_pods_are_created_once_the_pod_group_is_enqueued() -> None:
     harness = enqueued(make_job(tasks=[make_task("ps", 1), make_task("worker", 2)]))
     assert harness.pod_names() == ["j1-ps-0", "j1-worker-0", "j1-worker-1"]
     assert harness.job().status.pending == 3
 
 
-def test_pods_are_made_while_an_enqueue_decision_is_being_written() -> None:
+def test_pods_are_created_while_an_enqueue_decision_is_being_written() -> None:
     harness = submitted(make_job())
     harness.cache.mark_enqueuing(harness.group().metadata.uid)
     assert harness.plan(next(it for it in harness.cache.items() if it.key == J))
@@ -132,7 +132,7 @@ def test_a_finished_job_leaves_no_live_pod_and_no_pod_group() -> None:
     assert (status.running, status.terminating, status.succeeded) == (0, 0, 1)
 
 
-def test_a_job_that_names_another_scheduler_is_left_alone() -> None:
+def test_a_job_that_names_another_scheduler_is_not_changed() -> None:
     harness = submitted(make_job(scheduler="default-scheduler"))
     assert list(harness.requests()) == []
     assert harness.told == []
@@ -171,7 +171,7 @@ def test_the_pod_group_follows_a_scaled_job() -> None:
     assert spec.min_resources["cpu"] == "3"
 
 
-def test_a_pod_that_vanished_is_made_again_under_its_name() -> None:
+def test_a_pod_that_vanished_is_created_again_under_its_name() -> None:
     harness = running(make_job(tasks=[make_task(replicas=2)], min_available=1))
     before = {pod.metadata.name: pod.metadata.uid for pod in harness.pods()}
     harness.delete(kinds.PODS, "default/j1-worker-0")
@@ -200,7 +200,7 @@ def test_a_strangers_pod_holds_its_name_and_the_job_says_so() -> None:
     assert harness.job().metadata.annotation(keys.HELD) is None
 
 
-def test_the_pods_of_a_job_made_anew_wait_for_those_of_the_old_one() -> None:
+def test_the_pods_of_a_job_created_again_wait_for_those_of_the_old_one() -> None:
     harness = running(make_job())
     old = harness.pods()[0]
     harness.objects.pop(("jobs", J))
@@ -236,7 +236,7 @@ def test_a_pod_that_cannot_be_read_is_neither_made_again_nor_counted_as_gone() -
     assert harness.phase() == "Running"
 
 
-def test_an_unknown_plugin_is_said_once_and_makes_no_pods() -> None:
+def test_an_unknown_plugin_is_reported_once_and_creates_no_pods() -> None:
     harness = submitted(make_job(plugins={"nonsense": ()}))
     assert harness.phase() == "Pending"
     assert ("podgroups", harness.group_key()) not in harness.objects
@@ -245,7 +245,7 @@ def test_an_unknown_plugin_is_said_once_and_makes_no_pods() -> None:
     assert harness.reasons() == ["Pending", "PluginError"]
 
 
-def test_a_policy_that_can_never_act_is_said() -> None:
+def test_a_policy_that_can_never_act_is_reported() -> None:
     policy = batch.LifecyclePolicy(event="PodRunning", action="RestartTask")
     late = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob", timeout="soon")
     task = make_task(policies=[late])
@@ -266,7 +266,7 @@ def test_a_finished_job_is_removed_when_its_time_is_up_also_after_a_restart() ->
     assert isinstance(harness.told[-1][1], messages.JobDeleted)
 
 
-def test_a_deleted_job_is_told_once_also_by_the_next_controller() -> None:
+def test_a_deleted_job_is_reported_once_also_by_the_next_controller() -> None:
     harness = running(make_job())
     harness.delete(kinds.JOBS, J)
     harness.see()
@@ -313,7 +313,7 @@ def test_events_tell_the_devices_that_a_task_was_bound_with() -> None:
     ]
 
 
-def test_an_event_is_told_after_a_kill_between_the_status_and_the_event() -> None:
+def test_an_event_is_reported_after_a_kill_between_the_status_and_the_event() -> None:
     harness = enqueued(make_job())
     harness.run()
     harness.see()
@@ -338,7 +338,7 @@ def test_a_large_job_takes_many_small_steps() -> None:
     assert len(harness.pod_names()) == 500
 
 
-def test_a_command_is_carried_out_once_recorded_and_deleted() -> None:
+def test_a_command_is_executed_once_recorded_and_deleted() -> None:
     harness = running(make_job())
     harness.submit(make_command("c1", "AbortJob", harness.job()))
     harness.settle()
@@ -412,7 +412,7 @@ def test_a_failed_pod_restarts_the_whole_job_by_policy() -> None:
     assert harness.job().status.retry_count == 1
 
 
-def test_the_last_try_fails_and_leaves_its_finished_pods_to_be_looked_at() -> None:
+def test_the_last_attempt_fails_and_leaves_its_finished_pods_to_be_looked_at() -> None:
     harness = restarted(retries=1)
     reap_all(harness)
     assert harness.phase() == "Failed"

@@ -93,7 +93,7 @@ def test_cpus_that_a_container_holds_are_not_free_and_say_whose_they_are() -> No
     )
 
 
-def test_it_belongs_to_its_node_and_holds_nothing_up() -> None:
+def test_it_belongs_to_its_node_and_blocks_nothing() -> None:
     made = harness()
     (owner,) = made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.owner_references
     uid = made.get(kinds.NODES, "n1").metadata.uid
@@ -121,7 +121,7 @@ def test_it_is_written_on_change_only() -> None:
     assert written(made) == 3
 
 
-def test_what_somebody_else_wrote_becomes_what_the_agent_says_and_keeps_their_marks() -> None:
+def test_content_of_another_client_becomes_what_the_agent_reports_and_keeps_their_marks() -> None:
     made = CoreHarness()
     made.submit(builders.make_node("n1"))
     theirs = builders.make_meta("numatopology", "n1", annotations={"timestamp": "1"})
@@ -132,7 +132,7 @@ def test_what_somebody_else_wrote_becomes_what_the_agent_says_and_keeps_their_ma
     assert made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.annotations == {"timestamp": "1"}
 
 
-def test_one_that_is_deleted_is_made_anew() -> None:
+def test_one_that_is_deleted_is_created_again() -> None:
     made = harness()
     made.delete(kinds.NUMA_TOPOLOGIES, "n1")
     made.settle()

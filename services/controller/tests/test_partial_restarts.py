@@ -40,7 +40,7 @@ def uids(harness: CoreHarness) -> dict[str, str]:
         ("RestartTask", {"j1-a-0", "j1-a-1", "j1-a-2", "j1-a-3"}, "0-3"),
     ],
 )
-def test_exactly_the_part_is_made_anew_and_all_else_runs_on(
+def test_exactly_the_part_is_created_again_and_all_else_runs_on(
     action: str, restarted: set[str], recorded: str
 ) -> None:
     harness = three_tasks(action)
@@ -148,7 +148,7 @@ def test_a_restart_that_waits_for_a_pod_that_is_scaled_away_meanwhile_restarts_n
     assert uids(harness) == {"j1-worker-0": before["j1-worker-0"]}
 
 
-def test_the_budget_of_tries_is_that_of_the_whole_job() -> None:
+def test_the_budget_of_attempts_is_that_of_the_whole_job() -> None:
     harness = three_tasks("RestartTask", retries=2)
     fail(harness, "j1-b-0")
     go_on(harness)
@@ -221,7 +221,7 @@ def test_an_abort_while_a_part_restarts_ends_the_whole_job() -> None:
     assert (harness.phase(), harness.pod_names()) == ("Aborted", [])
 
 
-def test_each_phase_stands_once_in_the_conditions_the_last_one_at_the_end_with_its_time() -> None:
+def test_each_phase_is_once_in_the_conditions_the_last_one_at_the_end_with_its_time() -> None:
     harness = restarted()
     harness.wait(5)
     go_on(harness)

@@ -66,7 +66,7 @@ def test_svc_lists_the_hosts_of_every_task() -> None:
     }
 
 
-def test_svc_makes_a_headless_service_and_a_network_policy() -> None:
+def test_svc_creates_a_headless_service_and_a_network_policy() -> None:
     made = resources(make_job(), "svc")
     selector = {keys.JOB_NAME: "j1", keys.JOB_NAMESPACE: "default"}
     assert made["Service"]["spec"] == {
@@ -108,7 +108,7 @@ def test_a_host_name_of_the_template_is_kept_and_listed_once() -> None:
     assert (spec["hostname"], spec["subdomain"]) == ("h", "s")
 
 
-def test_svc_leaves_variables_out_when_told_so() -> None:
+def test_svc_leaves_variables_out_when_configured() -> None:
     job = make_job(plugins={"svc": ("--inject-hosts-env=false",)})
     assert pod(job)["spec"]["containers"][0]["env"] == []
 
@@ -228,7 +228,7 @@ def test_ssh_files_are_mounted_where_ssh_looks(
         assert mounted == {"name": "j1-ssh", "mountPath": path, "subPath": ".ssh"}
 
 
-def test_a_port_out_of_range_is_said_and_read_as_22() -> None:
+def test_a_port_out_of_range_is_reported_and_read_as_22() -> None:
     job = mpi_job(ssh=("--ssh-port=70000",))
     assert list(plugin_objects.problems(job, job_plugins.BUILT_IN)) == [
         "plugin ssh: ssh-port=70000: a port is 1 to 65535"
@@ -290,13 +290,13 @@ def test_every_pytorch_rank_is_given_once() -> None:
     assert sorted(ranks) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_port_that_stands_there_is_not_opened_again() -> None:
+def test_a_port_that_exists_is_not_opened_again() -> None:
     given = [{"name": "mine", "containerPort": 23456}]
     task = make_task("master", pod_spec={"containers": [{"name": "c", "ports": given}]})
     assert main(pod(make_job(tasks=[task], plugins={"pytorch": ()})))["ports"] == given
 
 
-def test_pytorch_workers_wait_for_the_master_if_told_so() -> None:
+def test_pytorch_workers_wait_for_the_master_when_configured() -> None:
     job = make_job(
         tasks=[make_task("master", 1), make_task("worker", 1)],
         plugins={"pytorch": ("--wait-master-enabled", "--wait-master-timeout=60")},
@@ -402,7 +402,7 @@ def test_ray_has_a_service_for_its_head() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["ray", "mpi"])
-def test_without_its_leading_task_no_pod_is_made(plugin: str) -> None:
+def test_without_its_leading_task_no_pod_is_created(plugin: str) -> None:
     (found,) = pods.blockers(make_job(plugins={plugin: ()}))
     assert found.reason == "PluginError"
     assert "there is no task" in found.message
@@ -456,7 +456,7 @@ class Broken(job_plugins.Plugin):
             raise ValueError("no")
 
 
-def test_a_plugin_that_fails_is_said_on_its_job_alone() -> None:
+def test_a_plugin_that_fails_is_reported_on_its_job_alone() -> None:
     job = make_job(plugins={"broken": ()})
     plugins = {**job_plugins.BUILT_IN, "broken": Broken("objects")}
     (found,) = pods.blockers(job, plugins)

@@ -82,7 +82,9 @@ def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -
     assert (harness.phase(), gone(harness.told)) == ("Aborted", ["AbortJob"])
 
 
-def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> None:
+def test_late_records_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> (
+    None
+):
     """A user deleted it first, which the monitor publishes after the new pod exists."""
     policies = [
         api.LifecyclePolicy(event="PodFailed", action="RestartPod"),

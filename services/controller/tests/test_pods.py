@@ -67,7 +67,7 @@ def test_scheduler_and_priority_class_default_from_the_job() -> None:
     assert (spec["schedulerName"], spec["priorityClassName"]) == ("stromboli", "high")
 
 
-def test_what_the_job_says_about_preemption_and_its_trace_goes_to_the_pods() -> None:
+def test_what_the_job_reports_about_preemption_and_its_trace_goes_to_the_pods() -> None:
     given = {
         keys.PREEMPTABLE: "true",
         keys.JDB_MAX_UNAVAILABLE: "1",

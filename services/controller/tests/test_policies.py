@@ -107,7 +107,7 @@ def test_a_pod_that_is_deleted_by_preemption_was_preempted() -> None:
     assert harness.phase() == "Restarting"
 
 
-def test_a_node_that_is_not_heard_is_lost_to_who_names_it_and_to_nobody_else() -> None:
+def test_a_node_that_is_not_heard_is_lost_to_who_names_it_and_to_no_other_client() -> None:
     harness = two_pods(Policy(event="*", action="AbortJob"))
     harness.change_pod("default/j1-worker-0", "Unknown")
     harness.settle()
@@ -210,7 +210,7 @@ def test_a_policy_with_a_timeout_acts_when_its_time_has_come_also_by_the_next_co
     assert harness.job().status.state.message == "PodFailed of j1-worker-0, exit code 1"
 
 
-def test_a_second_failure_of_the_same_pod_does_not_start_the_time_anew() -> None:
+def test_a_second_failure_of_the_same_pod_does_not_start_the_time_again() -> None:
     harness = two_pods(late("PodEvicted"))
     evict(harness, "j1-worker-0")
     (noted,) = harness.job().status.delayed
@@ -398,7 +398,7 @@ def test_a_job_whose_time_is_up_has_failed_for_that_reason_and_its_pods_go() -> 
     assert all(pod.metadata.deletion_timestamp for pod in harness.pods())
 
 
-def test_the_time_goes_on_over_restarts_but_not_over_a_suspension() -> None:
+def test_the_time_continues_over_restarts_but_not_over_a_suspension() -> None:
     harness = limited(60, Policy(event="PodFailed", action="RestartJob"))
     harness.wait(40)
     fail(harness, "j1-worker-0")

@@ -107,7 +107,7 @@ async def test_a_decision_published_again_while_it_is_executed_keeps_no_restart_
         assert not harness.answers(stuck)
 
 
-async def test_every_decision_has_an_outcome_though_its_job_is_gone(harness: Harness) -> None:
+async def test_every_decision_has_an_outcome_though_its_job_is_deleted(harness: Harness) -> None:
     async with harness.controller():
         await enqueued(harness)
         one, two = await harness.pods(2)

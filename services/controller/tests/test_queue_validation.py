@@ -54,7 +54,7 @@ def family(*parents: tuple[str, str]) -> CoreHarness:
 
 
 @pytest.mark.parametrize("case", CREATED, ids=str)
-def test_what_admission_refuses_is_told_of_the_queue_that_came_past_it(
+def test_what_admission_refuses_is_reported_on_the_queue_that_came_past_it(
     case: admission_cases.Case,
 ) -> None:
     """Of its parent, where several children together have too much. It works all the same."""
@@ -111,7 +111,7 @@ def test_a_circle_is_told_of_all_that_hang_on_it_until_it_is_opened() -> None:
     assert wrong(harness) == {}
 
 
-def test_a_tree_that_becomes_too_deep_is_told_of_those_at_its_end() -> None:
+def test_a_tree_that_becomes_too_deep_is_reported_on_those_at_its_end() -> None:
     chain = [(f"q{level}", f"q{level - 1}" if level else "") for level in range(rules.MAX_DEPTH)]
     harness = family(*chain, ("top", ""))
     assert wrong(harness) == {}
@@ -180,7 +180,7 @@ def test_a_change_asks_for_a_look_at_those_that_it_concerns_and_no_others() -> N
 
 
 @pytest.mark.parametrize("seed", [None, 1], ids=["in order", "disorder"])
-async def test_it_stands_on_the_queue_though_the_controller_changes(
+async def test_it_is_on_the_queue_though_the_controller_changes(
     tmp_path: Path, seed: int | None
 ) -> None:
     """As one process, on the embedded log and cluster."""

@@ -189,7 +189,7 @@ def test_a_command_is_carried_out_once_told_and_deleted() -> None:
     assert harness.reasons() == ["CloseQueue", "SyncQueue"]
 
 
-def test_commands_are_carried_out_in_their_order() -> None:
+def test_commands_are_executed_in_their_order() -> None:
     harness = tree()
     order(harness, "CloseQueue", "leaf", settle=False)
     order(harness, "OpenQueue", "leaf", settle=False)

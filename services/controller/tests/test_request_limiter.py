@@ -89,7 +89,7 @@ async def test_a_small_group_does_not_wait_for_a_large_one(
     await writers.finish_all()
 
 
-async def test_a_large_group_goes_on_while_small_ones_keep_coming(
+async def test_a_large_group_continues_while_small_ones_keep_coming(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(request_limiter, "LEVEL", 4)

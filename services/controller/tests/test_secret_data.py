@@ -47,7 +47,7 @@ async def test_a_token_cannot_be_guessed() -> None:
     assert len(base64.b64decode(one)) >= 32
 
 
-async def test_keys_are_made_once_and_neither_a_restart_nor_scaling_changes_them(
+async def test_keys_are_created_once_and_neither_a_restart_nor_scaling_changes_them(
     tmp_path: Path,
 ) -> None:
     async with service_harness.set_up(tmp_path, disorder=None) as scene:

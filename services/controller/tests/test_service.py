@@ -46,7 +46,7 @@ async def enqueued(harness: Harness, replicas: int = 2, **job: Any) -> schedulin
     return await harness.answer(decision)
 
 
-async def test_a_job_goes_all_its_way(harness: Harness) -> None:
+async def test_a_job_goes_through_its_life_cycle(harness: Harness) -> None:
     async with harness.controller():
         answer = await enqueued(harness)
         assert answer.enqueue == "executed"
@@ -69,7 +69,7 @@ async def test_a_job_goes_all_its_way(harness: Harness) -> None:
     assert harness.phases() == ["Pending", "Running", "Completed"]
 
 
-async def test_what_always_exists_is_made_and_open(harness: Harness) -> None:
+async def test_what_always_exists_is_created_and_open(harness: Harness) -> None:
     async with harness.controller():
         for name in ("root", "default"):
             await harness.until(kinds.QUEUES, name, lambda it: it.status.state == "Open")
@@ -92,7 +92,7 @@ async def test_plugins_objects_come_and_go_with_the_job(harness: Harness) -> Non
         assert await harness.names(kinds.SERVICES) == []
 
 
-async def test_a_deleted_job_leaves_nothing_and_is_told(harness: Harness) -> None:
+async def test_a_deleted_job_leaves_nothing_and_is_reported(harness: Harness) -> None:
     async with harness.controller():
         await enqueued(harness)
         await harness.pods(2)
@@ -143,7 +143,7 @@ async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(harness: Ha
         assert [it.result for it in answer.tasks] == ["refused", "executed"]
 
 
-async def test_a_pod_that_is_evicted_at_once_was_preempted_all_the_same(harness: Harness) -> None:
+async def test_a_pod_that_is_evicted_at_once_was_preempted(harness: Harness) -> None:
     """It is marked before it is deleted, as Kubernetes does, so that policies by cause act."""
     policy = LifecyclePolicy(event="Preempted", action="RestartPod", max_retries=1)
     async with harness.controller():
@@ -232,7 +232,7 @@ async def test_answers_say_from_where_a_restart_has_to_read(harness: Harness) ->
         assert answer.outcomes_from > opened.offset
 
 
-async def test_a_decision_for_a_pod_group_that_is_gone_is_refused(harness: Harness) -> None:
+async def test_a_decision_for_a_pod_group_that_is_deleted_is_refused(harness: Harness) -> None:
     async with harness.controller():
         decision = await harness.decide(pod_group="default/none", pod_group_uid="u", enqueue=True)
         assert (await harness.answer(decision)).enqueue == "refused"
@@ -253,7 +253,7 @@ async def test_records_of_sessions_are_no_decisions(harness: Harness) -> None:
         assert (await harness.answer(decision)).enqueue == "executed"
 
 
-async def test_a_command_is_carried_out(harness: Harness) -> None:
+async def test_a_command_is_executed(harness: Harness) -> None:
     async with harness.controller():
         await enqueued(harness)
         await harness.submit(make_command("c1", "TerminateJob", await harness.job(J, "Pending")))
@@ -272,7 +272,7 @@ async def test_a_finished_job_goes_when_its_time_is_up(harness: Harness) -> None
         await harness.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
 
 
-async def test_the_next_controller_goes_on_where_the_last_one_stopped(harness: Harness) -> None:
+async def test_the_next_controller_continues_where_the_last_one_stopped(harness: Harness) -> None:
     async with harness.controller():
         await enqueued(harness, 3)
         pods = await harness.pods(3)
@@ -403,7 +403,7 @@ async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(
             await harness.change(kinds.POD_GROUPS, found.resource_version)
 
 
-async def test_a_gang_that_was_sent_back_is_let_in_again_whatever_was_seen_of_it(
+async def test_a_gang_that_was_sent_back_is_enqueued_again_whatever_was_seen_of_it(
     harness: Harness,
 ) -> None:
     """The scheduler may know sooner than the controller that its PodGroup waits outside again."""

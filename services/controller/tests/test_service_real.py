@@ -51,7 +51,7 @@ async def enqueued(harness: Harness, name: str, replicas: int, **job: object) ->
     return key
 
 
-async def test_a_job_with_plugins_goes_all_its_way(harness: Harness) -> None:
+async def test_a_job_with_plugins_goes_through_its_life_cycle(harness: Harness) -> None:
     name = objects.unique("way")
     key = await enqueued(harness, name, 2, plugins={"svc": (), "env": ()})
     await harness.until(kinds.JOBS, key, lambda job: job.status.pending == 2)

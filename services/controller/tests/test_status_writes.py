@@ -64,7 +64,7 @@ async def test_what_was_made_for_a_job_is_recorded_though_its_user_changed_it_me
     assert found.metadata.label("a") == "b"
 
 
-async def test_a_status_that_somebody_else_has_written_is_not_overwritten_unseen(
+async def test_a_status_that_another_client_has_written_is_not_overwritten_unseen(
     harness: Harness,
 ) -> None:
     with pytest.raises(errors.TransientError):

@@ -76,7 +76,7 @@ def test_a_pod_whose_eviction_was_told_beforehand_was_preempted_however_it_ended
         (containers(ended(2)), ""),
     ],
 )
-def test_the_history_tells_the_cause_else_how_a_pod_failed(
+def test_the_history_reports_the_cause_else_how_a_pod_failed(
     status: dict[str, Any], told: str
 ) -> None:
     assert termination_causes.history_reason(pod(status)) == told

@@ -247,7 +247,7 @@ def test_a_whole_restart_takes_over_from_that_of_a_part_for_the_same_try() -> No
     assert status.state.message == "RestartJob: PodEvicted of j1-w-1"
 
 
-def test_a_pod_group_that_an_earlier_try_left_unknown_restarts_nothing_more() -> None:
+def test_a_pod_group_that_an_earlier_attempt_left_unknown_restarts_nothing_more() -> None:
     policy = batch.LifecyclePolicy(event="Unknown", action="RestartJob")
     harness = running(make_job(tasks=[make_task("w", 2)], policies=[policy]))
     body = harness.objects["podgroups", harness.group_key()]
@@ -259,7 +259,7 @@ def test_a_pod_group_that_an_earlier_try_left_unknown_restarts_nothing_more() ->
     assert status.state.message == "RestartJob: Unknown"
 
 
-def test_a_job_goes_on_once_the_gang_has_room_beside_the_pods_that_still_go() -> None:
+def test_a_job_continues_once_the_gang_has_room_beside_the_pods_that_still_go() -> None:
     harness = running(make_job(tasks=[make_task("w", 3)], min_available=1))
     asks("RestartJob")(harness)
     assert harness.phase() == "Restarting"
@@ -319,7 +319,7 @@ def test_what_people_ask_for_costs_no_try_however_often() -> None:
     )
 
 
-def test_a_job_that_was_aborted_when_its_tries_were_over_fails_when_it_is_resumed() -> None:
+def test_a_job_that_was_aborted_when_its_attempts_were_over_fails_when_it_is_resumed() -> None:
     harness = restarted(retries=1)
     for action in ("AbortJob", "ResumeJob"):
         asks(action)(harness)

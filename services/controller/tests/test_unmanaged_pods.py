@@ -96,7 +96,7 @@ def test_a_pod_by_itself_owns_its_pod_group() -> None:
     assert told(harness) == {"alone": found.metadata.name}
 
 
-def test_pods_of_others_are_left_alone() -> None:
+def test_unmanaged_pods_are_not_changed() -> None:
     """Those of other schedulers, and those whose creator names a PodGroup."""
     harness = CoreHarness()
     add(harness, "theirs", scheduler="default-scheduler")
@@ -145,7 +145,7 @@ def test_pods_of_an_operator_may_say_it_themselves() -> None:
         (keys.GROUP_MIN_RESOURCES, '{"cpu": "lots"}'),
     ],
 )
-def test_what_cannot_be_read_is_said_and_the_pod_itself_counts(key: str, value: str) -> None:
+def test_an_unreadable_value_is_reported_and_the_pod_itself_counts(key: str, value: str) -> None:
     harness = CoreHarness()
     add_set(harness, **{key: value})
     add(harness)
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_said_and_the_pod_itself_counts(key: str, value: 
         ({}, {}, "", "default"),
     ],
 )
-def test_the_queue_is_said_by_the_pod_else_by_its_namespace(
+def test_the_queue_is_reported_by_the_pod_else_by_its_namespace(
     annotations: dict[str, str], labels: dict[str, str], namespace: str, queue: str
 ) -> None:
     harness = CoreHarness()
@@ -201,7 +201,7 @@ def test_an_owner_may_say_the_queue_for_pods_that_name_none(
 # Later changes
 
 
-def test_what_the_owner_says_later_holds() -> None:
+def test_what_the_owner_reports_later_holds() -> None:
     harness = CoreHarness()
     add_set(harness, **{keys.GROUP_MIN_MEMBER: "5", "volcano.sh/sla-waiting-time": "1h"})
     add(harness)
@@ -215,7 +215,7 @@ def test_what_the_owner_says_later_holds() -> None:
     assert found.status.phase == "Pending"
 
 
-def test_it_holds_also_for_pods_that_run_and_what_cannot_be_read_leaves_the_gang_as_it_is() -> None:
+def test_it_holds_also_for_pods_that_run_and_an_unreadable_value_leaves_the_gang_as_it_is() -> None:
     harness = CoreHarness()
     add_set(harness, **{keys.GROUP_MIN_MEMBER: "1"})
     add(harness)
@@ -244,7 +244,7 @@ def test_a_change_after_a_restart_is_followed_too() -> None:
     assert group(harness).spec.min_member == 2
 
 
-def test_an_owner_that_is_gone_takes_nothing_back() -> None:
+def test_an_owner_that_is_deleted_takes_nothing_back() -> None:
     harness = CoreHarness()
     add_set(harness, **{keys.GROUP_MIN_MEMBER: "2"})
     add(harness)
@@ -337,7 +337,7 @@ def test_what_is_as_it_was_is_written_once() -> None:
     assert [it for it in harness.done if isinstance(it, commands.Patch)] == []
 
 
-def test_the_pod_group_goes_with_the_last_pod_and_comes_with_the_next() -> None:
+def test_the_pod_group_is_deleted_with_the_last_pod_and_comes_with_the_next() -> None:
     harness = CoreHarness()
     add_set(harness)
     first = add(harness, "web-a")
@@ -357,7 +357,7 @@ def test_the_pod_group_goes_with_the_last_pod_and_comes_with_the_next() -> None:
     assert told(harness) == {"web-c": "podgroup-set-1"}
 
 
-def test_a_pod_group_of_somebody_else_is_never_removed() -> None:
+def test_a_pod_group_of_another_owner_is_never_removed() -> None:
     harness = CoreHarness()
     harness.submit(builders.make_pod_group("podgroup-set-1"))
     key = add(harness)

@@ -90,7 +90,7 @@ def test_what_we_have_no_rule_for_stops_its_own_object_alone(
     assert reconcilers.plan(here.cache, item, here.now) is not None
 
 
-def test_a_back_off_that_doubles_for_ever_ends_at_its_longest() -> None:
+def test_a_back_off_that_doubles_indefinitely_ends_at_its_longest() -> None:
     policy = batch.LifecyclePolicy(backoff="8000000h", max_backoff="8760000h")
     assert policies.backoff(policy, 10**6) == timedelta(hours=8_760_000)
 
@@ -131,7 +131,7 @@ def test_a_job_of_more_pods_than_anybody_has_keeps_nobody_busy() -> None:
 
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:20] or "empty")
-def test_whatever_is_written_there_the_controller_goes_on(text: str, place: str) -> None:
+def test_whatever_is_written_there_the_controller_continues(text: str, place: str) -> None:
     here = harness()
     words = {name: text for name in NAMES if name not in WRITTEN_BY_US}
     for (plural, _), body in list(here.objects.items()):

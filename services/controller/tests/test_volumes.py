@@ -17,7 +17,7 @@ def asking() -> batch.Job:
     return make_job(volumes=(made, named))
 
 
-def test_a_claim_is_made_for_the_job_owned_by_it_and_its_name_written_back() -> None:
+def test_a_claim_is_created_for_the_job_owned_by_it_and_its_name_written_back() -> None:
     harness = submitted(asking())
     job = harness.job()
     name = job.spec.volumes[0].volume_claim_name
@@ -32,7 +32,7 @@ def test_a_claim_is_made_for_the_job_owned_by_it_and_its_name_written_back() -> 
     }
 
 
-def test_pods_mount_the_claim_that_was_made_and_the_one_that_was_named() -> None:
+def test_pods_mount_the_claim_that_was_created_and_the_one_that_was_named() -> None:
     harness = enqueued(asking())
     name = harness.job().spec.volumes[0].volume_claim_name
     body = harness.objects["pods", "default/j1-worker-0"]
@@ -53,7 +53,7 @@ def test_the_same_claim_is_found_after_a_kill_before_its_name_was_written() -> N
     assert claims == [f"default/{harness.job().spec.volumes[0].volume_claim_name}"]
 
 
-def test_a_claim_outlives_the_pods_and_goes_with_the_job() -> None:
+def test_a_claim_outlives_the_pods_and_is_deleted_with_the_job() -> None:
     harness = enqueued(asking())
     harness.submit(make_command("c1", "RestartJob", harness.job()))
     harness.settle()

@@ -96,7 +96,7 @@ async def test_a_step_that_fails_outside_is_repeated(
     assert [(await work.begun.get())[0] for _ in range(2)] == [A, A]
 
 
-async def test_closed_lanes_begin_nothing_until_they_open(running: Start) -> None:
+async def test_closed_queues_begin_nothing_until_they_open(running: Start) -> None:
     lanes, work = running()
     lanes.open(is_open=False)
     lanes.add_key(A)
@@ -191,7 +191,7 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
     assert second - first > space_s - 0.001, "the loop counts milliseconds"
 
 
-async def test_an_urgent_touch_does_not_wait_for_the_space() -> None:
+async def test_an_urgent_addition_does_not_wait_for_the_space() -> None:
     causes: list[str] = []
 
     async def step(item: ReconcileKey, cause: str) -> None:
@@ -213,7 +213,7 @@ async def test_an_urgent_touch_does_not_wait_for_the_space() -> None:
     assert causes == ["pod", "user"]
 
 
-def test_a_touch_may_come_sooner_than_one_that_comes_at_once() -> None:
+def test_an_addition_may_come_sooner_than_one_that_comes_at_once() -> None:
     """On the loop that serves: what is due within half a millisecond is no timer there."""
     causes: list[str] = []
 

@@ -30,7 +30,7 @@ def test_a_job_that_is_being_ended_is_in_no_list(phase: str) -> None:
     assert status["jobStatusList"][0]["state"] == phase
 
 
-def test_what_became_of_a_job_stays_in_the_status_when_it_is_gone() -> None:
+def test_what_became_of_a_job_stays_in_the_status_when_it_is_deleted() -> None:
     harness = test_flows.started({"a": [], "b": ["a"]})
     test_flows.end(harness, "f-a")
     before = test_flows.found(harness).status
@@ -58,7 +58,7 @@ def test_a_mark_that_is_too_long_for_a_label_is_an_annotation_alone(
     assert (keys.CREATED_BY_TEMPLATE in (made.labels or {})) == has_label
 
 
-def test_a_cron_keeps_three_jobs_that_succeeded_and_one_that_failed_unless_it_says_more() -> None:
+def test_a_cron_keeps_three_jobs_that_succeeded_and_one_that_failed_by_default() -> None:
     harness = test_crons.started()
     for hour in range(1, 8):
         test_crons.go_on(harness)
@@ -113,7 +113,7 @@ def test_a_suspended_cron_starts_nothing_whatever_else_makes_us_look_at_it() -> 
     assert not harness.names(kinds.JOBS)
 
 
-def test_a_flow_whose_patch_names_another_scheduler_is_somebody_elses() -> None:
+def test_a_flow_whose_patch_names_another_scheduler_belongs_to_another_system() -> None:
     harness = test_flows.world_with("a")
     patch = flow.FlowPatch(job_spec=msgspec.Raw(b'{"schedulerName": "kueue"}'))
     harness.submit(make_flow("f", [flow.Flow(name="a", patch=patch)]))

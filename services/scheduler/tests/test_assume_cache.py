@@ -249,7 +249,7 @@ def test_a_controller_that_is_behind_gets_few_decisions_again(harness: Scheduler
     assert len(again) == republication.MAX_PER_STEP
 
 
-def test_outcomes_that_are_lost_for_certain_are_asked_for_all_at_once(
+def test_outcomes_that_are_lost_for_certain_are_requested_all_at_once(
     harness: SchedulerHarness,
 ) -> None:
     """The controller publishes that it has answered everything below its offset."""

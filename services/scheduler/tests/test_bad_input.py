@@ -67,7 +67,7 @@ ODD = ("-1", "4 cores", "1Gb", "0x10", "", "NaN", "1e400")
 
 
 @pytest.mark.parametrize("quantity", ODD)
-async def test_a_gang_that_asks_for_an_odd_amount_waits_and_says_for_which(
+async def test_a_gang_that_asks_for_an_odd_amount_waits_and_reports_for_which(
     other_services: OtherServices, quantity: str
 ) -> None:
     bound, told = await run(
@@ -89,7 +89,7 @@ async def test_a_node_that_has_an_odd_amount_gets_nothing(
     assert told["default/bad"].tier in ("resources", "fragmentation")
 
 
-async def test_a_node_that_says_nothing_of_what_it_has_gets_nothing(
+async def test_a_node_that_reports_nothing_of_what_it_has_gets_nothing(
     other_services: OtherServices,
 ) -> None:
     silent = core.Node(metadata=builders.make_meta("node", "a"))
@@ -188,7 +188,7 @@ async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
     assert amount in told["default/bad"].message
 
 
-async def test_a_pod_of_no_group_is_left_alone(other_services: OtherServices) -> None:
+async def test_a_pod_of_no_group_is_not_changed(other_services: OtherServices) -> None:
     """Also a pod whose PodGroup does not exist; running ones use resources."""
     alone = builders.make_pod("alone", cpu="1")
     orphan = builders.make_pod("orphan", "gone", cpu="1")

@@ -117,7 +117,7 @@ def test_a_victim_is_given_the_notice_that_holds_for_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1h", "999999999h"])
-def test_what_cannot_be_read_is_reported_and_ignored(text: str) -> None:
+def test_an_unreadable_value_is_reported_and_ignored(text: str) -> None:
     decided = preempting(timedelta(0), queue={RUN: text}, arguments={"minimum-run-time": "1h"})
     assert decided.decisions.evictions == []
     assert any(each.startswith(f"Queue q: {RUN}: ") for each in decided.complaints)
@@ -165,7 +165,7 @@ class Arena:
         return len(decided.decisions.binds), len(decided.decisions.evictions)
 
 
-def test_without_the_plugin_two_may_throw_each_other_out_for_ever() -> None:
+def test_without_the_plugin_two_may_throw_each_other_out_indefinitely() -> None:
     """What the next rules are for: it is no fault of the jobs."""
     arena = Arena([2, 4], [("b", "low", 1, 3), ("a", "high", 2, 3)], limited=False)
     assert sum(arena.step()[1] for _ in range(100)) > 20

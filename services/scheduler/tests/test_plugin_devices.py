@@ -427,7 +427,7 @@ def own_cpus(pod: core.Pod) -> frozenset[int]:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_report_that_is_gone_or_cannot_be_read_is_none(gone: bool) -> None:
+def test_a_report_that_is_deleted_or_cannot_be_read_is_none(gone: bool) -> None:
     """The pod is placed as without a report; earlier reports are not used."""
     numa_node = SchedulerHarness()
     numa_node.see(builders.make_queue(), node(gpus=4))

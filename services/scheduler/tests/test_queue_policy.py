@@ -264,7 +264,7 @@ class TestDequeue:
             decided = run(TWO, policy, *victim, *objects, actions="allocate, preempt")
             assert len(decided.decisions.evictions) == evicted
 
-    def test_the_head_itself_goes_on_trying(self) -> None:
+    def test_the_head_itself_continues_trying(self) -> None:
         """It may evict, and once it fits the others follow."""
         assert started(run(TWO, queue(dequeue="fifo"), *job("a"), *job("b", at=1))) == ["a", "b"]
         victim = job("victim", 0, node="n1", priority="low", made=2)
@@ -293,7 +293,7 @@ class TestDequeue:
         ("share-half-life", "a day", "is not a duration"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_the_default_holds(
+def test_an_unreadable_value_is_reported_and_the_default_holds(
     annotation: str, value: str, said: str
 ) -> None:
     notes = {annotation.replace("-", "_"): value}

@@ -43,7 +43,7 @@ def test_a_job_that_ends_in_time_may_pass_and_no_other() -> None:
     assert run(RUNS, HEAD, unknown).started == {"runs": 0, "head": 100, "unknown": 150}
 
 
-def test_without_the_plugin_the_head_may_wait_for_ever() -> None:
+def test_without_the_plugin_the_head_may_wait_indefinitely() -> None:
     late = [virtual_cluster.Job(f"late-{at}", 1, 1, 100, at=2 + 50 * at) for at in range(4)]
     bare = virtual_cluster.simulated(FOUR, (FIFO,), [RUNS, HEAD, *late], BARE)
     assert bare.started["head"] > 100

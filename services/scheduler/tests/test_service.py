@@ -297,7 +297,7 @@ async def test_records_of_a_replaced_monitor_are_dropped_after_a_log_outage(
     assert [bind.node for bind in statement.binds] == ["b"]
 
 
-async def test_a_decision_that_was_not_appended_before_a_stop_is_made_after_the_restart(
+async def test_a_decision_that_was_not_appended_before_a_stop_is_created_after_the_restart(
     other_services: OtherServices,
 ) -> None:
     bus = interruptible_bus.InterruptibleBus(other_services.bus)

@@ -204,7 +204,7 @@ def test_pods_that_ask_for_nothing_are_placed_too() -> None:
     assert binds(decided) == {"p1": "n1"}
 
 
-def test_pods_of_other_schedulers_and_of_no_group_are_left_alone() -> None:
+def test_pods_of_other_schedulers_and_of_no_group_are_not_changed() -> None:
     decided = decide(
         ROOM_FOR_THREE,
         builders.make_pod_group("g1"),

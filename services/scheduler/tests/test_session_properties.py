@@ -352,7 +352,7 @@ def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
 
 @depth.examples(EXAMPLES)
 @given(EVICTING)
-def test_nothing_goes_round_for_ever(case: Case) -> None:
+def test_nothing_goes_round_indefinitely(case: Case) -> None:
     """With decisions executed again and again and evicted pods created again, decisions come to an
     end if the plugin that limits evictions is enabled: reclaim alone follows Volcano, where queues
     may reclaim from each other alternately.

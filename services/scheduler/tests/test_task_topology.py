@@ -55,7 +55,7 @@ def test_tasks_that_like_each_other_share_nodes_and_replicas_that_shun_themselve
     assert together(decided) == [["ps", "worker", "worker"]] * 2
 
 
-def test_without_affinities_no_buckets_are_made() -> None:
+def test_without_affinities_no_buckets_are_created() -> None:
     decided = closed(*nodes(2), *job({"ps": 2}, {}, cpu=1))
     assert together(decided) == [["ps"], ["ps"]]
 

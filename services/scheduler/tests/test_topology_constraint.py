@@ -236,7 +236,7 @@ def test_surplus_pods_of_subgroups_count_for_the_gangs_minimum() -> None:
     assert len(placed(decided)) == 6
 
 
-def test_room_for_a_gang_is_made_in_one_domain() -> None:
+def test_room_for_a_gang_is_created_in_one_domain() -> None:
     """Victims are evicted only in the rack that takes the gang."""
     lower = [
         builders.make_pod_group("low", 1, phase="Running", priority_class="low"),

@@ -126,7 +126,7 @@ def test_a_volume_must_suit_its_claim() -> None:
     assert volumes(closed(late, *wrong, right, mine, asked, *pod)) == {"g-0": {"c": "mine"}}
 
 
-def test_volumes_are_made_where_their_class_allows_and_the_driver_has_room() -> None:
+def test_volumes_are_created_where_their_class_allows_and_the_driver_has_room() -> None:
     pod = device_claims.group("g", [volume_objects.pod("g-0", "g", "c")])
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["2"]}]}]
     only_b = volume_objects.storage_class(
