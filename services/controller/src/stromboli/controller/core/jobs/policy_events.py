@@ -93,9 +93,7 @@ def collect(
     for record in _vanished(cache, job, pods):
         if pods.asks_for(record.pod):
             events = ("PodEvicted", *_named(record.reason))
-            yield PolicyEvent(
-                events, record.task, record.pod, record.index, detail=record.detail
-            )
+            yield PolicyEvent(events, record.task, record.pod, record.index, detail=record.detail)
     for task in tasks.specs(job):
         if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
             yield PolicyEvent(("TaskCompleted",), task.name)
