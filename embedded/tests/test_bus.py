@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.embedded.bus import EmbeddedBus
+from stromboli.embedded.bus import EmbeddedBus, log
 from stromboli.shared import envelope, errors, topics
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, records
 
 WRITER = """
@@ -225,3 +226,15 @@ async def test_a_large_topic_is_read_page_by_page(tmp_path: Path) -> None:
                     break
     assert records.keys(read) == [draft.key for draft in (*small, *large)]
     assert max(sizes) < 24 * 1024 * 1024
+
+
+async def test_a_record_takes_little_more_disk_than_its_bytes(tmp_path: Path) -> None:
+    """Not a page of its own: that made a job take three times its bytes."""
+    path, size, count = tmp_path / "log.db", 1300, 400
+    opened = log.Log(path, "default", runtime.utc_now)
+    await opened.open()
+    for number in range(count):
+        record = log.PendingRecord(topics.BATCH_EVENTS, f"k{number}", lambda _: ({}, b"x" * size))
+        await opened.append([record])
+    await opened.close()
+    assert path.stat().st_size < 1.5 * count * size

@@ -27,7 +27,8 @@ OBJECT_BYTES = 1_572_864
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (resource TEXT, namespace TEXT, name TEXT,"
-    " raw BLOB NOT NULL, PRIMARY KEY (resource, namespace, name)) WITHOUT ROWID",
+    # With rowids, as the records of the log: rows above 1 kB would take pages of their own.
+    " raw BLOB NOT NULL, PRIMARY KEY (resource, namespace, name))",
     "CREATE TABLE IF NOT EXISTS events (version INTEGER PRIMARY KEY, resource TEXT NOT NULL,"
     " type TEXT NOT NULL, raw BLOB NOT NULL)",
 )
@@ -229,7 +230,9 @@ class State:
             )
 
     def _load(self, database: Connection) -> None:
-        for resource, namespace, name, raw in database.execute("SELECT * FROM objects"):
+        for resource, namespace, name, raw in database.execute(
+            "SELECT * FROM objects ORDER BY resource, namespace, name"
+        ):
             document = msgspec.json.decode(raw)
             version = int(document["metadata"]["resourceVersion"])
             self._seen[resource][Key(resource, namespace, name)] = _stored(document, version)
