@@ -21,7 +21,8 @@ them.
   and topic ids, so a reader that resumes in a topic that was deleted and created again begins at
   its start.
 * A topic that is deleted and created again while it is read is read from its start, and its name is
-  in ``Batch.recreated``: state derived from the earlier records is void.
+  in ``Batch.recreated``: state derived from the earlier records is void. Its reader creates a topic
+  that is deleted.
 * Records of external clients on their own topics are returned unchanged, whatever their headers.
 * There is no order across topics.
 """

@@ -109,7 +109,7 @@ class KafkaBus:
     ) -> AbstractAsyncContextManager[port.GroupConsumer]:
         """See ``port.Bus.consume``. Waits while the broker is unavailable."""
         assert self._admin is not None, "work within the bus"
-        return group_consumer.consuming(self._given, self._admin, topic, group)
+        return group_consumer.consuming(self._given, self._admin, topic, group, self._mend)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
         """See ``port.Bus.last``. Raises UnavailableError."""

@@ -22,7 +22,7 @@ import contextlib
 import math
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import structlog
@@ -39,11 +39,16 @@ class KafkaGroupConsumer:
     """See ``port.GroupConsumer``. Created by ``consuming``."""
 
     def __init__(
-        self, source: reader.Reader, client: admin.AIOKafkaAdminClient, group: str
+        self,
+        source: reader.Reader,
+        client: admin.AIOKafkaAdminClient,
+        group: str,
+        mend: Callable[[], Awaitable[None]],
     ) -> None:
         self._source = source
         self._client = client
         self._group = group
+        self._mend = mend
         ((self._partition, self._topic),) = source.partitions.items()
         self._epoch = -1
         self._ready: deque[envelope.Record] = deque()
@@ -96,6 +101,9 @@ class KafkaGroupConsumer:
                 self._epoch = record.epoch
             self._unfinished[record.offset] = self._epoch
         self._moved.set()
+        if read.recreated or self._source.is_missing:
+            # Last: a commit meanwhile must not name the new topic with offsets of the old one.
+            await self._mend()
 
     def done(self, record: envelope.Record) -> None:
         """See ``port.GroupConsumer.done``. Idempotent."""
@@ -196,13 +204,14 @@ async def consuming(
     client: admin.AIOKafkaAdminClient,
     topic: topics.Topic,
     group: str,
+    mend: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[KafkaGroupConsumer]:
     """A consumer of ``topic`` for ``group``, positioned at its last commit; at the beginning for a
     new group.
     """
     name = f"{given.cluster_name}.{group}"
     async with reader.open_reader(given, (topic,), name) as source:
-        consumer = KafkaGroupConsumer(source, client, name)
+        consumer = KafkaGroupConsumer(source, client, name, mend)
         await consumer.open()
         consumer.committer = asyncio.create_task(
             consumer.commit_for_ever(given.commit_every_s, given.commit_again_s)

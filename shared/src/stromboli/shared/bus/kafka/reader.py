@@ -239,12 +239,13 @@ class Reader:
         recreated = {
             name for name, topic_id in found.items() if self.topic_ids.get(name) != topic_id
         }
-        self.topic_ids |= found
         if not recreated:
             return frozenset()
         ends, begins = await clients.retry_until_available(
             "find the begin of the log", self._bounds
         )
+        # Not before the await: a commit meanwhile names the topic that its offsets belong to.
+        self.topic_ids |= found
         for partition, topic in self.partitions.items():
             if topic.name in recreated:
                 _log.warning("topic was recreated", topic=topic.name)
