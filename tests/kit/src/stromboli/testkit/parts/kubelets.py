@@ -241,6 +241,7 @@ class KubeletNodes:
     ) -> None:
         """Describe them. ``authority`` has signed the API server's client certificate; ``images``:
         name -> tar of its root file system, beside the image of busybox."""
+        state = state.resolve()  # a kubelet takes paths as relative to its configuration file
         self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
         self._network = Network(f"strom{os.getpid()}", free_third_byte(), state / "addresses")
         self._authority = authority
