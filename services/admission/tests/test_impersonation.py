@@ -122,6 +122,8 @@ def existing(namespace: str) -> list[dict[str, Any]]:
         manifests.cron(name="there"),
         manifests.bare_object(kinds.JOB_FLOWS, "there", spec={"flows": []}),
         manifests.bare_object(kinds.JOB_TEMPLATES, "there", spec=manifests.job()["spec"]),
+        manifests.bare_object(kinds.RESOURCE_CLAIMS, "there", spec={}),
+        manifests.bare_object(kinds.RESOURCE_CLAIM_TEMPLATES, "there", spec={"spec": {}}),
         manifests.queue("there"),
     ]
     for each in found[:-1]:
@@ -158,6 +160,11 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
     ("DELETE", f"{NAMESPACE}/cronjobs/{{name}}"): (None, [("delete", "CronJob")]),
     ("DELETE", f"{NAMESPACE}/jobflows/{{name}}"): (None, [("delete", "JobFlow")]),
     ("DELETE", f"{NAMESPACE}/jobtemplates/{{name}}"): (None, [("delete", "JobTemplate")]),
+    ("DELETE", f"{NAMESPACE}/resourceclaims/{{name}}"): (None, [("delete", "ResourceClaim")]),
+    ("DELETE", f"{NAMESPACE}/resourceclaimtemplates/{{name}}"): (
+        None,
+        [("delete", "ResourceClaimTemplate")],
+    ),
 }
 """Method and path of each route that may write -> its body, and what it writes."""
 
