@@ -65,7 +65,7 @@ def test_an_unknown_task_is_reported_immediately(strom: Any, call: tuple[str, ..
 
 
 @pytest.mark.usefixtures("job")
-def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
+def test_an_unreadable_log_is_reported_after_the_others(strom: Any) -> None:
     refused = strom("job", "logs", "a", "--container", "none")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: pod default/a-w-2: no container 'none'; ")

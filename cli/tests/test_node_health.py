@@ -94,7 +94,7 @@ def late_pod(api_server: Any, strom: Any) -> None:
 
 @pytest.mark.usefixtures("late_pod")
 @pytest.mark.parametrize("command", [("explain",), ("job", "get"), ("job", "describe")])
-def test_a_job_says_that_its_pod_is_bound_and_not_taken(
+def test_a_job_reports_a_bound_pod_that_its_kubelet_has_not_taken(
     strom: Any, command: tuple[str, ...]
 ) -> None:
     shown = strom(*command, "train").stdout

@@ -295,7 +295,7 @@ async def test_last_words_are_in_the_status(process_cluster: ProcessCluster) -> 
     assert state(await process_cluster.over("log"))["terminated"]["message"] == "so\n"
 
 
-async def test_what_is_not_heeded_is_said_on_the_pod_and_in_an_event(
+async def test_unsupported_fields_are_reported_on_the_pod_and_in_an_event(
     process_cluster: ProcessCluster,
 ) -> None:
     await process_cluster.run("p", "true", securityContext={"runAsUser": 7})
@@ -364,7 +364,9 @@ async def test_a_pod_that_runs_nowhere_yet_has_no_log(process_cluster: ProcessCl
         await process_cluster.log("p")
 
 
-async def test_process_nodes_that_nobody_serves_are_away(process_cluster: ProcessCluster) -> None:
+async def test_process_nodes_without_an_agent_are_not_ready(
+    process_cluster: ProcessCluster,
+) -> None:
     """Nodes of an earlier process whose agent was killed: no pod may be placed on them."""
     await process_cluster.run("p", "true")
     await process_cluster.over("p")
@@ -390,7 +392,7 @@ def test_process_nodes_share_the_machine_by_default() -> None:
         machine.node_documents(1, whole, cpu="eight")
 
 
-def test_a_person_is_told_that_nothing_is_isolated_and_what_is_missing() -> None:
+def test_missing_isolation_and_features_are_printed() -> None:
     assert machine.describe_isolation("", "") == []
     assert "nothing is isolated" in machine.describe_isolation("user", "")[0]
     assert "not permitted" in machine.describe_isolation("plain", "not permitted")[1]

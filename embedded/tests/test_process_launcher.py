@@ -155,7 +155,7 @@ async def test_with_the_command_ends_what_it_left_behind(place: LauncherRunner) 
     assert place.alive() == []
 
 
-async def test_a_run_that_nobody_follows_any_more_is_killed(place: LauncherRunner) -> None:
+async def test_a_run_without_its_node_is_killed(place: LauncherRunner) -> None:
     """As when its node dies."""
     found = await place.start("sh", "-c", STUBBORN)
     task = await begun(found)

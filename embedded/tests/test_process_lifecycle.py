@@ -179,7 +179,7 @@ def test_pauses_between_restarts_double_up_to_five_minutes() -> None:
     assert story.state()["lastState"]["terminated"]["exitCode"] == 1
 
 
-def test_a_long_run_makes_the_pauses_begin_anew() -> None:
+def test_a_long_run_resets_the_backoff() -> None:
     story = LifecycleRunner(pod(restartPolicy="OnFailure"))
     story.starts()
     story.after(1, Ended("main", 1))

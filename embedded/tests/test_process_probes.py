@@ -64,7 +64,7 @@ async def test_an_answer_that_is_an_error_is_no_good_one(
     assert "404" in last["message"]
 
 
-async def test_a_probe_of_a_kind_that_nobody_can_ask_is_said_in_an_event(
+async def test_an_unsupported_probe_is_reported_in_an_event(
     process_cluster: ProcessCluster,
 ) -> None:
     probes = {kind: {"grpc": {"port": 1}} for kind in ("readinessProbe", "livenessProbe")}

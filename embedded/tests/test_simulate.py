@@ -92,7 +92,7 @@ def test_a_case_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> N
     assert lines[2]["binds"] == {"a/p1": "n", "a/p2": "n"}
 
 
-def test_a_case_that_cannot_be_read_is_told_as_everywhere_and_the_others_go_on(
+def test_an_unreadable_case_is_reported_and_the_others_continue(
     tmp_path: Path,
 ) -> None:
     absent, binary = tmp_path / "absent.json", tmp_path / "binary.json"
@@ -152,7 +152,7 @@ def test_files_that_are_absent_are_reported_as_everywhere(tmp_path: Path) -> Non
         )
 
 
-def test_an_object_that_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:
+def test_an_unreadable_object_is_reported_with_its_position(tmp_path: Path) -> None:
     manifest = tmp_path / "objects.yaml"
     manifest.write_text(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\n"

@@ -88,7 +88,7 @@ async def test_a_pod_ends_when_it_was_active_for_as_long_as_it_may(tmp_path: Pat
         running.cancel()
 
 
-async def test_a_pod_that_has_ended_says_when_it_was_bound_began_and_ended(tmp_path: Path) -> None:
+async def test_an_ended_pod_has_the_times_of_bind_start_and_end(tmp_path: Path) -> None:
     """A kubelet leaves others' conditions as they are."""
     async with asyncio.timeout(60), EmbeddedCluster(tmp_path / "cluster.db") as cluster:
         await simulated.create_nodes(cluster, simulated.node_documents(1, cpu="4", memory="8Gi"))

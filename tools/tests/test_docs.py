@@ -44,7 +44,7 @@ class Settings(Usual, frozen=True, kw_only=True):
     is_on: bool = False
 
 
-def test_settings_are_named_as_the_environment_has_them_with_what_stands_below_the_field() -> None:
+def test_settings_have_the_names_of_the_environment_and_their_docstrings() -> None:
     found = {it.name: it for it in settings.settings(Settings, "STROM_X_")}
     assert [*found] == ["STROM_X_NAMES", "STROM_X_WAIT_S", "STROM_X_PASSWORD", "STROM_X_IS_ON"]
     assert found["STROM_X_NAMES"] == settings.Setting(

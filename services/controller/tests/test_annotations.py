@@ -39,7 +39,7 @@ def test_a_note_on_a_pod_leaves_all_others(own: dict[str, str] | None) -> None:
 
 
 @pytest.mark.parametrize("own", [None, {"a": "b"}], ids=["none seen", "others seen"])
-def test_a_gang_that_is_let_in_keeps_what_stands_on_it(own: dict[str, str] | None) -> None:
+def test_an_enqueued_gang_keeps_its_annotations(own: dict[str, str] | None) -> None:
     group = make_pod_group("g")
     group = msgspec.structs.replace(
         group, metadata=msgspec.structs.replace(group.metadata, annotations=own)

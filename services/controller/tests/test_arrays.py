@@ -54,7 +54,7 @@ def test_only_the_window_has_pods_each_with_its_index() -> None:
     assert env == {"STROM_ATTEMPT": "1", "STROM_ARRAY_INDEX": "2", "STROM_ARRAY_SIZE": "10"}
 
 
-def test_an_array_is_no_gang_unless_it_says_so() -> None:
+def test_an_array_is_a_gang_only_with_min_available() -> None:
     assert enqueued(array("0-9", 3)).group().spec.min_member == 1
 
 
@@ -216,7 +216,7 @@ def test_an_array_whose_attempts_are_over_ends_with_the_results_that_it_has() ->
     assert (status.array.succeeded, status.array.failed) == ("0", "1")
 
 
-def test_a_suspended_array_goes_on_where_it_was_and_a_restarted_one_begins_anew() -> None:
+def test_a_suspended_array_resumes_and_a_restarted_one_starts_again() -> None:
     harness = running(array("0-9", 2, max_retry=1))
     end(harness, 0)
     for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
@@ -240,7 +240,7 @@ def test_a_policy_may_restart_one_index() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0-20000", "5-1", "x"])
-def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
+def test_an_invalid_array_is_reported(text: str) -> None:
     harness = submitted(array(text, 2))
     assert (harness.phase(), harness.reasons()) == ("Pending", ["Pending", "Refused"])
 

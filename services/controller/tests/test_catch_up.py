@@ -74,7 +74,7 @@ def test_a_job_that_was_published_before_its_topic_shows_it_is_not_deleted() -> 
     assert phases(harness) == ["Pending"]
 
 
-def test_a_job_that_is_gone_is_told_so_whether_its_topic_is_late_or_not() -> None:
+def test_a_deleted_job_is_published_as_deleted_with_a_late_topic_too() -> None:
     for old in (True, False):
         harness = submitted(job())
         shown = harness.shown(JOBS)
@@ -84,7 +84,7 @@ def test_a_job_that_is_gone_is_told_so_whether_its_topic_is_late_or_not() -> Non
         assert [it.job for _, it in harness.told if isinstance(it, batch.JobDeleted)] == [J]
 
 
-def test_nothing_is_told_backwards_by_a_picture_that_is_older_than_what_was_told() -> None:
+def test_a_cache_older_than_published_events_publishes_nothing() -> None:
     harness = running(job())
     old = harness.shown(JOBS) | harness.shown(PODS)
     finish(harness, "Succeeded", "Succeeded")
@@ -97,7 +97,7 @@ def test_nothing_is_told_backwards_by_a_picture_that_is_older_than_what_was_told
     assert (states(harness), phases(harness)) == told
 
 
-def test_what_is_told_to_be_deleted_is_so_although_a_late_topic_shows_it() -> None:
+def test_a_job_published_as_deleted_is_deleted_despite_a_late_topic() -> None:
     harness = submitted(job())
     old = harness.shown(JOBS)
     harness.delete(kinds.JOBS, J)

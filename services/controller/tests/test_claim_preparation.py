@@ -103,7 +103,7 @@ async def test_devices_are_written_for_each_pod_that_uses_them(harness: Harness)
         ]
 
 
-async def test_what_is_waited_for_goes_on_in_the_next_process(harness: Harness) -> None:
+async def test_a_waiting_decision_continues_in_the_next_process(harness: Harness) -> None:
     """A decision that waits for a volume does not block others, and is executed after a restart."""
     await claims.late_class(harness, "late", "kubernetes.io/no-provisioner")
     claim = await claims.volume_claim(harness, "c", "late")

@@ -160,7 +160,7 @@ def edit(harness: CoreHarness, **spec: Any) -> None:
         ("0 * * * *", "Mars/Base", "InvalidTimeZone"),
     ],
 )
-def test_a_schedule_that_cannot_be_read_is_told_and_starts_nothing(
+def test_an_invalid_schedule_is_reported_and_starts_nothing(
     schedule: str, zone: str | None, reason: str
 ) -> None:
     harness = started(schedule, time_zone=zone)
@@ -190,7 +190,7 @@ def test_a_cron_of_another_scheduler_belongs_to_another_system() -> None:
     assert status(harness) == flow.CronJobStatus()
 
 
-def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
+def test_a_job_of_another_owner_with_the_name_is_kept_and_reported() -> None:
     harness = started()
     harness.submit(make_job(hours(1)[0]))
     go_on(harness)
@@ -198,7 +198,7 @@ def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
     assert "another owner" in said(harness, "FailedCreate")[0]
 
 
-def test_a_time_whose_name_is_taken_is_looked_at_less_and_less_often_and_says_so() -> None:
+def test_a_time_with_an_existing_job_name_is_retried_with_backoff_and_reported() -> None:
     harness = started()
     taken = harness.submit(make_job(hours(1)[0]))
     go_on(harness)
@@ -264,7 +264,7 @@ def test_replace_removes_the_job_that_runs_before_the_next_is_created() -> None:
 # Retention and Events
 
 
-def test_the_status_says_what_runs_what_was_served_and_what_succeeded() -> None:
+def test_the_status_has_active_jobs_and_the_times_of_schedule_and_success() -> None:
     harness = started()
     go_on(harness)
     (active,) = status(harness).active

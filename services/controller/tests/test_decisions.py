@@ -51,7 +51,7 @@ def with_status(job: batch.Job, phase: str, version: int = 0) -> batch.Job:
     return msgspec.structs.replace(job, status=status)
 
 
-def test_a_pod_we_have_not_seen_is_bound_all_the_same() -> None:
+def test_a_pod_missing_in_the_cache_is_bound() -> None:
     """The scheduler's cache may be newer than the controller's."""
     assert decisions.before_bind(cache(), bind_of(make_pod()), DECISION) is None
 
@@ -130,7 +130,7 @@ def test_a_bind_for_a_job_that_cannot_be_read_is_refused() -> None:
         (make_pod(node="n2"), "AlreadyBound"),
     ],
 )
-def test_a_refused_bind_says_what_was_found(found: core.Pod | None, reason: str) -> None:
+def test_a_refused_bind_has_its_reason(found: core.Pod | None, reason: str) -> None:
     answer = decisions.after_bind_refused(found, bind_of(make_pod()), DECISION)
     assert (answer.result, answer.reason) == ("refused", reason)
 
@@ -183,7 +183,7 @@ def noticed(pod: core.Pod, at: str) -> core.Pod:
     ("told", "seconds"),
     [(None, 60), ("2026-01-01T12:00:10+00:00", 10), ("2027-01-01T00:00:00Z", 60), ("soon", 60)],
 )
-def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
+def test_a_pod_ends_at_the_announced_time_and_never_after_the_notice(
     told: str | None, seconds: int
 ) -> None:
     """Users may edit their pods, but cannot delay an eviction."""

@@ -81,7 +81,7 @@ async def test_what_came_while_the_cache_could_not_be_read_is_done_afterwards(
         await harness.health.ready()
 
 
-async def test_who_stands_by_without_reading_what_was_told_is_not_ready(harness: Harness) -> None:
+async def test_a_standby_that_cannot_read_the_event_history_is_not_ready(harness: Harness) -> None:
     health, bus = runtime.Health("controller"), interruptible_bus.InterruptibleBus(harness.bus)
     cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     state = batch_state.BatchState(cache.published)

@@ -98,7 +98,7 @@ def test_a_task_waits_for_any_or_for_all(any_: bool, pods: int) -> None:
     assert len(harness.pod_names()) == pods
 
 
-def test_a_pod_that_is_going_does_not_count() -> None:
+def test_a_terminating_pod_does_not_count() -> None:
     harness = enqueued(two_waves())
     harness.delete(kinds.PODS, "default/j1-first-0")
     run(harness, "j1-first-0")
@@ -175,7 +175,7 @@ def test_the_next_controller_continues_with_the_same_wave() -> None:
     ],
     ids=["cycle", "no such task"],
 )
-def test_a_job_that_can_never_start_says_so_and_gets_no_pods(
+def test_a_job_that_can_never_start_is_reported_and_gets_no_pods(
     tasks: list[batch.TaskSpec], why: str
 ) -> None:
     """Including one that was in the cluster before, to which the rules of admission do

@@ -101,7 +101,7 @@ async def test_pods_that_were_scheduled_come_behind_everything_else(
     assert reasons.count("Scheduled") <= 1
 
 
-async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
+async def test_a_bound_pod_has_an_event_with_its_node(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
         service_harness.set_up(tmp_path, disorder=None) as harness,
@@ -122,7 +122,7 @@ async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
     ]
 
 
-def test_a_policy_that_acts_says_so_each_time() -> None:
+def test_each_action_of_a_policy_has_an_event() -> None:
     """Alerts are keyed on the reason."""
     here = CoreHarness()
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")

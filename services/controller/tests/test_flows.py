@@ -107,7 +107,7 @@ def test_a_flow_with_a_template_of_another_scheduler_belongs_to_another_system()
     assert not harness.events
 
 
-def test_a_flow_waits_for_a_template_and_says_so() -> None:
+def test_a_flow_reports_that_it_waits_for_a_template() -> None:
     harness = started({"a": []})
     harness.submit(make_flow("g", {"late": []}))
     harness.settle()
@@ -132,7 +132,7 @@ def test_an_order_that_cannot_be_is_reported_and_starts_nothing(
     assert word in event.message
 
 
-def test_a_name_that_stands_twice_counts_the_last_time() -> None:
+def test_the_last_of_two_equal_names_counts() -> None:
     harness = world_with("a", "b")
     entries = [Flow(name="b"), Flow(name="a"), Flow(name="b", depends_on=after("a"))]
     harness.submit(make_flow("f", entries))
@@ -144,7 +144,7 @@ def after(*targets: str, probe: Probe | None = None) -> FlowDependsOn:
     return FlowDependsOn(targets=targets, probe=probe)
 
 
-def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
+def test_a_job_of_another_owner_with_the_name_is_kept_and_reported() -> None:
     harness = world_with("a")
     harness.submit(make_job("f-a"))
     harness.submit(make_flow("f", {"a": []}))
@@ -153,7 +153,7 @@ def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
     assert any("another owner" in event.message for event in harness.events.values())
 
 
-def test_nothing_is_made_in_place_of_a_job_that_cannot_be_read() -> None:
+def test_an_unreadable_job_is_not_replaced() -> None:
     harness = started({"a": []})
     harness.restart()
     harness.dirty |= dict.fromkeys(
@@ -272,7 +272,7 @@ def test_a_job_that_its_flow_knows_to_be_over_is_not_created_again() -> None:
     assert found(harness).status.completed_jobs == ("f-a",)
 
 
-def test_a_job_that_somebody_deletes_before_its_end_is_made_again() -> None:
+def test_a_job_deleted_before_its_end_is_created_again() -> None:
     harness = started({"a": []})
     run(harness, "f-a")
     harness.delete(kinds.JOBS, "default/f-a")
@@ -362,7 +362,7 @@ def test_a_job_starts_when_the_pods_of_its_target_take_connections() -> None:
     assert harness.due(controller_cache.ReconcileKey("flow", F)) is None
 
 
-def test_a_job_starts_when_a_path_answers_with_the_header_asked_for() -> None:
+def test_a_job_starts_when_an_http_probe_with_its_header_succeeds() -> None:
     get = flow.HttpGet(
         task_name="worker",
         path="/ready",

@@ -78,14 +78,14 @@ def test_pods_that_have_said_why_say_it_once() -> None:
     assert not harness.step(item(harness))
 
 
-def test_a_gang_without_enough_tasks_says_so_and_one_without_room_says_that() -> None:
+def test_too_few_tasks_and_too_little_room_have_different_reasons() -> None:
     harness = waiting()
     harness.wait(5)
     show(harness, harness.group(), explained(harness.group(), "no such gang", tier="invalid"))
     assert holds(harness.group())["Unschedulable"] == ("True", "NotEnoughTasks", "no such gang")
 
 
-def test_a_pod_that_is_going_runs_no_more_and_one_that_ended_keeps_its_place() -> None:
+def test_a_terminating_pod_is_not_running_and_an_ended_one_keeps_its_place() -> None:
     harness = running(2)
     harness.run("j1-worker-1")
     harness.settle()

@@ -83,7 +83,7 @@ def test_why_a_gang_waits_is_on_the_group_its_pods_and_in_events() -> None:
     assert harness.reasons().count("Unschedulable") == 1
 
 
-def test_a_gang_that_waits_for_a_moment_does_not_say_so_on_its_pods() -> None:
+def test_a_briefly_pending_gang_sets_no_condition_on_its_pods() -> None:
     """It waits while its pods are made: a write for each would meet their binds."""
     harness = waiting()
     assert not any(pod.status.conditions for pod in harness.pods())
@@ -141,7 +141,7 @@ def test_an_explanation_of_an_earlier_pod_group_reports_nothing() -> None:
     assert harness.group().status.conditions == ()
 
 
-def test_a_waiting_job_says_so_before_its_pods_exist() -> None:
+def test_a_pending_job_is_explained_before_its_pods_exist() -> None:
     harness = CoreHarness()
     harness.submit(make_job())
     harness.settle()
@@ -176,7 +176,7 @@ def test_a_pod_group_of_pods_alone_is_ours_by_their_scheduler(scheduler: str) ->
     assert phase == ("Running" if scheduler == "volcano" else "Inqueue")
 
 
-def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
+def test_a_pod_without_its_pod_group_gets_an_event_after_a_while() -> None:
     """An operator creates both, in any order; nothing else shows why the pod is pending."""
     harness = CoreHarness()
     harness.submit(make_pod("driver", "absent", created=harness.now))

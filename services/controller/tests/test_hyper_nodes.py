@@ -90,7 +90,7 @@ def test_a_count_follows_nodes_that_come_and_go() -> None:
     assert status(made, "r1") == (1, "True", "")
 
 
-def test_a_hypernode_without_a_node_says_so() -> None:
+def test_a_hypernode_without_a_node_has_a_condition() -> None:
     assert status(harness(rack("r1", "n9")), "r1") == (
         0,
         "False",
@@ -110,7 +110,7 @@ def test_overlapping_hypernodes_say_what_they_both_claim() -> None:
     assert many in status(made, "r2")[2]
 
 
-def test_a_cycle_of_hypernodes_says_which_members_do_not_count() -> None:
+def test_a_cycle_of_hypernodes_is_reported_with_the_ignored_members() -> None:
     made = harness(rack("r1", "n1"), spine("a", "r1", "b", tier=2), spine("b", "a", tier=3))
     assert status(made, "a") == (
         1,
@@ -318,9 +318,7 @@ def test_a_file_of_switches_makes_hypernodes() -> None:
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "in a circle: a, b"),
     ],
 )
-def test_a_file_of_switches_that_makes_no_sense_is_refused_as_a_whole(
-    text: str, reason: str
-) -> None:
+def test_an_invalid_file_of_switches_is_rejected_as_a_whole(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         topology_sources.switches(text)
 

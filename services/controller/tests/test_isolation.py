@@ -47,7 +47,7 @@ def faulty(harness: service_harness.Harness, *triggers: tuple[str, str]) -> Faul
     return cluster
 
 
-async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_path: Path) -> None:
+async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_path: Path) -> None:
     async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
         cluster = faulty(harness, ("create", "bad-"))
         async with harness.controller():

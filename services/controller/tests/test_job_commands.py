@@ -43,7 +43,7 @@ def test_a_command_without_a_uid_is_meant_for_the_job_that_has_the_name() -> Non
     assert said(harness, "CommandIssued") == ["AbortJob was requested"]
 
 
-def test_a_command_that_asks_for_a_look_changes_nothing_and_is_told_with_its_time() -> None:
+def test_a_sync_command_changes_nothing_and_is_published_with_its_time() -> None:
     harness = running(make_job())
     before = harness.job().status
     harness.wait(60)

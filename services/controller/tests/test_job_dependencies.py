@@ -108,7 +108,7 @@ def test_a_job_that_is_absent_never_counts_as_ended() -> None:
     assert has_group(harness, "b")
 
 
-def test_jobs_that_wait_for_each_other_say_so() -> None:
+def test_jobs_that_wait_for_each_other_are_reported() -> None:
     harness = with_jobs(job("a", "afterok:b"), job("b", "afterany:c"), job("c", "after:a"))
     assert groups(harness) == []
     assert {("Refused", name) for name in ("a", "b", "c")} <= said(harness)
@@ -138,7 +138,7 @@ def test_a_finished_job_stays_until_those_that_wait_for_it_have_begun() -> None:
         ("afterok:a?afterany", "'a\\?afterany' is not a job's name"),
     ],
 )
-def test_what_cannot_be_read_says_how_to_write_it(text: str, wrong: str) -> None:
+def test_an_invalid_dependency_is_reported_with_the_expected_form(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         job_dependencies.parse(text)
 

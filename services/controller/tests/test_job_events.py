@@ -45,7 +45,7 @@ from stromboli.testkit.builders import NOON, make_command, make_job, make_task
     ],
     ids=["minAvailable", "minSuccess", "a task's own"],
 )
-def test_a_failed_job_says_how_far_it_came(job: batch.Job, ends: Sequence[str], why: str) -> None:
+def test_a_failed_job_reports_its_progress(job: batch.Job, ends: Sequence[str], why: str) -> None:
     harness = running(job)
     finish(harness, *ends)
     assert (harness.phase(), harness.job().status.state.message) == ("Failed", why)
@@ -55,7 +55,7 @@ def test_a_failed_job_says_how_far_it_came(job: batch.Job, ends: Sequence[str], 
     assert last.message == why
 
 
-def test_every_phase_that_a_policy_led_to_says_which_pod_was_behind_it() -> None:
+def test_each_phase_caused_by_a_policy_names_the_pod() -> None:
     harness = running(
         make_job(
             tasks=[make_task(replicas=3)],
@@ -101,7 +101,7 @@ def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
         (lambda harness: fail(harness, "j1-worker-0", exit_code=3), "RestartTask"),
     ],
 )
-def test_the_history_says_what_made_a_pod_go(
+def test_the_history_has_the_cause_of_a_pods_deletion(
     end: Callable[[CoreHarness], None], reason: str
 ) -> None:
     """The reason is kept when the kubelet reports the exit later, and when the pod is deleted."""
@@ -125,7 +125,7 @@ def test_the_history_says_what_made_a_pod_go(
     assert {it.reason for it in told if it.pod == "j1-worker-1" and it.reason} == {reason}
 
 
-def test_a_pod_that_was_bound_before_anybody_looked_says_when_it_was_created() -> None:
+def test_a_pod_first_seen_bound_has_its_creation_time() -> None:
     """The controller created it and was down until it had a node."""
     harness = submitted(make_job())
     harness.enqueue(harness.group_key())
@@ -145,7 +145,7 @@ def command(harness: CoreHarness, action: str) -> None:
     harness.submit(make_command("c1", action, harness.job()))
 
 
-def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
+def test_a_failed_pod_has_the_exit_code_of_its_failed_container() -> None:
     """Also of a pod that never reached its main container."""
     harness = running(make_job())
     initial = {"name": "init", "state": {"terminated": {"exitCode": 5, "reason": "Error"}}}
@@ -156,7 +156,7 @@ def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
     assert (last.exit_code, last.reason) == (5, "Error")
 
 
-def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
+def test_a_requested_phase_keeps_its_reason_until_its_end() -> None:
     harness = running(make_job())
     command(harness, "AbortJob")
     harness.settle()
@@ -166,7 +166,7 @@ def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
     assert (state.reason, state.message) == ("Stopped", "AbortJob was requested")
 
 
-def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_scaled() -> None:
+def test_a_job_without_pods_is_reported_at_its_start_and_after_scaling() -> None:
     """It runs on without any, as the specification has it, and would look as if it were stuck."""
     harness = submitted(make_job(tasks=[make_task(replicas=0)]))
     assert (harness.phase(), harness.reasons().count("NoPods")) == ("Running", 1)
@@ -177,7 +177,7 @@ def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_sca
     assert (harness.phase(), harness.reasons().count("NoPods")) == ("Running", 1)
 
 
-def test_every_phase_counts_the_tries_alike() -> None:
+def test_every_phase_counts_retries_the_same() -> None:
     """A restart names the attempt that it ends: whether another follows is not known yet."""
     harness = restarted(retries=2)
     go_on(harness)
@@ -210,7 +210,7 @@ class Unanswered(CoreHarness):
         super().do(command)
 
 
-def test_a_job_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+def test_a_job_with_unacknowledged_events_is_published_as_deleted() -> None:
     harness = Unanswered()
     harness.submit(make_job())
     harness.is_cut = True
@@ -223,7 +223,7 @@ def test_a_job_of_which_something_may_have_been_told_is_told_to_be_gone() -> Non
     assert [type(it) for _, it in harness.told] == [messages.JobPhaseChanged, messages.JobDeleted]
 
 
-def test_a_pod_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+def test_a_pod_with_unacknowledged_events_is_published_as_deleted() -> None:
     """And its attempt counts: the next pod's is another one."""
     harness = Unanswered()
     harness.submit(make_job(tasks=[make_task(replicas=1)]))

@@ -113,7 +113,7 @@ def test_a_finished_job_keeps_its_counts_when_its_pods_are_removed() -> None:
     assert status.task_status_count["worker"].phase == {"Failed": 1, "Succeeded": 1}
 
 
-def test_a_finished_job_says_how_long_it_took_from_its_creation_on() -> None:
+def test_a_finished_job_has_its_duration_since_creation() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)]))
     harness.wait(3725)
     assert harness.job().status.running_duration == ""
@@ -184,7 +184,7 @@ def test_a_pod_that_vanished_is_created_again_under_its_name() -> None:
     assert after["j1-worker-1"] == before["j1-worker-1"]
 
 
-def test_a_strangers_pod_holds_its_name_and_the_job_says_so() -> None:
+def test_a_foreign_pod_with_the_name_is_kept_and_reported_on_the_job() -> None:
     harness = submitted(make_job())
     stranger = make_pod("j1-worker-0")
     harness.submit(stranger)
@@ -224,7 +224,7 @@ def test_a_job_that_cannot_be_read_is_frozen() -> None:
     assert all(not harness.plan(it) for it in harness.dirty if it.kind == "job")
 
 
-def test_a_pod_that_cannot_be_read_is_neither_made_again_nor_counted_as_gone() -> None:
+def test_an_unreadable_pod_is_neither_recreated_nor_counted_as_deleted() -> None:
     harness = running(make_job())
     harness.cache.apply(undecodable_record(topics.PODS, "default/j1-worker-0"))
     harness.dirty = dict.fromkeys(harness.cache.items())
@@ -367,7 +367,7 @@ def test_a_resumed_job_keeps_what_has_succeeded_and_runs_the_rest_again() -> Non
     assert harness.pods()[1].metadata.annotation(keys.JOB_RETRY_COUNT) == "1"
 
 
-def test_a_command_for_what_nobody_obeys_is_refused_after_a_while() -> None:
+def test_a_command_without_a_handler_is_refused_after_a_while() -> None:
     """The CRD accepts it, and the job would be pending indefinitely."""
     harness = running(make_job())
     harness.submit(make_command("c1", "AbortJob", make_pod_group("g1")))

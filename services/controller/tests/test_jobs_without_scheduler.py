@@ -11,9 +11,7 @@ from stromboli.shared.messages import cluster
 from stromboli.testkit.builders import NOON, make_job, make_record, snapshot_of
 
 
-def test_a_job_that_names_nobody_is_left_to_another_system_and_then_told_that_nobody_runs_it() -> (
-    None
-):
+def test_a_job_without_a_scheduler_name_gets_a_warning_when_the_other_system_is_gone() -> None:
     """It stays as it is: how far the other got with it is not known."""
     harness = CoreHarness()
     rival = cluster.Competitor(lease="v/l", holder="h", since="s", scheduler_name="theirs")
@@ -34,7 +32,7 @@ def test_a_job_that_names_nobody_is_left_to_another_system_and_then_told_that_no
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
-def test_a_job_of_nobody_that_has_ended_is_told_nothing(phase: str) -> None:
+def test_a_finished_job_without_a_scheduler_gets_no_warning(phase: str) -> None:
     status = batch.JobStatus(state=batch.JobState(phase=phase))
     cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     cache.apply(make_record(snapshot_of(make_job(scheduler="", status=status))))

@@ -152,7 +152,7 @@ def test_an_agent_that_is_silent_marks_it_and_one_that_is_back_does_not() -> Non
     assert not made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.annotations
 
 
-def test_nothing_is_written_for_a_node_that_nobody_has_seen() -> None:
+def test_nothing_is_written_for_an_unknown_node() -> None:
     made = CoreHarness()
     made.show(report(machine()))
     made.settle()
@@ -171,7 +171,7 @@ def test_nothing_is_written_for_a_node_that_nobody_has_seen() -> None:
         machine(node_topology.ExclusiveAllocation(uid="u", container="c", cpus="?")),
     ],
 )
-def test_a_report_that_makes_no_sense_leaves_what_stands(
+def test_an_invalid_report_changes_nothing(
     odd: node_topology.NodeTopology,
 ) -> None:
     made = harness()

@@ -44,7 +44,7 @@ def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, Body]:
     return {it.kind.kind: msgspec.json.decode(it.body) for it in made}
 
 
-def test_env_tells_containers_and_init_containers_their_index() -> None:
+def test_env_sets_the_index_in_containers_and_init_containers() -> None:
     task = make_task(replicas=2, pod_spec={"initContainers": [{"name": "init"}]})
     spec = pod(make_job(tasks=[task], plugins={"env": None}), "j1-worker-1")["spec"]
     expected = [{"name": name, "value": "1"} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
@@ -151,7 +151,7 @@ def test_an_argument_of_another_version_is_passed_over(
     assert read == arguments.Arguments(defaults | expected, "", ignored)
 
 
-def test_a_job_says_which_arguments_have_no_effect_and_its_pods_are_made() -> None:
+def test_arguments_without_effect_are_reported_and_pods_are_created() -> None:
     harness = CoreHarness()
     harness.submit(make_job(plugins={"ssh": ("--no-root",), "svc": ("--enable-networking",)}))
     harness.settle()

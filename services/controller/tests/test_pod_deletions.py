@@ -38,7 +38,7 @@ def test_a_pod_that_vanishes_went_for_what_it_said_last(disruption: str, cause: 
     assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
 
 
-def test_a_pod_that_vanishes_without_a_word_was_evicted_by_somebody() -> None:
+def test_a_pod_that_vanishes_without_a_cause_counts_as_evicted() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
     harness.reap(f"{J}-worker-0")
     harness.settle()
@@ -48,7 +48,7 @@ def test_a_pod_that_vanishes_without_a_word_was_evicted_by_somebody() -> None:
 
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask"])
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
-def test_a_pod_that_a_restart_ended_went_for_that_though_nobody_saw_it_going(
+def test_a_pod_ended_by_a_restart_has_that_cause_if_its_deletion_was_missed(
     action: str, is_killed: bool
 ) -> None:
     """The job is no longer restarting when all pods are deleted; their cause is

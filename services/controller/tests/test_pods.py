@@ -139,7 +139,7 @@ def test_a_template_that_cannot_be_read_is_an_obstacle(spec: dict[str, Any]) -> 
     assert "FailedCreate" in [it.reason for it in pods.blockers(job)]
 
 
-def test_a_pod_group_says_what_the_gang_is() -> None:
+def test_a_pod_group_describes_the_gang() -> None:
     tasks_ = [make_task("ps", 1), make_task("worker", 4, min_available=2)]
     job = make_job(
         tasks=tasks_,

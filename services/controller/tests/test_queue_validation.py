@@ -75,7 +75,7 @@ def test_what_admission_refuses_is_reported_on_the_queue_that_came_past_it(
     assert harness.queue(name).status.state == "Open"
 
 
-def test_it_is_said_once_and_taken_back_when_it_is_mended() -> None:
+def test_a_violation_is_reported_once_and_removed_when_corrected() -> None:
     harness = family(("org", ""), ("team", "nowhere"))
     assert wrong(harness) == {
         "team": "spec.parent: queue 'nowhere' does not exist; "
@@ -104,7 +104,7 @@ def test_a_parent_that_comes_mends_what_hangs_on_it() -> None:
     assert set(wrong(harness)) == {"team", "leaf"}
 
 
-def test_a_circle_is_told_of_all_that_hang_on_it_until_it_is_opened() -> None:
+def test_a_cycle_is_reported_on_its_queues_and_descendants_until_corrected() -> None:
     harness = family(("a", "b"), ("b", "a"), ("leaf", "a"), ("free", ""))
     assert set(wrong(harness)) == {"a", "b", "leaf"}
     change(harness, "b", parent="root")
@@ -119,7 +119,7 @@ def test_a_tree_that_becomes_too_deep_is_reported_on_those_at_its_end() -> None:
     assert set(wrong(harness)) == {chain[-1][0]}
 
 
-def test_shares_are_judged_anew_whoever_of_the_family_changes() -> None:
+def test_shares_are_validated_again_after_changes_of_relatives() -> None:
     harness = family(("org", ""), ("a", "org"), ("b", "org"))
     change(harness, "org", deserved={"cpu": 4}, capability={"cpu": 8})
     change(harness, "a", deserved={"cpu": 3}, capability={"cpu": 8})
@@ -147,7 +147,7 @@ def test_a_parent_that_cannot_be_read_is_not_taken_for_absent() -> None:
     assert set(wrong(harness)) == {"team"}
 
 
-def test_what_somebody_else_writes_there_does_not_stay() -> None:
+def test_foreign_values_of_the_annotation_are_overwritten() -> None:
     harness = family(("team", ""))
     body = harness.objects["queues", "team"]
     body["metadata"].setdefault("annotations", {})[keys.VIOLATIONS] = "nothing at all"

@@ -91,7 +91,7 @@ def test_a_pod_group_that_cannot_be_read_may_be_in_any_queue() -> None:
     assert harness.queue("leaf").status.state == "Closed", "it can be read, and is elsewhere"
 
 
-def test_a_word_that_is_no_state_is_left_until_somebody_commands() -> None:
+def test_an_unknown_state_is_kept_until_a_command() -> None:
     harness = tree()
     body = harness.objects["queues", "leaf"]
     body["status"]["state"] = "Ajar"
@@ -134,7 +134,7 @@ def test_what_was_closed_by_its_own_command_stays_closed(first: str) -> None:
     assert states(harness) == {"org": "Open", "team": "Open", "other": "Open", "leaf": "Closed"}
 
 
-def test_a_queue_below_a_closed_one_opens_with_it_and_says_so() -> None:
+def test_a_child_of_a_closed_queue_opens_with_it_and_is_reported() -> None:
     harness = tree()
     order(harness, "CloseQueue", "org")
     order(harness, "OpenQueue", "team")
@@ -180,7 +180,7 @@ def test_queues_in_a_circle_end_no_step() -> None:
 # Commands
 
 
-def test_a_command_is_carried_out_once_told_and_deleted() -> None:
+def test_a_command_is_executed_once_reported_and_deleted() -> None:
     harness = tree()
     order(harness, "CloseQueue", "leaf")
     order(harness, "CloseQueue", "leaf")
@@ -204,7 +204,7 @@ def test_commands_are_executed_in_their_order() -> None:
         ("leaf", "AbortJob", "CommandRefused", "OpenQueue, CloseQueue, SyncQueue"),
     ],
 )
-def test_what_is_not_carried_out_is_said_on_the_queue(
+def test_a_rejected_command_is_reported_on_the_queue(
     name: str, action: str, reason: str, words: str
 ) -> None:
     harness = tree()
@@ -281,7 +281,7 @@ def test_a_sum_beyond_what_one_quantity_may_be_is_written_once() -> None:
     assert not queue_counts.reconcile(harness.cache, "default", harness.now)
 
 
-def test_a_pod_that_is_going_or_cannot_be_read_holds_what_it_held() -> None:
+def test_a_terminating_or_unreadable_pod_keeps_its_usage() -> None:
     harness = running(make_job(tasks=[make_task(replicas=2, cpu="1")]))
     one, two = harness.pods()
     harness.delete(kinds.PODS, one.metadata.key)

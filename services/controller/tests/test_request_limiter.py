@@ -165,7 +165,7 @@ async def test_a_cancelled_wait_costs_no_slot() -> None:
     limit=st.integers(1, 3),
     moves=st.lists(st.sampled_from(["a", "b", "c", "finish", "cancel"]), max_size=40),
 )
-def test_never_more_than_the_limit_and_nobody_is_forgotten(limit: int, moves: list[str]) -> None:
+def test_the_limit_holds_and_no_request_is_lost(limit: int, moves: list[str]) -> None:
     async def play() -> None:
         writers = Writers(limit)
         for move in moves:

@@ -26,7 +26,7 @@ def test_a_job_is_refused_again_for_what_is_wrong_in_itself(case: Case) -> None:
     assert paths == ({case.refused} - {""} if not elsewhere else set())
 
 
-def test_no_pod_is_made_for_a_job_that_is_wrong() -> None:
+def test_no_pod_is_created_for_an_invalid_job() -> None:
     wrong = next(case for case in CASES if case.refused == "spec.minAvailable")
     (obstacle,) = pods.blockers(read(wrong))
     assert obstacle.reason == "Refused"

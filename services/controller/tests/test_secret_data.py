@@ -28,7 +28,7 @@ def test_a_private_key_belongs_to_the_public_one_that_lets_in() -> None:
     assert made["id_rsa.pub"] == made["authorized_keys"]
 
 
-async def test_the_keys_stand_beside_what_the_plan_says_and_only_in_the_body() -> None:
+async def test_the_keys_are_added_to_the_request_body_only() -> None:
     (asked,) = plugin_objects.creations(make_job(plugins={"ssh": ()}), job_plugins.BUILT_IN)
     body = msgspec.json.decode(await secret_data.completed(asked))
     assert set(body["data"]) == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}

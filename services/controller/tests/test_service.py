@@ -172,7 +172,9 @@ async def test_a_pod_that_is_evicted_at_once_was_preempted(harness: Harness) -> 
 
 
 @pytest.mark.parametrize("harness", [None, 1, 2, 1027], indirect=True)
-async def test_an_evicted_pod_is_told_first_and_ends_when_it_was_told(harness: Harness) -> None:
+async def test_an_evicted_pod_is_notified_first_and_ends_at_the_announced_time(
+    harness: Harness,
+) -> None:
     """Also after a restart of the controller, or if another client writes the pod concurrently
     (1027); meanwhile other decisions are executed.
     """
@@ -288,7 +290,7 @@ async def test_the_next_controller_continues_where_the_last_one_stopped(harness:
     assert harness.phases() == ["Pending"], "nothing is told twice"
 
 
-async def test_other_peoples_jobs_are_left_alone(harness: Harness) -> None:
+async def test_jobs_of_other_schedulers_are_not_changed(harness: Harness) -> None:
     async with harness.controller():
         await harness.submit(make_job("theirs", scheduler="default-scheduler"))
         await enqueued(harness)
@@ -424,7 +426,7 @@ async def test_a_gang_that_was_sent_back_is_enqueued_again_whatever_was_seen_of_
             )
 
 
-async def test_decisions_that_come_again_let_nobody_in_a_second_time(harness: Harness) -> None:
+async def test_repeated_decisions_enqueue_no_gang_twice(harness: Harness) -> None:
     """They were answered, but an earlier one is still in hand when the controller stops."""
     back = msgspec.json.encode({"status": {"phase": "Pending"}})
     async with harness.controller():

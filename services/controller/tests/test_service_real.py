@@ -96,7 +96,9 @@ async def test_a_command_stops_a_job_whose_status_another_controller_wrote(
     await harness.job(key, "Terminated")
 
 
-async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(harness: Harness) -> None:
+async def test_a_queue_created_past_admission_has_a_warning_until_corrected(
+    harness: Harness,
+) -> None:
     """Creating the parent fixes it; Events show both, on a cluster scoped object."""
     org, team = objects.unique("org"), objects.unique("team")
     await harness.submit(make_queue(team, parent=org, state=""))

@@ -56,7 +56,7 @@ async def written_after(
     return await harness.until(kinds.JOBS, J, lambda job: True)
 
 
-async def test_what_was_made_for_a_job_is_recorded_though_its_user_changed_it_meanwhile(
+async def test_created_objects_are_recorded_despite_concurrent_changes_of_the_job(
     harness: Harness,
 ) -> None:
     found = await written_after(harness, '{"metadata": {"labels": {"a": "b"}}}', subresource="")

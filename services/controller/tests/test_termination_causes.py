@@ -53,13 +53,11 @@ def pod(status: dict[str, Any], **annotations: str) -> core.Pod:
         (containers(ended(137, "Error")), ""),
     ],
 )
-def test_the_cause_stands_in_what_kubernetes_says_of_the_pod(
-    status: dict[str, Any], cause: str
-) -> None:
+def test_the_cause_is_derived_from_the_pods_status(status: dict[str, Any], cause: str) -> None:
     assert termination_causes.of(pod(status)) == cause
 
 
-def test_a_pod_whose_eviction_was_told_beforehand_was_preempted_however_it_ended() -> None:
+def test_a_pod_with_an_eviction_notice_was_preempted_however_it_ended() -> None:
     evicted = pod(containers(ended(137, "OOMKilled")), **{keys.EVICTED_AT: "noon"})
     assert termination_causes.of(evicted) == "Preempted"
 

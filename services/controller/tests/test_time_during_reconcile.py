@@ -28,7 +28,7 @@ class SlowSteps:
         return runtime.utc_now() + lasted
 
 
-async def test_pods_are_told_why_they_wait_however_long_a_step_takes(tmp_path: Path) -> None:
+async def test_pods_get_their_pending_reason_however_long_a_reconcile_takes(tmp_path: Path) -> None:
     """Their time is between the plan and the computation of the next due time."""
     async with service_harness.set_up(tmp_path, None) as harness:
         await harness.submit(make_node())

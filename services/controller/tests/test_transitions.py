@@ -157,7 +157,7 @@ BY: Mapping[str, Step] = {
 
 
 @pytest.mark.parametrize(("phase", "event"), lifecycle.TABLE, ids=lambda it: it or "new")
-def test_every_move_of_the_table_is_made_and_counts_as_it_says(
+def test_every_transition_of_the_table_is_made_and_counted_as_declared(
     phase: lifecycle.Phase, event: lifecycle.Event
 ) -> None:
     harness = FROM.get((phase, event), IN_PHASE[phase])()
@@ -296,7 +296,7 @@ def test_a_task_without_a_limit_fails_at_three_and_one_below_zero_never(
     assert harness.phase() == phase
 
 
-def test_what_people_ask_for_costs_no_try_however_often() -> None:
+def test_user_commands_cost_no_retry() -> None:
     """It counts in retryCount, as with Volcano; the budget is for what went wrong."""
     policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
     harness = running(make_job(tasks=[make_task(replicas=1)], max_retry=2, policies=[policy]))

@@ -43,7 +43,7 @@ class UnansweringBus:
         return UnansweringWriter(writer) if name == "controller" else writer
 
 
-async def test_a_job_that_may_have_been_told_of_is_told_to_be_gone(tmp_path: Path) -> None:
+async def test_a_job_that_may_have_been_published_is_published_as_deleted(tmp_path: Path) -> None:
     async with asyncio.timeout(20), service_harness.set_up(tmp_path, disorder=None) as harness:
         bus: Any = UnansweringBus(harness.bus)
         harness.bus = bus

@@ -106,7 +106,7 @@ def test_unmanaged_pods_are_not_changed() -> None:
     assert told(harness) == {"theirs": None, "spark-driver": "made-by-the-operator"}
 
 
-def test_the_owner_says_how_many_run_together_and_hands_on_its_annotations() -> None:
+def test_the_owner_sets_the_minimum_and_passes_its_annotations() -> None:
     harness = CoreHarness()
     add_set(
         harness,
@@ -256,7 +256,7 @@ def test_an_owner_that_is_deleted_takes_nothing_back() -> None:
     assert group(harness).spec.min_member == 2
 
 
-def test_old_news_of_an_owner_changes_nothing() -> None:
+def test_an_old_version_of_an_owner_changes_nothing() -> None:
     harness = CoreHarness()
     add(harness)
     harness.settle()
@@ -307,7 +307,7 @@ def test_the_newest_pod_speaks_for_all() -> None:
     assert (group(harness).spec.min_resources or {})["cpu"] == "3"
 
 
-def test_what_a_user_changed_on_the_pod_group_stays_until_something_else_is_said() -> None:
+def test_changes_of_a_user_on_the_pod_group_are_kept_until_the_source_changes() -> None:
     harness = CoreHarness()
     add_set(harness, **{keys.GROUP_MIN_MEMBER: "3"})
     add(harness)

@@ -118,7 +118,7 @@ def test_no_number_of_a_spec_is_too_large() -> None:
     here.wait(3600)
 
 
-def test_a_job_of_more_pods_than_anybody_has_keeps_nobody_busy() -> None:
+def test_a_job_of_too_many_pods_does_not_block_the_controller() -> None:
     """It was created while the webhook was down."""
     here = CoreHarness()
     huge = builders.make_task(replicas=2**31 - 1)

@@ -107,7 +107,7 @@ async def test_closed_queues_begin_nothing_until_they_open(running: Start) -> No
     assert (await work.begun.get())[0] == A
 
 
-async def test_stopped_lanes_finish_what_is_begun() -> None:
+async def test_a_stopped_work_queue_finishes_started_work() -> None:
     work = Work()
     lanes = WorkQueue(work.step, work.isolate, 9)
     lanes.open(is_open=True)

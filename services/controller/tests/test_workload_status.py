@@ -68,7 +68,7 @@ def test_a_cron_keeps_three_jobs_that_succeeded_and_one_that_failed_by_default()
     assert test_crons.status(harness).last_successful_time == harness.now
 
 
-def test_a_cron_tells_of_each_job_that_was_made_and_of_each_that_ended() -> None:
+def test_a_cron_has_events_for_each_created_and_ended_job() -> None:
     harness = test_crons.started()
     assert test_crons.status(harness).last_schedule_time is None
     first, second = test_crons.hours(1, 2)

@@ -133,7 +133,7 @@ async def test_a_queue_with_an_odd_limit_takes_nothing_from_others(
 
 
 @pytest.mark.parametrize("weight", [0, -1])
-async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
+async def test_a_queue_without_weight_deserves_nothing_and_affects_no_other(
     other_services: OtherServices, weight: int
 ) -> None:
     queue = sessions.queue("odd", weight=weight)
@@ -151,7 +151,7 @@ async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
     ],
     ids=["cycle", "itself", "missing"],
 )
-async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
+async def test_a_queue_without_a_root_stops_only_its_own_jobs_and_is_reported(
     other_services: OtherServices, tmp_path: Path, queues: list[scheduling.Queue], names: str
 ) -> None:
     """Jobs of other queues continue."""
@@ -177,7 +177,7 @@ async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(
 
 
 @pytest.mark.parametrize("amount", ["many", "-1"])
-async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
+async def test_a_job_of_an_unreadable_queue_is_pending_with_the_reason(
     other_services: OtherServices, amount: str
 ) -> None:
     """Nothing is placed with amounts that are unknown or invalid."""
@@ -219,7 +219,7 @@ async def test_of_two_nodes_with_one_name_the_later_counts(other_services: Other
 
 
 @pytest.mark.parametrize("minimum", [0, -3])
-async def test_a_gang_of_no_or_a_negative_minimum_stops_nobody(
+async def test_a_gang_with_an_invalid_minimum_affects_no_other(
     other_services: OtherServices, minimum: int
 ) -> None:
     await other_services.see(

@@ -348,7 +348,7 @@ class TestEngine:
         clock.observe(builders.NOON + furthest, builders.NOON)
         assert clock.offset == furthest
 
-    def test_what_is_read_late_says_nothing_of_the_clock(self) -> None:
+    def test_late_records_do_not_move_the_clock(self) -> None:
         log = topic_log.TopicLog()
         made = sla_engine(log)
         late = builders.NOON + timedelta(seconds=30)

@@ -83,7 +83,7 @@ def test_fragmented_room_is_a_shortage_with_enough_free() -> None:
     )
 
 
-def test_a_gang_without_pods_says_how_many_it_has() -> None:
+def test_a_gang_without_pods_is_explained_with_their_number() -> None:
     told = Told()
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
     explained = told.explain()
@@ -197,7 +197,7 @@ def test_a_gang_larger_than_the_cluster_can_never_fit() -> None:
     )
 
 
-def test_a_gang_outside_its_queue_that_can_never_fit_says_so_on_an_empty_cluster() -> None:
+def test_a_gang_that_can_never_fit_is_explained_on_an_empty_cluster() -> None:
     """Its pods are not created yet: what it needs is known from its PodGroup."""
     found = explained(
         builders.make_node("n1", cpu="32"),
@@ -218,7 +218,7 @@ def test_a_gang_that_waits_for_others_to_end_may_fit_later() -> None:
     assert found.tier == "resources"
 
 
-def test_nothing_is_said_to_never_fit_while_a_node_cannot_be_read() -> None:
+def test_no_gang_counts_as_never_fitting_while_a_node_is_unreadable() -> None:
     """Unknown never means absent: that node may be the largest."""
     told = Told()
     told.see(builders.make_queue(), builders.make_node("n1", cpu="2"), builders.make_node("n2"))
@@ -243,7 +243,7 @@ def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
 # Nodes that are not ready
 
 
-def test_a_node_that_is_not_ready_takes_no_pod_and_says_so() -> None:
+def test_a_node_that_is_not_ready_takes_no_pod_and_is_a_reason() -> None:
     told = Told()
     told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
     told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))

@@ -144,7 +144,9 @@ FULL = [
 
 
 @pytest.mark.parametrize(("status", "goes"), [(1, "low-n2-1"), (0, "low-n1-3"), (-1, "")])
-def test_only_victims_it_names_go_and_an_abstention_is_not_heard(status: int, goes: str) -> None:
+def test_only_its_victims_are_evicted_and_an_abstention_has_no_effect(
+    status: int, goes: str
+) -> None:
     """By its vote: permit, abstain, reject."""
 
     def choose(body: Any) -> Any:
@@ -244,14 +246,14 @@ def test_without_a_response_no_pod_is_evicted(is_ignorable: bool) -> None:
     assert closed.decisions.evictions == []
 
 
-def test_an_answer_that_makes_no_sense_is_none() -> None:
+def test_an_invalid_response_counts_as_missing() -> None:
     extender = Extender({"predicate": lambda body: ["what"]})
     closed = held(extender, ["predicate"], *default_sessions.gang("g", 1))
     assert closed.decisions.binds == {}
     assert any("cannot be read" in text for text in closed.complaints)
 
 
-def test_an_opening_that_is_not_heard_ends_its_part_in_the_session() -> None:
+def test_an_unanswered_opening_disables_the_extender_for_the_session() -> None:
     """None of its functions is registered then; an ignorable extender is called again."""
     verbs = ["onSessionOpen", "predicate", "onSessionClose"]
     deaf = Extender({"onSessionOpen": silent})

@@ -112,7 +112,7 @@ def test_jobs_that_were_promised_endlessly_much_let_no_other_in(
         max_size=4,
     )
 )
-def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
+def test_the_usage_of_a_queue_is_exact_for_any_requests(
     kinds: list[tuple[str, int, int, bool]],
 ) -> None:
     """And zero when all pods are deleted."""
@@ -199,7 +199,7 @@ def test_a_node_with_more_than_counts_has_as_much_as_counts(said: str) -> None:
 # Pods ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_whose_containers_ask_for_too_much_together_is_no_task_and_says_so() -> None:
+def test_a_pod_whose_containers_request_too_much_together_is_rejected_with_a_reason() -> None:
     containers = [builders.make_container("1", ENDLESS)] * MANY
     of = cluster_model.ClusterModel()
     of.put_queue(builders.make_queue())
@@ -232,7 +232,7 @@ def test_nothing_is_placed_on_a_node_that_was_given_endlessly_much(count: int) -
 
 
 @pytest.mark.parametrize("count", [130, 150, 200, MANY])
-def test_what_a_node_was_given_too_much_lets_nobody_through_a_door(count: int) -> None:
+def test_overcommitted_nodes_enqueue_no_gang(count: int) -> None:
     waits = builders.make_pod_group("g", 1, phase="Pending", min_resources={"memory": "64Gi"})
     ssn = default_sessions.closed(
         builders.make_node("n1", memory="32Gi"),

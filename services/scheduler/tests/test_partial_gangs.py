@@ -122,7 +122,7 @@ def test_a_refused_eviction_is_tried_again_after_the_limit() -> None:
     assert len(evictions(loop)) == 2
 
 
-def test_the_explanation_says_when_the_started_members_are_evicted() -> None:
+def test_the_explanation_has_the_time_of_the_eviction_of_started_members() -> None:
     loop = partly_started()
     run_for(loop, timedelta(seconds=2))
     explained = loop.explained["default/first"]

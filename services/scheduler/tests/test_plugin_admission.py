@@ -107,7 +107,7 @@ def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
     assert [job.name for job in ssn.ordered_jobs(ssn.jobs.values())] == ["g3", "g2", "g1"]
 
 
-def test_a_waiting_time_that_makes_no_sense_is_complained_of_and_ignored() -> None:
+def test_an_invalid_waiting_time_is_reported_and_ignored() -> None:
     ssn = sessions.opened(
         QUEUE,
         waiting("g1", "99", sla_waiting_time="soon"),

@@ -319,7 +319,7 @@ def fits(ssn: session.Session, task: entities.Task) -> bool:
     return all(bool(check.passed.all()) for check in found)
 
 
-def test_what_was_decided_is_taken_before_the_node_tells_of_it_and_after_a_restart() -> None:
+def test_decided_devices_are_in_use_before_the_nodes_report_and_after_a_restart() -> None:
     """A decision in flight, a bound pod, a report that lags behind: each GPU is given once."""
     numa_node = SchedulerHarness()
     numa_node.see(builders.make_queue(), node(gpus=4))

@@ -143,7 +143,7 @@ def test_reserved_cpus_are_no_pods() -> None:
         ([report("n1", free="")], numa_aware.MISFIT),
     ],
 )
-def test_a_pod_that_requires_alignment_is_told_what_its_nodes_lack(
+def test_a_pod_that_requires_alignment_has_the_reasons_of_its_nodes(
     made: Sequence[meta.Object], reason: str
 ) -> None:
     decided = closed(builders.make_node("n1", cpu=16), *made, group(), pod("g-0", 3))
@@ -214,7 +214,7 @@ def test_fewer_numa_nodes_are_better() -> None:
         ),
     ],
 )
-def test_a_report_that_makes_no_sense_is_none(
+def test_an_invalid_report_counts_as_missing(
     free: str, detail: dict[str, numa.CpuPlace] | None, said: str
 ) -> None:
     """It is reported, and pods that require an alignment are not placed on the node."""

@@ -95,7 +95,7 @@ async def test_a_plugin_of_another_distribution_decides(
     assert [bind.node for bind in statement.binds] == ["n2", "n2"]
 
 
-async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
+async def test_a_gang_for_which_a_plugin_fails_is_held_back_with_the_reason(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     """The service stays ready, and other gangs continue."""
@@ -117,7 +117,7 @@ async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
 
 
 @pytest.mark.parametrize("point", ["add_allocatable", "add_predicate", "add_job_enqueueable"])
-async def test_a_plugin_that_never_answers_is_left_out_and_explanations_say_so(
+async def test_a_plugin_that_never_returns_is_left_out_and_named_in_explanations(
     other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
     """Gangs that it would have restricted are pending, before or after they enter their queue."""
@@ -151,7 +151,7 @@ async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
 
 
 @pytest.mark.parametrize("point", ["add_queue_share", "add_gauges"])
-async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
+async def test_a_plugin_that_fails_in_explanations_is_left_out(
     other_services: OtherServices, tmp_path: Path, point: str
 ) -> None:
     """Explanations and dashboards call plugins as well: the service continues without them."""

@@ -79,7 +79,7 @@ async def test_a_full_quota_keeps_a_job_outside_until_it_has_room(
     assert statement.enqueue
 
 
-async def test_a_quota_that_cannot_be_read_lets_nobody_of_its_namespace_in(
+async def test_an_unreadable_quota_enqueues_no_gang_of_its_namespace(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
     """Gangs of another namespace continue."""

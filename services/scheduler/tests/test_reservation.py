@@ -56,7 +56,7 @@ def test_other_queues_keep_off_too() -> None:
     assert run(RUNS, HEAD, late).started == {"runs": 0, "head": 100, "late": 150}
 
 
-def test_room_that_the_head_will_not_use_is_anybodys() -> None:
+def test_room_that_the_head_will_not_use_is_free_for_others() -> None:
     """On its nodes and on others."""
     small = msgspec.structs.replace(HEAD, cpu=3)
     for_ever = virtual_cluster.Job("for-ever", 1, 1, 10**5, at=2, says=False)

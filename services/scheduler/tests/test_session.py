@@ -60,7 +60,7 @@ def test_a_gang_that_fits_is_placed_whole() -> None:
     assert binds(decided) == dict.fromkeys(["g1-worker-0", "g1-worker-1", "g1-worker-2"], "n1")
 
 
-def test_nodes_that_claim_to_be_endless_keep_nobody_out() -> None:
+def test_nodes_with_huge_capacity_block_no_gang() -> None:
     """Their sum is beyond 64 bits: wrapped around it was less than nothing."""
     nodes = [builders.make_node(f"n{at}", cpu="3", memory="60Pi") for at in range(150)]
     by = policy.Policy(
@@ -246,7 +246,7 @@ def test_a_queue_enqueues_what_it_can_hold() -> None:
     assert [(short.resource, short.capability) for short in explained.shortages] == [("cpu", 3000)]
 
 
-def test_a_gang_that_is_not_enqueued_is_told_what_is_short() -> None:
+def test_a_gang_that_is_not_enqueued_has_the_missing_resources() -> None:
     """In the resources that nodes have, not in the names by which quotas count them again."""
     wide = builders.make_pod_group(
         "wide", phase="Pending", min_resources={"cpu": "64", "requests.cpu": "64", "pods": 64}

@@ -142,7 +142,7 @@ def test_no_node_holds_more_than_it_has(case: Case) -> None:
 
 @depth.examples(EXAMPLES)
 @given(EVERY)
-def test_a_gang_begins_whole_or_not_at_all(case: Case) -> None:
+def test_a_gang_starts_completely_or_not_at_all(case: Case) -> None:
     """The bound pods complete its job's minimum, together with running pods and pods without
     requests.
     """
@@ -256,7 +256,7 @@ def test_reclaiming_leaves_every_queue_its_guarantee(case: Case) -> None:
 
 @depth.examples(EXAMPLES)
 @given(EVICTING)
-def test_nobody_is_evicted_in_vain(case: Case) -> None:
+def test_no_pod_is_evicted_in_vain(case: Case) -> None:
     """Each eviction is for a job that then has its minimum, promised or bound."""
     name, given = case
     decided = run(name, given)
@@ -268,7 +268,7 @@ def test_nobody_is_evicted_in_vain(case: Case) -> None:
 
 @depth.examples(EXAMPLES)
 @given(EVICTING)
-def test_nobody_is_evicted_who_could_stay(case: Case) -> None:
+def test_no_pod_is_evicted_that_could_stay(case: Case) -> None:
     """With any one victim back, or any job that went as a whole, some promise of its node or of a
     queue could not be kept."""
     name, given = case
@@ -352,7 +352,7 @@ def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
 
 @depth.examples(EXAMPLES)
 @given(EVICTING)
-def test_nothing_goes_round_indefinitely(case: Case) -> None:
+def test_decisions_come_to_an_end(case: Case) -> None:
     """With decisions executed again and again and evicted pods created again, decisions come to an
     end if the plugin that limits evictions is enabled: reclaim alone follows Volcano, where queues
     may reclaim from each other alternately.
