@@ -91,8 +91,8 @@ def test_scale_keeps_the_minimum_of_an_elastic_job_by_default(api_server: Any, s
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[:2] == [
         "strom: job default/a: rejected with 1 error",
-        "  replicas: that leaves 2 pods, and the job needs 3 (minAvailable); enough for 3, or say "
-        "minAvailable too, with --min, to need fewer; suspend the job to stop all of it",
+        "  replicas: that leaves 2 pods, and the job needs 3 (minAvailable); enough for 3, or "
+        "lower minAvailable, too, with --min; suspend the job to stop all of it",
     ]
     strom("job", "scale", "a", "-r", "3")
     strom("job", "scale", "a", "-r", "2", "--min", "1")

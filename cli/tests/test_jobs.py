@@ -345,7 +345,7 @@ def test_list_filters_by_labels(api_server: Any, strom: Any) -> None:
     )
     refused = strom("job", "list", "-l", "team>vision")
     assert refused.exit_code == 2
-    assert "'team>vision' is no label selector" in refused.stderr
+    assert "'team>vision' is not a label selector" in refused.stderr
 
 
 def test_wide_has_more_columns_and_name_is_the_object_alone(api_server: Any, strom: Any) -> None:

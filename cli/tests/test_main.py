@@ -70,9 +70,9 @@ def test_a_usage_error_is_one_line_a_next_step_and_2(arguments: tuple[str, ...])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("job", "run", "a", "--replicas", "x"), "'x' is no whole number"),
+        (("job", "run", "a", "--replicas", "x"), "'x' is not a whole number"),
         (("job", "run", "a", "--gpus", "-1"), "-1 is less than 0"),
-        (("job", "run", "a", "--run-seconds", "x"), "'x' is no number"),
+        (("job", "run", "a", "--run-seconds", "x"), "'x' is not a number"),
         (("job", "run", "a", "--time", "4x"), "'4x' is not a duration"),
         (("job", "list", "--output", "x"), "'x' is not one of 'table'"),
         (("up", "--port", "99999"), "99999 is more than 65535"),
@@ -350,7 +350,7 @@ def test_a_failing_import_of_a_command_affects_only_that_command() -> None:
     assert broken.exit_code == 1
     assert broken.stderr == (
         "strom: broken: cannot be loaded: ModuleNotFoundError: No module named "
-        "'there_is_no_such_module'\nnext: install strom-others anew\n"
+        "'there_is_no_such_module'\nnext: reinstall strom-others\n"
     )
     assert "strom_others:value is not a command" in call("value").stderr
     shown = call("--help")

@@ -119,7 +119,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
         (
             JOB % "a" + "spec:\n  queue: a\n  queue: b\n",
             "jobs.yaml",
-            "jobs.yaml:6: 'queue' stands twice, first in line 5",
+            "jobs.yaml:6: 'queue' is duplicate, first used in line 5",
         ),
         ('{"a": 1,\n"a": 2}', "a.json", "a.json:1: 'a' stands twice"),
         ("a: 1\nb: [1,\nc: }\n", "jobs.yaml", "jobs.yaml:3: not YAML"),

@@ -64,7 +64,7 @@ def test_a_job_may_depend_on_others_with_the_conditions_of_slurm(
     assert made["metadata"]["annotations"] == {"stromboli.sh/after": "afterok:a:c,afterany:d"}
     wrong = strom("job", "run", "b", "-d", "afterburner:a")
     assert wrong.exit_code == 2
-    assert "is no condition" in " ".join(wrong.stderr.split())
+    assert "is not a condition" in " ".join(wrong.stderr.split())
     missing = strom("job", "run", "b", "-d", "afterok:nobody")
     assert missing.exit_code == 1
     assert "there is no job nobody" in " ".join(missing.stderr.split())
@@ -87,10 +87,10 @@ def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
         (("--array", "9-1"), "ends before it begins"),
         (
             ("--array", "x"),
-            "'x' is no index or range; write indexes such as 0-999, 1,3,5-7 or "
+            "'x' is not an index or range; write indexes such as 0-999, 1,3,5-7 or "
             "0-100:10, 1 to 10000 of them",
         ),
-        (("--array", "0-9%none"), "'none' behind % is no number"),
+        (("--array", "0-9%none"), "'none' after % is not a number"),
         (("--array", "0-9", "--replicas", "2"), "of an array with %"),
         (("--time", "soon"), "'soon' is not a duration"),
         (("--time", "-5m"), "is not a positive duration"),
@@ -147,7 +147,7 @@ def test_a_script_may_name_its_job(strom: Any) -> None:
         ("--wait", "--wait is not allowed in a script"),
         ("--output yaml", "--output is not allowed in a script"),
         ("--help", "--help is not allowed in a script"),
-        ("--gpus x", "Invalid value for '--gpus' / '-g': 'x' is no whole number"),
+        ("--gpus x", "Invalid value for '--gpus' / '-g': 'x' is not a whole number"),
         ("--output x", "Invalid value for '--output' / '-o': 'x' is not one of 'table', "),
         ("--time 4x", "Invalid value for '--time': '4x' is not a duration"),
         ("--time 0", "Invalid value for '--time': 0 is not a positive duration"),

@@ -84,7 +84,7 @@ def test_run_takes_a_file_alone(api_server: Any, program: Program, tmp_path: Pat
         ),
         (
             ("vcctl", "queue", "operate", "-n", "default", "-a", "update"),
-            "Failed to queue operate: weight: 0 is no weight",
+            "Failed to queue operate: weight: 0 is not a weight",
         ),
         (("vcancel",), "Failed to : name: it is mandatory, and it is empty"),
         (("vsuspend", "-n", "absent"), 'Failed to : jobs.batch.volcano.sh "absent" not found'),

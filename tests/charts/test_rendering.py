@@ -185,7 +185,7 @@ def test_no_object_contains_the_brokers_secrets(real_tools: tools.Tools) -> None
 
 
 def test_a_whole_number_is_written_in_full(real_tools: tools.Tools) -> None:
-    """Helm reads numbers as floating point, and would write 1e+06, which is no whole number."""
+    """Helm reads numbers as floating point, and would write 1e+06, which is not a whole number."""
     objects = helm.rendered("admission", *helm.BROKERS, "--set", "settings.attempts_kept=1000000")
     (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {"name": "STROM_ADMISSION_ATTEMPTS_KEPT", "value": "1000000"} in container["env"]

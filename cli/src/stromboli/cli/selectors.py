@@ -56,4 +56,4 @@ def _requirement(part: str) -> Requirement:
         return Requirement(found["key"], operator, frozenset({found["value"]}))
     if found := _BARE.match(part):
         return Requirement(found["key"], "absent" if found["not"] else "exists")
-    raise ValueError(f"{part!r} is no label selector; write team=vision, stage!=test or !old")
+    raise ValueError(f"{part!r} is not a label selector; write team=vision, stage!=test or !old")

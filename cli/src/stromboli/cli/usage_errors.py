@@ -10,9 +10,9 @@ from typing import Any
 import typer
 
 WORDS = {
-    "int_parsing": "{input!r} is no whole number",
-    "int_from_float": "{input!r} is no whole number",
-    "float_parsing": "{input!r} is no number",
+    "int_parsing": "{input!r} is not a whole number",
+    "int_from_float": "{input!r} is not a whole number",
+    "float_parsing": "{input!r} is not a number",
     "greater_than_equal": "{input} is less than {ge}",
     "less_than_equal": "{input} is more than {le}",
     "value_error": "{error}",

@@ -89,7 +89,7 @@ def document(submitted: Submitted, namespace: str) -> Document:
     kind = _KINDS.get(type(submitted))
     if kind is None:
         known = ", ".join(sorted(each.__name__ for each in _KINDS))
-        raise TypeError(f"{type(submitted).__name__} is no kind to hand in; there are {known}")
+        raise TypeError(f"{type(submitted).__name__} is not a supported kind; there are {known}")
     made = msgspec.json.decode(msgspec.json.encode(submitted), type=dict[str, Any])
     place = {"namespace": namespace} if kind.namespaced else {}
     metadata = {**place, **made.get("metadata", {})}

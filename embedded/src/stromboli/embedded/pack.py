@@ -101,7 +101,7 @@ def parse_seeds(text: str) -> list[int]:
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip(), re.ASCII)
         if match is None:
             raise typer.BadParameter(
-                f"{part!r} is no seed; write 42-51 or 42,45", param_hint="--seeds"
+                f"{part!r} is not a seed; write 42-51 or 42,45", param_hint="--seeds"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:

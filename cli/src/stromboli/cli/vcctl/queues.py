@@ -71,7 +71,7 @@ def operate(
     if action not in (*known, "update"):
         raise CommandError(f"queue action {action!r}", "unknown", "use open, close or update")
     if action == "update" and weight == 0:
-        raise CommandError("weight", "0 is no weight", "give one of 1 or more with --weight")
+        raise CommandError("weight", "0 is not a weight", "give one of 1 or more with --weight")
     with shell.client(master, kubeconfig) as client:
         if action == "update":
             queue_changes.change(client, name, {"weight": weight})

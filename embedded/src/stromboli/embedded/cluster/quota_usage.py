@@ -230,7 +230,7 @@ def _scope_faults(scope: core.ScopeRequirement) -> Iterator[str]:
     where = f"spec.scopeSelector: {scope.scope_name!r}"
     known = (*quota_scopes.SCOPES, quota_scopes.BY_PRIORITY)
     if scope.scope_name not in known:
-        yield f"{where} is no scope of pods, supported: {', '.join(known)}"
+        yield f"{where} is not a scope of pods, supported: {', '.join(known)}"
     elif scope.operator not in _OPERATORS:
         yield f"{where}: operator {scope.operator!r}, supported: {', '.join(_OPERATORS)}"
     elif scope.scope_name in quota_scopes.SCOPES and scope.operator != "Exists":

@@ -48,7 +48,7 @@ def parse(kind: port.AnyKind, namespace: str, body: bytes, what: str) -> Documen
         document = msgspec.json.decode(body, type=Document)
         document["metadata"] = metadata = _clean(document.get("metadata") or {})
     except (msgspec.DecodeError, AttributeError) as error:
-        raise errors.InvalidError(what, f"the body is no object: {error}") from None
+        raise errors.InvalidError(what, f"the body is not an object: {error}") from None
     for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
         if document.get(field) != expected:
             raise errors.InvalidError(what, f"{field} is {document.get(field)!r}, not {expected!r}")
@@ -138,7 +138,7 @@ def check_preconditions(old: Document, new: Document, what: str) -> None:
     """
     after = new.get("metadata")
     if not isinstance(after, dict):
-        raise errors.InvalidError(what, "metadata is no object")
+        raise errors.InvalidError(what, "metadata is not an object")
     for field in ("resourceVersion", "uid"):
         was = old["metadata"][field]
         if after.get(field, was) != was:
@@ -200,7 +200,7 @@ def _metadata_faults(kind: port.AnyKind, metadata: Document) -> Iterable[str]:
     name = metadata.get("name", "")
     form, longest = (_LABEL, 63) if kind in _NAMED_BY_LABELS else (_SUBDOMAIN, 253)
     if not form.fullmatch(name) or len(name) > longest:
-        yield f"metadata.name: {name!r} is no name of lower case letters, digits, '-' and '.'"
+        yield f"metadata.name: {name!r} is not a name of lower case letters, digits, '-' and '.'"
     owners = metadata.get("ownerReferences", ())
     for index, owner in enumerate(owners):
         for field in ("apiVersion", "kind", "name", "uid"):

@@ -75,7 +75,7 @@ def _number(version: str, what: str) -> int:
     if version in ("", "0"):
         raise errors.UnsupportedError(f"{what} from the beginning", "list first")
     if not version.isdecimal():
-        raise errors.InvalidError(what, f"{version!r} is no version")
+        raise errors.InvalidError(what, f"{version!r} is not a version")
     return int(version)
 
 

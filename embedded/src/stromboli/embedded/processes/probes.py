@@ -29,7 +29,7 @@ def decode_data(raw: bytes, *, is_secret: bool) -> Mapping[str, bytes]:
     try:
         decoded = {name: base64.b64decode(value) for name, value in encoded.items()}
     except binascii.Error as error:
-        raise environment.MissingError(f"a value of it is no base64: {error}") from None
+        raise environment.MissingError(f"a value is not base64: {error}") from None
     return {name: value.encode() for name, value in text.items()} | decoded
 
 

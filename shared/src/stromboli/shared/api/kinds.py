@@ -50,7 +50,9 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
         """
         for part in (namespace, name):
             if "/" in part or "%" in part or part in (".", ".."):
-                raise errors.InvalidError(f"{self.kind} {namespace}/{name}", f"{part!r} is no name")
+                raise errors.InvalidError(
+                    f"{self.kind} {namespace}/{name}", f"{part!r} is not a valid name"
+                )
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             root += f"/namespaces/{namespace}"

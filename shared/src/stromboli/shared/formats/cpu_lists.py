@@ -14,7 +14,7 @@ def parsed(text: str) -> frozenset[int]:
             first, dash, last = part.strip().partition("-")
             low, high = int(first), int(last) if dash else int(first)
             if low < 0 or high < low or high > HIGHEST:
-                raise ValueError(f"{part.strip()!r} is no range of CPUs")
+                raise ValueError(f"{part.strip()!r} is not a range of CPUs")
             found.update(range(low, high + 1))
     return frozenset(found)
 

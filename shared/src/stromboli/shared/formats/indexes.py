@@ -117,7 +117,7 @@ def _parts(text: str) -> Iterator[range]:
     for part in filter(None, (it.strip() for it in text.split(","))):
         found = _PART.fullmatch(part)
         if found is None:
-            raise ValueError(f"{part!r} is no index or range")
+            raise ValueError(f"{part!r} is not an index or range")
         first, last, step = (None if it is None else int(it) for it in found.groups())
         assert first is not None
         if last is not None and last < first:

@@ -140,7 +140,7 @@ def array(text: str) -> Array:
     if not percent:
         return Array(written, count)
     if not at_once.isdecimal() or int(at_once) == 0:
-        raise ValueError(f"{at_once!r} behind % is no number; write 0-999%50 for 50 at once")
+        raise ValueError(f"{at_once!r} after % is not a number; write 0-999%50 for 50 at once")
     return Array(written, min(int(at_once), count))
 
 

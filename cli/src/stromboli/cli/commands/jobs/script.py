@@ -78,7 +78,7 @@ def parse(path: str, text: str) -> Script:
             "put it into the image or on a volume, and run: strom job run -- COMMAND",
         )
     if "\0" in text:
-        raise ScriptError(1, "it is no text", "name a script; a program goes into the image")
+        raise ScriptError(1, "it is not text", "name a script; a program goes into the image")
     rows = text.splitlines()
     return Script(
         name=PurePath(path).name,

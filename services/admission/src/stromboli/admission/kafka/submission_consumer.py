@@ -134,7 +134,7 @@ class SubmissionConsumer:
     async def _done(self, record: envelope.Record, read: Submission) -> SubmissionAnswered:
         """Execute the submission. Raises TransientError; ConflictError after repeated conflicts."""
         if self._authenticator is None:
-            detail = "this server knows no accounts: set STROM_ADMISSION_ACCOUNTS=true"
+            detail = "this server has no accounts: set STROM_ADMISSION_ACCOUNTS=true"
             return _refusal(record, RejectedSubmission(read.name, 501, detail))
         try:
             principal = await self._authenticator.authenticate(read.token, self._audiences)

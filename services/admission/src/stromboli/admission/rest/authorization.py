@@ -118,7 +118,7 @@ def require_rights(
         if wait_s:
             raise problems.TooManyRequestsError(wait_s)
         if rule is None:
-            raise errors.ForbiddenError(connection.scope["path"], "it is closed to accounts")
+            raise errors.ForbiddenError(connection.scope["path"], "accounts have no access to it")
         connection.scope["user"] = principal
         await authentication.require(principal, [each.right(connection) for each in rule])
 

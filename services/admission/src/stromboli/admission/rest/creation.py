@@ -84,7 +84,7 @@ def _with_path_names(kind: Kind[Any], namespace: str, document: Document) -> Doc
         raise problems.invalid("kind", what, f"{kind.api_version} {kind.kind}")
     metadata = named.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise problems.invalid("metadata", "it is no object", "name and labels of the object")
+        raise problems.invalid("metadata", "it is not an object", "name and labels of the object")
     metadata = dict(metadata)
     if namespace and metadata.setdefault("namespace", namespace) != namespace:
         what = f"{metadata['namespace']!r} is not the namespace of the path"

@@ -22,7 +22,7 @@ from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
 
 REASON = "node(s) are needed for maintenance before the task would end"
-UNREADABLE = "node(s) say unreadably when they are needed for maintenance"
+UNREADABLE = "node(s) have an unreadable maintenance annotation"
 NEVER_ENDS = float("inf")
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """The latest end of a window: a later time cannot be written in every time zone."""
@@ -146,5 +146,5 @@ def _parse_time(text: str, whole: str) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise ValueError(f"{whole!r} is no interval: write 2026-11-22T02:00:00Z/4h")
+        raise ValueError(f"{whole!r} is not an interval: write 2026-11-22T02:00:00Z/4h")
     return found

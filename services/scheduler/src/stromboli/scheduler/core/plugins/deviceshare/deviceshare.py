@@ -169,7 +169,7 @@ class _SessionState:
         try:
             self._request(task)
         except ValueError as error:
-            return f"what it wants of GPUs cannot be read: {error}"
+            return f"its GPU request cannot be read: {error}"
         return None
 
     def checks(

@@ -244,7 +244,7 @@ def _listed(text: str | None) -> set[str]:
     found = {part.strip() for part in (text or "").split(",") if part.strip()}
     wrong = sorted(part for part in found if not part.isdecimal())
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is no index of a GPU")
+        raise ValueError(f"{wrong[0]!r} is not a GPU index")
     return found
 
 

@@ -1,7 +1,7 @@
 """The plugin ``eviction-limits``: limits when tasks may be evicted, for which job, and with how
 much notice.
 
-- ``minimum-run-time`` (none): a task is no victim before it has run for this time.
+- ``minimum-run-time`` (none): a task is not a victim before it has run for this time.
 - ``eviction-notice`` (none): a victim is notified this long before its end.
 - ``cycle-window`` (``10m``): a job does not evict tasks of a job for which it was evicted itself
   within the window, directly or through others. A job also does not evict another more often than
@@ -12,7 +12,7 @@ A Queue's annotations ``stromboli.sh/minimum-run-time`` and ``stromboli.sh/evict
 override the arguments. Those of a PodGroup (copied from its Job) override both, up to the queue's
 ``...-limit`` of the same name; without a limit a job may only lower them.
 
-The limits are vetoes: a protected task is no candidate in any tier, for preempt, reclaim, their
+The limits are vetoes: a protected task is not a candidate in any tier, for preempt, reclaim, their
 gang forms and shuffle. Evictions are stored between sessions, by job uid.
 """
 

@@ -256,6 +256,6 @@ def weights(text: str) -> Mapping[str, float]:
         except ValueError:
             weight = 0.0
         if not name or not equals or not 0 < weight < float("inf"):
-            raise ValueError(f"{part!r} is no weight above zero: write team-a=3, team-b=1")
+            raise ValueError(f"{part!r} is not a weight above zero: write team-a=3, team-b=1")
         found[name] = weight
     return found

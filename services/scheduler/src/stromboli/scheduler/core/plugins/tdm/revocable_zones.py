@@ -62,6 +62,8 @@ def zones(arguments: Mapping[str, Any], complaints: list[str]) -> dict[str, Zone
 def _zone(name: str, text: object) -> Zone:
     match = _RANGE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{text!r} is no range of hours: write HH:MM-HH:MM, such as 22:00-06:00")
+        raise ValueError(
+            f"{text!r} is not a range of hours: write HH:MM-HH:MM, such as 22:00-06:00"
+        )
     hour, minute, end_hour, end_minute = (int(number) for number in match.groups())
     return Zone(name, match.group(), time(hour, minute), time(end_hour, end_minute))
