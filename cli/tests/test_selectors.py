@@ -37,6 +37,6 @@ def test_an_object_without_labels_is_one_with_none() -> None:
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "in (a)", "a in", "-a=b", "a>1", "a in (b"])
-def test_what_is_no_selector_is_named(text: str) -> None:
+def test_an_invalid_selector_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector; write "):
         selectors.parse(f"team=vision,{text}")

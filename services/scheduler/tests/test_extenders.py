@@ -69,7 +69,7 @@ def test_requests_after_a_failed_one_are_not_sent() -> None:
         port = closed.getsockname()[1]
     answers = asked(*[external_calls.ExternalRequest(f"http://127.0.0.1:{port}", b"{}")] * 500)
     assert all(answer.error for answer in answers)
-    assert sum("not asked" in answer.error for answer in answers) > 400
+    assert sum("not called" in answer.error for answer in answers) > 400
 
 
 def test_an_invalid_url_is_reported() -> None:

@@ -35,8 +35,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request. ``what`` names the object in errors; ``read`` decodes a successful response and
     raises msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object does not exist;
     ``is_creation``: it means that the namespace does not exist. ``objects``: how many objects the
-    server writes before it responds.
-    """
+    server writes before it responds."""
 
     method: str
     path: str
@@ -51,8 +50,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def keyed(self, idempotency_key: str) -> "Call[T]":
         """The same call with an idempotency key: the server executes it once and repeats its
-        response.
-        """
+        response."""
         headers = {**self.headers, "idempotency-key": idempotency_key}
         return msgspec.structs.replace(self, headers=headers)
 
@@ -82,8 +80,7 @@ def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.Respons
 
 def document(submitted: Submitted, namespace: str) -> Document:
     """An object as a manifest; a Struct without a namespace gets this one. Raises TypeError for a
-    Struct of an unsupported kind.
-    """
+    Struct of an unsupported kind."""
     if not isinstance(submitted, meta.Object):
         return submitted
     kind = _KINDS.get(type(submitted))
@@ -149,8 +146,7 @@ def bulk(documents: Iterable[Document]) -> Call[BulkResult]:
 
 def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
     """Create a job; the response is the job as stored. Raises InvalidArgumentError for an argument
-    that is not a job.
-    """
+    that is not a job."""
     return Call(
         method="POST",
         path=_jobs(namespace),
@@ -228,8 +224,7 @@ def scale(
     namespace: str, name: str, replicas: int, task: str = "", min_available: int | None = None
 ) -> Call[Applied]:
     """Scale a task of a job. ``task`` may be omitted if the job has only one; without
-    ``min_available`` a gang that needs all its pods continues to need all.
-    """
+    ``min_available`` a gang that needs all its pods continues to need all."""
     asked: dict[str, object] = {"replicas": replicas}
     asked |= {"task": task} if task else {}
     asked |= {} if min_available is None else {"minAvailable": min_available}
@@ -248,8 +243,7 @@ def log(
     uid: str = "",
 ) -> Call[bytes]:
     """The output of a pod's container, as a stream; the container may be omitted if there is only
-    one.
-    """
+    one."""
     query = {"container": container} if container else {}
     query |= {"follow": "true"} if follow else {}
     query |= {"previous": "true"} if previous else {}

@@ -6,7 +6,7 @@ a minute. Here connections are accepted one by one and each handshake is counted
 
 1. A handshake ends within ``header_timeout_s``. Otherwise the connection is closed.
 2. Handshakes under way and open connections together are at most ``max_connections``. Beyond it,
-   ``RESERVED`` handshakes at a time go on, so that clients get the answer 503; further connections
+   ``RESERVED`` handshakes at a time continue, so clients get the answer 503; further connections
    are closed without an answer.
 """
 

@@ -1,8 +1,7 @@
 """The controller's cache: the newest of the snapshots and our own write responses.
 
 Pure. Each record costs O(1) and returns the keys that may need a reconcile. Indexes lead from a job
-to its pods and from a PodGroup to its members; any order across topics gives the same cache.
-"""
+to its pods and from a PodGroup to its members; any order across topics gives the same cache."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -272,8 +271,7 @@ class ControllerCache:
 
     def load(self, message: msgspec.Struct) -> None:
         """Apply an event of a previous leader, before this controller acts. An object whose
-        deletion was published is deleted, even if a snapshot topic still contains it.
-        """
+        deletion was published is deleted, even if a snapshot topic still contains it."""
         self.published.load(message)
         match message:
             case batch_messages.JobDeleted():
