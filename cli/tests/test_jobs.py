@@ -112,7 +112,7 @@ def test_an_absent_namespace_is_reported(strom: Any) -> None:
 def test_wrong_amounts_are_usage_errors_that_name_the_option(strom: Any) -> None:
     for given, message in (
         ("cpu", "'cpu' is not a resource"),
-        ("cpu=1,cpu=2", "cpu stands twice"),
+        ("cpu=1,cpu=2", "cpu is given twice"),
         ("cpu=many", "'many' is not a quantity"),
         ("cpu=-1", "-1 is negative"),
     ):

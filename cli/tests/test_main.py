@@ -361,3 +361,16 @@ def test_a_failing_import_of_a_command_affects_only_that_command() -> None:
 @pytest.mark.usefixtures("distribution")
 def test_our_own_commands_cannot_be_replaced() -> None:
     assert call("version", "--server", "http://127.0.0.1:1").stdout.startswith("strom 0.")
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["", "job", "queue", "pod", "podgroup", "node", "flow", "claimtemplate", "cluster", "simulate"],
+)
+def test_no_summary_of_a_help_text_is_cut(group: str) -> None:
+    """A terminal of 80 columns must show all of it."""
+    shown = call(*filter(None, (group, "--help")))
+    assert shown.exit_code == 0
+    assert [
+        line for line in shown.stdout.splitlines() if line.endswith("...") and "Usage:" not in line
+    ] == []

@@ -121,7 +121,7 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
             "jobs.yaml",
             "jobs.yaml:6: 'queue' is duplicate, first used in line 5",
         ),
-        ('{"a": 1,\n"a": 2}', "a.json", "a.json:1: 'a' stands twice"),
+        ('{"a": 1,\n"a": 2}', "a.json", "a.json:1: 'a' occurs twice"),
         ("a: 1\nb: [1,\nc: }\n", "jobs.yaml", "jobs.yaml:3: not YAML"),
         ('{"a": 1,\n}', "a.json", "a.json:2: not JSON"),
         ("a: !python/object:os.system x\n", "jobs.yaml", "jobs.yaml:1: not YAML"),

@@ -96,7 +96,7 @@ def test_an_array_limits_its_concurrency(api_server: Any, strom: Any) -> None:
         (("--time", "-5m"), "is not a positive duration"),
         (("--memory", "16"), "a memory of 16 bytes is too small; write 16Gi or 16Mi"),
         (("--memory", "many"), "'many' is not a quantity"),
-        (("--cpus", "2", "--requests", "cpu=1"), "cpu stands in --requests, too"),
+        (("--cpus", "2", "--requests", "cpu=1"), "cpu is in --requests too"),
         (("--env", "STROM_NOT_SET"), "STROM_NOT_SET is not set in this shell"),
         (("--env", "=1"), "'=1' has no name"),
         (("--check", "--wait"), "set at most one of them"),

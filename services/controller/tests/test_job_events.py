@@ -186,14 +186,14 @@ def test_every_phase_counts_retries_the_same() -> None:
     told = [
         (it.reason, tried[1])
         for it in harness.events.values()
-        if (tried := re.search(r", ((after )?try \d+): ", it.message))
+        if (tried := re.search(r", ((after )?attempt \d+): ", it.message))
     ]
     assert told == [
-        ("Restarting", "after try 1"),
-        ("Pending", "try 2"),
-        ("Running", "try 2"),
-        ("Restarting", "after try 2"),
-        ("Failed", "after try 2"),
+        ("Restarting", "after attempt 1"),
+        ("Pending", "attempt 2"),
+        ("Running", "attempt 2"),
+        ("Restarting", "after attempt 2"),
+        ("Failed", "after attempt 2"),
     ]
 
 

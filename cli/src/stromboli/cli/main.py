@@ -35,7 +35,7 @@ class Root(lazy.Group):
         "node": Entry("stromboli.cli.commands.nodes:app", "Inspect nodes and their devices."),
         "flow": Entry(
             "stromboli.cli.commands.workloads:flows",
-            "Inspect flows: jobs that are created in order from templates.",
+            "Inspect flows: jobs created in order from templates.",
         ),
         "template": Entry(
             "stromboli.cli.commands.workloads:templates",
@@ -51,29 +51,29 @@ class Root(lazy.Group):
         ),
         "claimtemplate": Entry(
             "stromboli.cli.commands.claims:templates",
-            "Inspect claim templates, from which a claim is created for each pod.",
+            "Inspect claim templates: each pod gets a claim.",
         ),
         "cluster": Entry(
             "stromboli.cli.commands.cluster_dump:app", "Export the scheduler's view of the cluster."
         ),
         "apply": Entry(
             "stromboli.cli.commands.apply:apply",
-            "Create or update objects from manifests: all of them or none.",
+            "Create or update objects of manifests, all or none.",
         ),
         "explain": Entry(
             "stromboli.cli.commands.explain:explain", "Explain why a job is pending, with numbers."
         ),
         "top": Entry(
             "stromboli.cli.commands.top:top",
-            "Show resource usage by queue, job or node, refreshed on a terminal.",
+            "Show resource usage by queue, job or node.",
         ),
         "topology": Entry(
             "stromboli.cli.commands.topology:topology",
-            "Show the network topology (HyperNodes) and the free resources of each domain.",
+            "Show HyperNodes and the free resources of each.",
         ),
         "version": Entry(
             "stromboli.cli.commands.version:version",
-            "Show the version of strom and whether the server is ready.",
+            "Show the version, and whether the server is ready.",
         ),
     }
     aliases: ClassVar[dict[str, str]] = {

@@ -150,7 +150,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> Document:
     if len(document) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _DuplicateKeyError(f"{twice!r} stands twice in one object of this document")
+        raise _DuplicateKeyError(f"{twice!r} occurs twice in one object of this document")
     return document
 
 

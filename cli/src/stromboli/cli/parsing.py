@@ -44,7 +44,7 @@ def amounts(text: str) -> dict[str, str]:
         if not name or not equals:
             raise ValueError(f"{part.strip()!r} is not a resource; write cpu=1,memory=1Gi")
         if name in found:
-            raise ValueError(f"{name} stands twice")
+            raise ValueError(f"{name} is given twice")
         try:
             found[name] = amount(value)
         except ValueError as error:

@@ -89,8 +89,9 @@ def up(
         typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
     ] = None,
 ) -> None:
-    """Start the whole system in this process: embedded log and cluster, nodes of two kinds.
+    """Start the whole system in one process.
 
+    It has an embedded log and cluster, simulated nodes, and nodes that run processes.
     Ctrl-C stops it; the next `strom up` on the same folder continues where it stopped.
     """
     telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
@@ -165,7 +166,10 @@ async def _ready(running: system.System) -> None:
 
 
 def demo() -> None:
-    """See why gangs need a gang scheduler: less than a minute, all in this process."""
+    """Compare gang scheduling with scheduling by pod.
+
+    It shows why gangs need a gang scheduler, in less than a minute and in this process.
+    """
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
         state = Path(folder)

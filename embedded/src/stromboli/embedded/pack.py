@@ -81,8 +81,9 @@ def pack(
         Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
-    """Let pods arrive until they request 130 % of all GPUs, and report the allocated share.
+    """Measure how many GPUs are allocated under load.
 
+    Pods arrive until they request 130 % of all GPUs; the result is the allocated share.
     The protocol of the Alibaba 2023 traces: no pod leaves, and a pod that does not fit is dropped.
     The last line of stdout is one JSON object; --output json prints nothing else there.
     """

@@ -60,7 +60,9 @@ def replay(
         typer.Option(help="What if: decide by this configuration, whatever was in force."),
     ] = None,
 ) -> None:
-    """Run the recorded sessions of the last two weeks again; print one line of JSON each.
+    """Run recorded sessions again, as lines of JSON.
+
+    The log keeps those of the last two weeks.
 
     Each session starts from the recorded state, and must decide the same, byte for byte; with
     --instead, it shows what another configuration would have decided. The exit code is 1 if a

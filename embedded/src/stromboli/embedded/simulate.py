@@ -82,7 +82,9 @@ def session(
         ),
     ] = None,
 ) -> None:
-    """Run one scheduling session per case, or one over --objects; print one line of JSON each.
+    """Run scheduling sessions, as lines of JSON.
+
+    There is one session per case file, or one over --objects.
 
     A case that cannot be run prints its name and the error; one that cannot be read is reported on
     stderr. The others continue, and the exit code is 1.

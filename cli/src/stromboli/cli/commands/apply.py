@@ -36,7 +36,7 @@ def apply(
     ] = None,
     server: options.Server = None,
 ) -> None:
-    """Create or update objects from manifests: all of them or none.
+    """Create or update objects of manifests, all or none.
 
     Manifests are YAML or JSON: files with one or several documents, Lists, directories, or stdin.
     """

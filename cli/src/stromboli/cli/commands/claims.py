@@ -22,6 +22,4 @@ TEMPLATES = workloads.WorkloadKind(
 )
 
 claims = workloads.kind_app(CLAIMS, "Inspect claims: devices that are allocated to pods.")
-templates = workloads.kind_app(
-    TEMPLATES, "Inspect claim templates, from which a claim is created for each pod."
-)
+templates = workloads.kind_app(TEMPLATES, "Inspect claim templates: each pod gets a claim.")

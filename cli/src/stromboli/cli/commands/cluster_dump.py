@@ -17,7 +17,9 @@ def _group() -> None:
 
 @app.command("dump")
 def dump(server: options.Server = None) -> None:
-    """Print the scheduler's input as a List, for `strom simulate session --objects`.
+    """Print the scheduler's input as a List of objects.
+
+    `strom simulate session --objects` reads it.
 
     The List has nodes with their topology, shards and devices, namespaces, priority classes,
     queues, quotas, disruption budgets, volumes and claims, PodGroups and pods. It contains only

@@ -53,7 +53,10 @@ def list_nodes(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List nodes: status, age of the kubelet's lease, and allocatable resources."""
+    """List nodes: status, lease, allocatable resources.
+
+    LEASE is the time since the node's kubelet renewed its lease, which it does every 10 s.
+    """
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
     with options.client(server) as client:
@@ -93,7 +96,7 @@ def get(
     ] = DrawingFormat.TEXT,
     server: options.Server = None,
 ) -> None:
-    """Show a node: status, NUMA nodes, CPUs, GPUs, network cards, interconnects, and pods.
+    """Show a node: status, hardware, and its pods.
 
     The hardware is from the node agent (docs/node-agent.md). Each group of letters is a CPU core,
     each letter a thread; the letter names the pod that holds it exclusively. svg, json and yaml

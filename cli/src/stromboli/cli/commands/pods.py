@@ -49,7 +49,10 @@ def list_pods(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List pods of jobs, and other pods that have a PodGroup or a queue."""
+    """List pods of jobs, of PodGroups and of queues.
+
+    Other pods of the cluster are not listed.
+    """
     wanted = options.selector(selector)
     is_wide = output_format is output.Format.WIDE
     own_jobs: frozenset[str] | None = None

@@ -70,7 +70,7 @@ def open_queues(names: options.QueueNames, server: options.Server = None) -> Non
 
 
 def close_queues(names: options.QueueNames, server: options.Server = None) -> None:
-    """Close queues: they accept no new jobs, and their jobs continue."""
+    """Close queues to new jobs; their jobs continue."""
     _send_all(names, Action.CLOSE, server)
 
 

@@ -119,7 +119,7 @@ def get(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show a queue: its share, its limits, and the number of its PodGroups by phase."""
+    """Show a queue: its share, limits and PodGroups."""
     with options.client(server) as client:
         raw = client.queue(name)
         if not output_format.is_table:

@@ -37,11 +37,12 @@ def top(
     ] = "2s",
     server: options.Server = None,
 ) -> None:
-    """Show resource usage by queue, job or node, refreshed on a terminal.
+    """Show resource usage by queue, job or node.
 
+    On a terminal the display refreshes until Ctrl-C.
     Usage is the sum of the requests of pods that are bound to a node. A queue includes its
     children; its amounts are used/limit, where the limit is its capability (cap) or its deserved
-    amount (des). Ctrl-C ends the display.
+    amount (des).
     """
     pause_s = options.duration_s(every, "--every") or 2.0
     with options.client(server) as client:

@@ -56,7 +56,7 @@ def topology(
     output_format: options.DocumentFormat = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show the network topology (HyperNodes) and the free resources of each domain.
+    """Show HyperNodes and the free resources of each.
 
     Free is allocatable minus the requests of the pods on the nodes.
     """

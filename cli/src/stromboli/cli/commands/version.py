@@ -9,7 +9,7 @@ from stromboli.cli.render import output
 
 
 def version(server: options.Server = None) -> None:
-    """Show the version of strom and whether the server is ready."""
+    """Show the version, and whether the server is ready."""
     number = metadata.version("stromboli-cli")
     output.show_lines([f"strom {number} (Python {platform.python_version()})"])
     with options.client(server) as client:

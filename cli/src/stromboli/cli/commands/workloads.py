@@ -180,7 +180,7 @@ def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: boo
     output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
 
 
-flows = kind_app(FLOWS, "Inspect flows: jobs that are created in order from templates.")
+flows = kind_app(FLOWS, "Inspect flows: jobs created in order from templates.")
 templates = kind_app(TEMPLATES, "Inspect templates, from which flows create jobs.")
 crons = kind_app(CRONS, "Inspect, suspend and resume crons: jobs on a schedule.")
 CronName = Annotated[
@@ -199,7 +199,7 @@ def suspend(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Suspend a cron: it creates no more jobs, and its running jobs continue."""
+    """Suspend a cron; its running jobs continue."""
     _suspend(name, namespace, server, is_suspended=True)
 
 
@@ -209,5 +209,5 @@ def resume(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Resume a cron: it creates jobs again, including the last one that it missed."""
+    """Resume a cron, with the last job that it missed."""
     _suspend(name, namespace, server, is_suspended=False)

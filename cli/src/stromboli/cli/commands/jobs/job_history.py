@@ -43,7 +43,7 @@ def history(
     ] = output.DocumentFormat.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show every attempt of a job's tasks, also of a deleted job.
+    """Show all attempts of a job, also of a deleted one.
 
     An attempt is one run of a task: its node, result and times. Attempts are kept as long as the
     event log, two weeks by default.

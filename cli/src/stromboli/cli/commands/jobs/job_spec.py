@@ -120,7 +120,7 @@ def amounts(
     short = {"cpu": cpus, "memory": memory, GPU: None if gpus is None else str(gpus)}
     given = {name: amount for name, amount in short.items() if amount is not None}
     if twice := [name for name in given if name in requests]:
-        raise ValueError(f"{twice[0]} stands in --requests, too; say it once")
+        raise ValueError(f"{twice[0]} is in --requests too; set it once")
     if memory is not None and 0 < units.quantity(memory) < LEAST_MEMORY_BYTES:
         raise ValueError(f"a memory of {memory} bytes is too small; write {memory}Gi or {memory}Mi")
     if not given:

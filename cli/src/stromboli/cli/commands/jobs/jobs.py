@@ -30,7 +30,7 @@ class JobGroup(lazy.Group):
         ),
         "history": Entry(
             f"{_HERE}.job_history:history",
-            "Show every attempt of a job's tasks, also of a deleted job.",
+            "Show all attempts of a job, also of a deleted one.",
         ),
         "attach": Entry(f"{_HERE}.job_attach:attach", "Start a debug tool beside a job."),
         "detach": Entry(f"{_HERE}.job_attach:detach", "Remove debug tools from a job."),

@@ -51,8 +51,8 @@ def _tried(message: messages.JobPhaseChanged) -> str:
     if not message.retry_count:
         return ""
     if message.after == "Restarting" or message.reason == "Exhausted":
-        return f", after try {message.retry_count}"
-    return f", try {message.retry_count + 1}"
+        return f", after attempt {message.retry_count}"
+    return f", attempt {message.retry_count + 1}"
 
 
 def _begun_by(job: batch.Job) -> str:

@@ -104,7 +104,7 @@ def _refusal(cache: controller_cache.ControllerCache, queue: Queue, user_command
         return f"{user_command.action} was issued for an earlier queue of this name"
     if user_command.action not in queue_states.ACTIONS:
         known = ", ".join(queue_states.ACTIONS)
-        return f"{user_command.action!r} is not carried out for queues; known are {known}"
+        return f"{user_command.action!r} is not supported for queues; supported are {known}"
     if user_command.action == "CloseQueue" and name == queue_accounting.ROOT:
         return "the root is never closed: close the queues below it"
     return ""
