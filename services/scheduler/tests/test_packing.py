@@ -68,7 +68,10 @@ def test_pods_that_ask_for_the_same_are_one_shape() -> None:
     [
         ("1000,2,1,0,", "pods.csv:2: gpu_milli: 0 is not within 1..1000"),
         ("1000,2,1,1001,", "pods.csv:2: gpu_milli: 1001 is not within 1..1000"),
-        ("1000,2,2,500,", "pods.csv:2: gpu_milli: 500 on 2 GPUs: only one GPU can be asked for"),
+        (
+            "1000,2,2,500,",
+            "pods.csv:2: gpu_milli: 500 on 2 GPUs: a fraction can be requested of one GPU only",
+        ),
         ("1000,2,0,500,", "pods.csv:2: gpu_milli: 500 of no GPU"),
         ("1.5,2,1,500,", "pods.csv:2: cpu_milli: '1.5' is not a whole number"),
         ("-1,2,1,500,", "pods.csv:2: cpu_milli: '-1' is not a whole number"),
