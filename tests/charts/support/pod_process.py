@@ -134,9 +134,8 @@ def _entrypoint(service: str) -> list[str]:
 
 
 def _image_environment(service: str) -> dict[str, str]:
-    pairs = (
-        each.value.partition("=")
-        for each in image_build.dockerfile(service)
-        if each.instruction == "ENV"
-    )
+    """Variables of the final stage; those of earlier stages are not in the image."""
+    steps = image_build.dockerfile(service)
+    final = max(number for number, step in enumerate(steps) if step.instruction == "FROM")
+    pairs = (step.value.partition("=") for step in steps[final:] if step.instruction == "ENV")
     return {name: value for name, _, value in pairs if name != "PATH"}

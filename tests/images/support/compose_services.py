@@ -334,7 +334,10 @@ class ComposeServices:
             copy = here / file.relative_to(source)
             copy.parent.mkdir(mode=CLOSED_FOLDER, parents=True, exist_ok=True)
             copy.touch(mode=CLOSED_FILE)
-            copy.write_text(self._addressed(file.read_text(), service))
+            try:
+                copy.write_text(self._addressed(file.read_text(), service))
+            except UnicodeDecodeError:  # byte code beside modules
+                copy.write_bytes(file.read_bytes())
         return here
 
 
