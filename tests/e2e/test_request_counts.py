@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextlib
 import gc
+import itertools
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -142,13 +143,18 @@ async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
         await irrelevant_changes(cluster, CHANGES)  # whatever is made once is made by now
         tracemalloc.start()
         try:
-            held = [await retained_after_changes(cluster) for _ in range(2)]
+            held = [await retained_after_changes(cluster) for _ in range(4)]
         finally:
             tracemalloc.stop()
         own = {("patch", "Node"), ("get", "Node")}
-        repeated = {what: n for what, n in (cluster.asked - before).items() if what not in own}
+        repeated = {
+            what: n
+            for what, n in (cluster.asked - before).items()
+            if what not in own and what[1] != "Lease"  # leases are renewed as time passes
+        }
         assert sum(repeated.values()) <= GANGS / 10, repeated
-        assert held[1] - held[0] < GROWTH_BYTES
+        # What a service allocates now and then (a state write, a lease) falls into one of the rounds.
+        assert min(after - before for before, after in itertools.pairwise(held)) < GROWTH_BYTES
 
 
 async def retained_after_changes(cluster: CountingCluster) -> int:
