@@ -153,7 +153,7 @@ async def test_ten_thousand_pending_pods_cost_nothing_without_relevant_changes(
             if what not in own and what[1] != "Lease"  # leases are renewed as time passes
         }
         assert sum(repeated.values()) <= GANGS / 10, repeated
-        # What a service allocates now and then (a state write, a lease) falls into one of the rounds.
+        # What a service allocates now and then, such as for a state write, falls into one round.
         assert min(after - before for before, after in itertools.pairwise(held)) < GROWTH_BYTES
 
 
