@@ -1,7 +1,7 @@
 """``AsyncJobExecutor``: the executor of programs with an event loop."""
 
 import asyncio
-import contextlib
+import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
@@ -31,17 +31,18 @@ class AsyncJobExecutor:
         client: Client | None = None,
         max_losses: int = 2,
     ) -> None:
-        self._workers = workers
-        self._arguments: dict[str, Any] = {
-            "options": options,
-            "storage": storage,
-            "client": client,
-            "max_losses": max_losses,
-        }
+        self._create = functools.partial(
+            JobExecutor,
+            workers,
+            options=options,
+            storage=storage,
+            client=client,
+            max_losses=max_losses,
+        )
         self._executor: JobExecutor | None = None
 
     async def __aenter__(self) -> Self:
-        self._executor = await asyncio.to_thread(JobExecutor, self._workers, **self._arguments)
+        self._executor = await asyncio.to_thread(self._create)
         return self
 
     async def __aexit__(
@@ -72,5 +73,4 @@ class AsyncJobExecutor:
                 yield await asyncio.wrap_future(future)
         finally:
             for future in futures:
-                with contextlib.suppress(asyncio.InvalidStateError):
-                    future.cancel()
+                future.cancel()

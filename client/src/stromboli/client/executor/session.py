@@ -104,11 +104,6 @@ class Session:
         self._send_calls(is_wanted)
         return done
 
-    def close(self) -> None:
-        """Ask the workers to stop and delete the files. Raises OSError."""
-        self._store.write("stop", b"")
-        self._store.remove_all()
-
     def _read_results(self) -> list[Done]:
         done = []
         for name in self._store.names("results"):

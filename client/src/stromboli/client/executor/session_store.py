@@ -4,7 +4,6 @@ It may be local, on a shared volume or in an object store: anything fsspec opens
 writer and is never changed in place by another process, so that no locks are needed:
 
 - ``client``: a counter that the executor increments, which shows workers that it is alive
-- ``stop``: the executor asks the workers to end
 - ``workers/<index>``: a worker's announcement, rewritten every few seconds
 - ``inbox/<worker id>/<chunk>``: calls for one worker; the worker deletes it after the results
 - ``results/<chunk>``: results; the executor deletes it after reading

@@ -1,7 +1,8 @@
 """A worker of an executor: the command of its pods, ``python -m stromboli.client.executor.worker``.
 
-Executes the chunks in its inbox one after another until the executor asks it to stop, or has not
-been alive for ``--orphaned-after`` seconds; then it removes the session and exits 0.
+Executes the chunks in its inbox one after another until its pod is deleted with the executor's job.
+When the executor has not been alive for ``--orphaned-after`` seconds, it removes the session and
+exits 0.
 """
 
 import argparse
@@ -94,8 +95,6 @@ class Worker:
         return bool(names)
 
     def _is_over(self) -> bool:
-        if self._store.read("stop") is not None:
-            return True
         client = self._store.read("client")
         if client != self._client:
             self._client, self._client_at = client, time.monotonic()
