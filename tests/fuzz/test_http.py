@@ -1,21 +1,18 @@
 """No HTTP request makes admission answer with 5xx, cost a second, or delay ``/livez`` by one."""
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from stromboli.testkit import cpu_time
 from tests.fuzz import engine, http_admission, mutations
 
 
 @pytest.fixture(autouse=True)
 def frozen_objects() -> Iterator[None]:
-    """Keep the objects of earlier tests from the collector: it would take seconds of CPU time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+    with cpu_time.frozen_objects():
+        yield
 
 
 @pytest.mark.timeout(0)

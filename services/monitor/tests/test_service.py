@@ -1,10 +1,8 @@
 """The monitor on a log and a cluster: its records, and its readiness."""
 
 import asyncio
-import gc
 import itertools
 import json
-import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime
-from stromboli.testkit import builders, objects, records
+from stromboli.testkit import builders, cpu_time, objects, records
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -235,25 +233,6 @@ def pod(number: int) -> dict[str, object]:
     return {"metadata": metadata, "spec": spec}
 
 
-async def longest_turn_s(until: asyncio.Task[None]) -> float:
-    """The longest CPU time of the event loop between two iterations: a probe waits that long.
-
-    Objects of earlier tests are frozen during the measurement, because collecting them takes
-    seconds.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        longest, before = 0.0, time.thread_time()
-        while not until.done():
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            longest, before = max(longest, now - before), now
-        return longest
-    finally:
-        gc.unfreeze()
-
-
 async def test_probes_are_answered_within_a_second_while_many_pods_are_listed(
     bus: bus_port.Bus, tmp_path: Path
 ) -> None:
@@ -267,6 +246,6 @@ async def test_probes_are_answered_within_a_second_while_many_pods_are_listed(
     cluster = Crowded(tmp_path / "crowded")
     cluster.pods = tuple(json.dumps(pod(number)).encode() for number in range(PODS))
     work = asyncio.create_task(listed())
-    longest = await longest_turn_s(work)
+    longest = await cpu_time.longest_turn_s(work)
     work.result()
     assert longest < HELD_S
