@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import pathlib
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from random import Random
@@ -47,12 +49,17 @@ def _app(handler: Handler) -> web.Application:
     return app
 
 
-def kubeconfig(folder: pathlib.Path, server: str, user: dict[str, object] | None = None) -> str:
+def kubeconfig(
+    folder: pathlib.Path,
+    server: str,
+    user: dict[str, object] | None = None,
+    cluster: dict[str, object] | None = None,
+) -> str:
     path = folder / "kubeconfig"
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [{"name": "c", "cluster": {"server": server} | (cluster or {})}],
         "users": [{"name": "u", "user": user or {"token": "first"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
@@ -247,3 +254,34 @@ async def test_an_unreadable_service_account_token_is_worth_another_try(
         await access.headers()
     token.write_text("second")
     assert await access.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_no_connection_outlives_the_client(tmp_path: pathlib.Path) -> None:
+    """A cancelled request leaves a TLS connection that waits for the server's end of it; with the
+    loop closed before, its socket is never released.
+    """
+    authority, certificate = trustme.CA(), tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+
+    def read_request() -> socket.socket:
+        """The bare socket of a server that does not answer."""
+        accepted = tls.wrap_socket(listening.accept()[0], server_side=True)
+        assert accepted.recv(1 << 16).startswith(b"POST ")
+        return socket.socket(fileno=accepted.detach())
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        path = kubeconfig(tmp_path, address, cluster={"certificate-authority": str(certificate)})
+        async with KubernetesCluster(KubernetesSettings(kubeconfig=path), Random(1)) as cluster:
+            request = asyncio.create_task(cluster.create(kinds.PODS, "default", b"{}"))
+            accepted = await asyncio.to_thread(read_request)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+    with accepted:
+        accepted.settimeout(5)
+        while await asyncio.to_thread(accepted.recv, 1 << 16):
+            pass

@@ -11,6 +11,7 @@ import ipaddress
 import random
 import socket
 import urllib.parse
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ KEPT_OPEN_S = 60.0
 """How long an idle connection is kept for the next burst of requests. An API server keeps it for 90
 s, and a new one costs both sides a handshake of some milliseconds.
 """
+CLOSE_TIMEOUT_S = 2.0
+"""How long closing waits for its sockets to be released: they are a few loop iterations away."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Idle seconds, interval in seconds and count of TCP keepalive probes: a silent watch whose peer
 has vanished is detected after 25 s instead of two hours. Some systems lack these options.
@@ -56,6 +59,7 @@ class Connection:
         self._spread = spread
         self._access = Credentials(settings)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._impersonation: tuple[tuple[str, str], ...] = ()
         self._places = asyncio.Semaphore(settings.concurrency)
         self._patience = aiohttp.ClientTimeout(
@@ -70,7 +74,7 @@ class Connection:
                 keepalive_timeout=KEPT_OPEN_S,
                 limit=0,  # requests are bounded by the semaphore, watches by the number of kinds
                 ssl=self._access.tls or True,
-                socket_factory=_make_socket,
+                socket_factory=self._make_socket,
             ),
             # As in Go, a proxy from the environment is not used for loopback addresses.
             trust_env=not _is_loopback(self._access.host),
@@ -83,9 +87,21 @@ class Connection:
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await asyncio.sleep(
-                0
-            )  # aborted transports close their sockets in the next loop iteration
+            await self._close_sockets()
+
+    async def _close_sockets(self) -> None:
+        """Close what the session left: aborted transports close their socket in the next iteration
+        of the loop, but the one of a cancelled request waits up to 30 s for the server's end of
+        TLS. If the loop is closed before, the socket is never released.
+        """
+        left = [each for each in self._sockets if each.fileno() >= 0]
+        for each in left:
+            with contextlib.suppress(OSError):  # the server closed it, or it never connected
+                each.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                while any(each.fileno() >= 0 for each in left):  # noqa: ASYNC110 - no event for it
+                    await asyncio.sleep(0.001)
 
     def impersonating(self, user: str, groups: Sequence[str]) -> "Connection":
         """The same connections, with requests that impersonate this user.
@@ -225,6 +241,16 @@ class Connection:
             reason = str(error) or type(error).__name__
             raise errors.UnavailableError(what, reason) from error
 
+    def _make_socket(self, address: Any) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _DEAD_PEER:
+            if hasattr(socket, name):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        return made
+
 
 async def _raise_for_status(what: str, response: aiohttp.ClientResponse) -> None:
     """Raise the error for a status above 299."""
@@ -252,16 +278,6 @@ def _abort_stream(response: aiohttp.ClientResponse) -> None:
     """
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
-
-
-def _make_socket(address: Any) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _DEAD_PEER:
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
 
 
 def _is_loopback(host: str) -> bool:
