@@ -94,16 +94,20 @@ async def test_a_stream_is_appended_in_order_at_ticks() -> None:
     """A stream of single drafts takes as many appends as there were ticks, not one for each."""
     loop = asyncio.get_running_loop()
     async with running() as (box, log):
-        began, put = loop.time(), 0
-        while loop.time() < began + 6 * outbox.TICK_S:
+        began, put, delayed_s = loop.time(), 0, 0.0
+        now = began
+        while now < began + 6 * outbox.TICK_S:
             box.put(draft(put))
             put += 1
             await box.room()
             await asyncio.sleep(0)
+            before, now = now, loop.time()
+            delayed_s += max(now - before - outbox.TICK_S / 10, 0.0)
         await box.settled()
         ticks = (loop.time() - began) / outbox.TICK_S + 1
-        # A tick that the loop runs late and the next one may follow each other directly.
-        assert len(log.appends) <= outbox.FEW + 2 + ticks
+        # A tick that the loop runs late and the next one may follow each other directly. While
+        # other processes delay the loop no drafts arrive, so some of the next ones are no burst.
+        assert len(log.appends) <= outbox.FEW + 2 + ticks + delayed_s * outbox.FEW_PER_S
         assert put > 2 * len(log.appends)  # else there was nothing to take together
         told = [key for append in log.appends for key in append]
         assert told == [draft(number).key for number in range(put)]
