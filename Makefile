@@ -13,7 +13,7 @@ PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproj
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.shared.jobspec.policies \
-	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi \
+	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi_file \
 	stromboli.cli.reference tools.charts tools.compose tools.pod_schema tools.docs.settings tools.docs.gang_diagram tools.docs.assumption_diagram
 
 SERVICES := admission controller monitor scheduler

@@ -5,8 +5,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from stromboli.cli.commands import explain
-from stromboli.cli.render import pod_status
+from stromboli.cli.render import explanation_view, pod_status
 from stromboli.client import responses
 from stromboli.shared.messages.scheduling import NodeRejection, Shortage, Tier
 from stromboli.testkit import builders
@@ -42,7 +41,7 @@ def explanation(
 
 
 def test_an_explanation_has_one_fact_per_line() -> None:
-    shown = explain.render(
+    shown = explanation_view.render(
         explanation(
             shortages=(
                 Shortage(resource="cpu", needed=8000, free=3500, total=16000),
@@ -72,7 +71,7 @@ def test_the_limits_of_a_queue_are_shown_if_they_block() -> None:
         resource="cpu", needed=6000, free=9000, total=9000, allocated=1000, promised=2000
     )
     limited = msgspec.structs.replace(short, promised=0, deserved=6000, capability=8000)
-    assert explain.render(explanation(shortages=(short, limited)))[3:7] == [
+    assert explanation_view.render(explanation(shortages=(short, limited)))[3:7] == [
         "  short of   cpu: needs 6, free 9 of 9: enough, but not within the share of its queue",
         "             cpu of the queue: allocated 1, inqueue 2",
         "             cpu: needs 6, free 9 of 9: enough, but not within the share of its queue",
@@ -81,29 +80,32 @@ def test_the_limits_of_a_queue_are_shown_if_they_block() -> None:
 
 
 def test_members_are_counted_only_once_there_are_some() -> None:
-    assert explain.render(explanation(members=0))[2] == "  gang       8 pods must start together"
-    assert explain.render(explanation(members=8))[2] == (
+    assert (
+        explanation_view.render(explanation(members=0))[2]
+        == "  gang       8 pods must start together"
+    )
+    assert explanation_view.render(explanation(members=8))[2] == (
         "  gang       8 pods must start together: 0 running, 3 more can be placed now"
     )
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))
 def test_every_tier_has_a_text(tier: Tier) -> None:
-    (headline, *_) = explain.render(explanation(tier))
-    assert headline == f"default/train is pending: {explain.TIERS[tier]}."
+    (headline, *_) = explanation_view.render(explanation(tier))
+    assert headline == f"default/train is pending: {explanation_view.TIERS[tier]}."
 
 
 def test_the_phase_of_a_job_that_is_not_pending_is_shown() -> None:
     found = responses.Explanation("default/train", "Running", "default/train-1", None)
-    assert explain.render(found) == ["default/train is not pending: it is Running."]
+    assert explanation_view.render(found) == ["default/train is not pending: it is Running."]
 
 
 def test_the_first_job_of_a_queue_has_none_ahead() -> None:
-    assert "  queue      research, position 1" in explain.render(explanation())
+    assert "  queue      research, position 1" in explanation_view.render(explanation())
 
 
 def test_a_long_line_is_counted_and_not_listed_whole() -> None:
-    line = explain.render(explanation(in_front=tuple(f"a/j{n}" for n in range(8))))[1]
+    line = explanation_view.render(explanation(in_front=tuple(f"a/j{n}" for n in range(8))))[1]
     assert line.endswith("position 9; in front: a/j0, a/j1, a/j2, a/j3, a/j4 and 3 more")
 
 
@@ -125,12 +127,12 @@ def test_a_long_line_is_counted_and_not_listed_whole() -> None:
     ],
 )
 def test_amounts_have_the_unit_that_people_use(resource: str, amount: int, text: str) -> None:
-    assert explain.format_amount(resource, amount) == text
+    assert explanation_view.format_amount(resource, amount) == text
 
 
 def test_a_pod_group_is_called_by_its_job() -> None:
-    assert explain.job_name(f"default/train-{UID}") == "default/train"
-    assert explain.job_name("default/of-my-own") == "default/of-my-own"
+    assert explanation_view.job_name(f"default/train-{UID}") == "default/train"
+    assert explanation_view.job_name("default/of-my-own") == "default/of-my-own"
 
 
 def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
@@ -139,16 +141,16 @@ def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
 
 def test_the_reason_why_pods_are_not_created_is_shown() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
-    assert explain.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
+    assert explanation_view.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
         "default/train is pending: not all of its pods are created.",
         "  controller WaitsForJob: afterok:a: job a is Running",
     ]
     quota = msgspec.structs.replace(explanation(), held="FailedCreate: exceeded quota")
-    assert explain.render(quota)[-1] == "  controller FailedCreate: exceeded quota"
+    assert explanation_view.render(quota)[-1] == "  controller FailedCreate: exceeded quota"
 
 
 def test_a_job_without_a_serving_scheduler_is_reported() -> None:
-    assert explain.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
+    assert explanation_view.render(undecided("NoScheduler: it names the scheduler 'x'")) == [
         "default/train is pending: no scheduler of Stromboli handles its pods.",
         "  scheduler  NoScheduler: it names the scheduler 'x'",
     ]
@@ -163,7 +165,7 @@ def on_a_node(reason: str, message: str = "") -> pod_status.Pod:
 def test_errors_of_nodes_for_pods_are_shown_once() -> None:
     image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
     pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
-    assert explain.render(undecided(), explain.WaitingPods(tuple(pods))) == [
+    assert explanation_view.render(undecided(), explanation_view.WaitingPods(tuple(pods))) == [
         "default/train is pending: 3 of its pods cannot start on their nodes.",
         '  node       2 pods: ImagePullBackOff: Back-off pulling image "nope"',
         "             1 pod: CreateContainerConfigError: no secret s",
@@ -178,5 +180,5 @@ def test_a_starting_pod_is_no_obstacle(reason: str) -> None:
 def test_unmanaged_pods_ahead_are_distinguished() -> None:
     """The first part of ``podgroup-<uid>`` is the same for all of them."""
     uid = "0123abcd-0123-0123-0123-0123456789ab"
-    assert explain.job_name(f"default/train-{uid}") == "default/train"
-    assert explain.job_name(f"default/podgroup-{uid}") == f"default/podgroup-{uid}"
+    assert explanation_view.job_name(f"default/train-{uid}") == "default/train"
+    assert explanation_view.job_name(f"default/podgroup-{uid}") == f"default/podgroup-{uid}"

@@ -22,7 +22,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
-from stromboli.admission.rest import application, openapi
+from stromboli.admission.rest import application, openapi, openapi_file
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
@@ -75,7 +75,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     thread.join(timeout=30)
 
 
-SCHEMA = schemathesis.openapi.from_path(openapi.FILE)
+SCHEMA = schemathesis.openapi.from_path(openapi_file.FILE)
 OPERATIONS: list[Any] = [
     found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)
 ]
@@ -115,9 +115,9 @@ def test_a_too_long_request_line_names_its_part(url: str) -> None:
 
 
 def test_the_description_is_served_as_it_is_committed(url: str) -> None:
-    """``python -m stromboli.admission.rest.openapi`` writes it."""
+    """``python -m stromboli.admission.rest.openapi_file`` writes it."""
     served = schemathesis.openapi.from_url(f"{url}/schema/openapi.json").raw_schema
-    committed = schemathesis.openapi.from_path(openapi.FILE).raw_schema
+    committed = schemathesis.openapi.from_path(openapi_file.FILE).raw_schema
     assert served == committed
 
 

@@ -1,8 +1,7 @@
-"""``strom explain``: why a job is pending, with numbers. ``render`` is pure."""
+"""``strom explain``: why a job is pending, with numbers."""
 
 import contextlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,55 +9,15 @@ import msgspec
 
 from stromboli.cli import options
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import node_health, output, pod_status
+from stromboli.cli.render import explanation_view, node_health, output, pod_status
 from stromboli.client import calls
-from stromboli.client.responses import Explanation
 from stromboli.shared.api import coordination, kinds
-from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-TIERS: Mapping[Tier, str] = {
-    "invalid": "its spec is invalid for the scheduler",
-    "queue-closed": "its queue is closed or does not exist",
-    "enqueue": "insufficient resources to admit it to its queue",
-    "gang": "fewer than minAvailable of its pods can be placed",
-    "resources": "no node has enough free resources for its next pod",
-    "predicates": "nodes with enough resources reject its pods",
-    "share": "its queue has reached its share",
-    "fragmentation": "the free resources suffice in total, but not on any node",
-    "order": "jobs before it in its queue are scheduled first",
-    "releasing": "it is nominated to resources that terminating pods still hold",
-    "topology": "no topology domain has enough free resources for it",
-    "never-fits": "it can never fit into the cluster or its queue as they are",
-    "refused": "the API server refused to bind it or to make room for it; it is retried",
-    "unknown": "an object that the scheduler needs for it cannot be read",
-}
-"""The reason code of a pending job -> its text."""
-NO_SCHEDULER = "NoScheduler"
-"""The start of the message about a job that no Stromboli scheduler handles."""
-FRONT_SHOWN = 5
-"""The most names of jobs in front that are listed; the position counts all of them."""
 NODES_READ = 8
 """The most nodes of a job whose leases are read; untaken pods come first."""
-_UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-
-
-class WaitingPods(msgspec.Struct, frozen=True):
-    """Pods that are bound and do not run.
-
-    ``failing``: those that cannot start on their nodes. ``nodes``: a line per node whose kubelet
-    has not taken its pods or does not respond. ``untaken``: how many pods no kubelet has taken.
-    """
-
-    failing: tuple[pod_status.Pod, ...] = ()
-    nodes: tuple[str, ...] = ()
-    untaken: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.failing or self.nodes)
 
 
 def explain(
@@ -79,7 +38,7 @@ def explain(
         pods = read_pods(client, namespace, name) if is_shown else []
         waiting = waiting_pods(client, pods, datetime.now(UTC))
     if is_shown:
-        output.show_lines(render(answer, waiting, verbose=verbose))
+        output.show_lines(explanation_view.render(answer, waiting, verbose=verbose))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
@@ -91,7 +50,9 @@ def read_pods(client: "Client", namespace: str, name: str) -> list[pod_status.Po
     return []
 
 
-def waiting_pods(client: "Client", pods: Sequence[pod_status.Pod], now: datetime) -> "WaitingPods":
+def waiting_pods(
+    client: "Client", pods: Sequence[pod_status.Pod], now: datetime
+) -> explanation_view.WaitingPods:
     """Which pods wait for their nodes, with the leases of these nodes. Nodes whose lease the user
     may not read are left out."""
     leases: dict[str, coordination.Lease | None] = {}
@@ -104,160 +65,6 @@ def waiting_pods(client: "Client", pods: Sequence[pod_status.Pod], now: datetime
             break
     stuck = node_health.stuck_pods(pods, leases, now)
     failing = tuple(pod for pod in pods if pod_status.start_error(pod) is not None)
-    return WaitingPods(
+    return explanation_view.WaitingPods(
         failing, tuple(node_health.lines(stuck, now)), sum(it.untaken for it in stuck)
     )
-
-
-def render(
-    explanation: Explanation, waiting: "WaitingPods | None" = None, *, verbose: bool = False
-) -> list[str]:
-    """The explanation as lines of text: a headline, then one fact per line.
-
-    ``verbose`` adds the text of the PodGroup's condition, in Volcano's words.
-    """
-    waiting = waiting or WaitingPods()
-    explained = explanation.explained
-    said = _unscheduled(explanation.held) + _kubelet_messages(waiting)
-    if explained is None:
-        return [f"{explanation.job} {_headline(explanation, waiting)}.", *said]
-    facts = [
-        ("queue", _queue_position(explained.queue, explanation.in_front)),
-        ("gang", _gang(explained)),
-        *(("short of", line) for line in _shortages(explained.shortages)),
-        *(
-            ("nodes", f"{refused.nodes} rejected: {refused.reason}")
-            for refused in explained.refusals
-        ),
-    ]
-    # The message is Volcano's condition, except for reasons that Volcano does not have.
-    if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
-        facts.append(("scheduler", explained.message))
-    headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
-    output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
-    return [headline, *output_lines, *said]
-
-
-def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
-    """The headline of a job without an explanation of the scheduler."""
-    if explanation.held.startswith(NO_SCHEDULER):
-        return "is pending: no scheduler of Stromboli handles its pods"
-    if explanation.held:
-        return "is pending: not all of its pods are created"
-    if waiting.failing:
-        return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
-    if waiting.untaken and explanation.phase == "Pending":
-        return "is pending: its pods are bound, and kubelets have not taken all of them"
-    if explanation.phase == "Pending":
-        return "is Pending: its pods are bound and about to start"
-    return f"is not pending: it is {explanation.phase}"
-
-
-def _unscheduled(held: str) -> list[str]:
-    who = "scheduler" if held.startswith(NO_SCHEDULER) else "controller"
-    return [f"  {who:<10} {held.strip()}"] if held else []
-
-
-def _kubelet_messages(waiting: WaitingPods) -> list[str]:
-    """The errors of the kubelets about pods that cannot start, each error once, and what is known
-    of kubelets that have not taken their pods."""
-    counts: dict[str, int] = {}
-    for pod in waiting.failing:
-        found = pod_status.start_error(pod)
-        if found is not None:
-            said = ": ".join(filter(None, (found.reason, found.message.strip())))
-            counts[said] = counts.get(said, 0) + 1
-    facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
-    facts += [("node", line) for line in waiting.nodes]
-    return [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
-
-
-def format_amount(resource: str, amount: int) -> str:
-    """An amount in a resource's unit, for people: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
-    if resource == "memory":
-        return _bytes(amount)
-    if resource.endswith("storage") or resource.startswith("hugepages-"):
-        return _bytes(amount / 1000)
-    if resource == "pods" or resource.startswith("count/"):
-        return str(amount)
-    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-def job_name(pod_group: str) -> str:
-    """The job's name from the name of its PodGroup, ``<job>-<uid>``.
-
-    PodGroups of pods of other controllers are ``podgroup-<uid>`` and keep their whole name.
-    """
-    job = _UID.sub("", pod_group)
-    return pod_group if job.endswith("/podgroup") or job == "podgroup" else job
-
-
-def _queue_position(queue: str, in_front: tuple[str, ...] | None) -> str:
-    if in_front is None:
-        return f"{queue}, position unknown"
-    if not in_front:
-        return f"{queue}, position 1"
-    names = [job_name(name) for name in in_front[:FRONT_SHOWN]]
-    more = len(in_front) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return f"{queue}, position {len(in_front) + 1}; in front: {listed}"
-
-
-def _gang(explained: PodGroupExplained) -> str:
-    """The gang as text. A PodGroup has no members before it is admitted to its queue."""
-    least, members = explained.min_member, explained.members
-    pods = f"{least} of {members} pods" if members > least else f"{least} pods"
-    need = f"{pods} must start together" if (least, members) != (1, 1) else "1 pod"
-    state = f"{explained.running} running, {explained.placeable} more can be placed now"
-    return f"{need}: {state}" if members else need
-
-
-def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
-    """A line per resource, and one about the queue if its share is the limit."""
-    lines = []
-    for one in shortages:
-        needed, free, total = (
-            format_amount(one.resource, value) for value in (one.needed, one.free, one.total)
-        )
-        missing = one.needed - one.free
-        if missing > 0:
-            end = f"short by {format_amount(one.resource, missing)}"
-        elif one.allocated is not None:
-            end = "enough, but not within the share of its queue"
-        else:
-            end = "enough in total, but not on any node"
-        lines.append(f"{one.resource}: needs {needed}, free {free} of {total}: {end}")
-        if one.allocated is not None:
-            lines.append(f"{one.resource} of the queue: {_queue_shortage(one)}")
-    return lines
-
-
-def _queue_shortage(one: Shortage) -> str:
-    """The usage and the limits of the queue."""
-    amounts = (
-        ("allocated", one.allocated),
-        ("inqueue", one.promised or None),
-        ("deserved", one.deserved),
-        ("capability", one.capability),
-    )
-    return ", ".join(
-        f"{word} {format_amount(one.resource, amount)}"
-        for word, amount in amounts
-        if amount is not None
-    )
-
-
-def _collapse_labels(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The facts with each label on the first of its lines only."""
-    labels = [""] + [label for label, _ in facts]
-    return [
-        ("" if label == before else label, text)
-        for before, (label, text) in zip(labels, facts, strict=False)
-    ]
-
-
-def _bytes(amount: float) -> str:
-    for size, suffix in _BINARY:
-        if abs(amount) >= size:
-            return f"{amount / size:.1f}".removesuffix(".0") + suffix
-    return f"{amount:.0f}"

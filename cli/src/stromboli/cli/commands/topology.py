@@ -10,8 +10,7 @@ import msgspec
 import typer
 
 from stromboli.cli import options
-from stromboli.cli.commands import explain
-from stromboli.cli.render import output, usage
+from stromboli.cli.render import explanation_view, output, usage
 from stromboli.shared import network_topology
 from stromboli.shared.formats import units
 from stromboli.shared.formats.units import Amounts
@@ -145,8 +144,8 @@ def line(place: Domain) -> str:
 
 def _free(place: Domain) -> str:
     shown = [
-        f"{explain.format_amount(name, place.free.get(name, 0))} of "
-        f"{explain.format_amount(name, place.total[name])} {usage.label(name)}"
+        f"{explanation_view.format_amount(name, place.free.get(name, 0))} of "
+        f"{explanation_view.format_amount(name, place.total[name])} {usage.label(name)}"
         for name in usage.RESOURCES
         if place.total.get(name)
     ]

@@ -5,8 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli.commands import explain
-from stromboli.cli.render import output, pod_status, timeline
+from stromboli.cli.render import explanation_view, output, pod_status, timeline
 from stromboli.client import phases, responses
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch, core
@@ -217,11 +216,11 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
     ]
 
 
-def waits(explanation: responses.Explanation, waiting: explain.WaitingPods) -> list[str]:
+def waits(explanation: responses.Explanation, waiting: explanation_view.WaitingPods) -> list[str]:
     """Why it is pending, with the errors of its nodes; empty if it is not."""
     if explanation.explained is None and not explanation.held and not waiting:
         return []
-    return ["", *explain.render(explanation, waiting)]
+    return ["", *explanation_view.render(explanation, waiting)]
 
 
 def _task_row(task: batch.TaskSpec, *, are_enforced: bool) -> tuple[str, ...]:

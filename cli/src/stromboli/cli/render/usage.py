@@ -5,8 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli.commands import explain
-from stromboli.cli.render import output
+from stromboli.cli.render import explanation_view, output
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, scheduling, topology
 from stromboli.shared.formats import units
@@ -153,7 +152,7 @@ def jobs(seen: ClusterObjects, now: datetime) -> tuple[tuple[str, ...], list[tup
             continue
         rows.append(
             (
-                explain.job_name(key),
+                explanation_view.job_name(key),
                 group.spec.queue,
                 group.status.phase or "Pending",
                 str(use.running),
@@ -204,8 +203,12 @@ def _group(pod: core.Pod) -> str:
 
 
 def _amount_cell(resource: str, held: Mapping[str, int], most: Mapping[str, int]) -> str:
-    used = explain.format_amount(resource, held.get(resource, 0))
-    return f"{used}/{explain.format_amount(resource, most[resource])}" if resource in most else used
+    used = explanation_view.format_amount(resource, held.get(resource, 0))
+    return (
+        f"{used}/{explanation_view.format_amount(resource, most[resource])}"
+        if resource in most
+        else used
+    )
 
 
 def _ancestors(queue: str | None, specs: Mapping[str, scheduling.QueueSpec]) -> list[str]:
@@ -231,11 +234,11 @@ def _queue_limits(spec: scheduling.QueueSpec) -> dict[str, tuple[int, str]]:
 def _queue_cell(
     resource: str, held: Mapping[str, int], limits: Mapping[str, tuple[int, str]]
 ) -> str:
-    used = explain.format_amount(resource, held.get(resource, 0))
+    used = explanation_view.format_amount(resource, held.get(resource, 0))
     if resource not in limits:
         return used
     limit, label_of_limit = limits[resource]
-    return f"{used}/{explain.format_amount(resource, limit)}({label_of_limit})"
+    return f"{used}/{explanation_view.format_amount(resource, limit)}({label_of_limit})"
 
 
 def _size(use: PodUsage) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli.commands import explain
+from stromboli.cli.render import explanation_view
 from stromboli.client.responses import Explanation
 from stromboli.embedded import system
 from stromboli.embedded.nodes import simulated
@@ -229,4 +229,4 @@ async def explained(running: system.System, views: list[JobView]) -> list[str]:
     reasons = [answer for answer in answers if answer.explained is not None]
     if not reasons:
         return []
-    return explain.render(max(reasons, key=lambda answer: len(answer.in_front or ())))
+    return explanation_view.render(max(reasons, key=lambda answer: len(answer.in_front or ())))

@@ -9,10 +9,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
+from stromboli.admission import query_parameters
 from stromboli.admission.auth.authentication import ForbiddenError, UnauthenticatedError
 from stromboli.admission.core import review_records
 from stromboli.admission.idempotency import HEADER, KeyReusedError
-from stromboli.admission.rest import query_parameters
 from stromboli.admission.review.submitted_objects import RejectedError
 from stromboli.shared import errors
 from stromboli.shared.messages.admission import Violation

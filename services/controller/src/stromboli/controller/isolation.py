@@ -10,11 +10,16 @@ from typing import Any, TypeVar
 import structlog
 
 from stromboli.controller import controller_metrics
-from stromboli.controller.execution.inflight_permits import StoppingError
 from stromboli.shared import errors
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
+
+
+class StoppingError(Exception):
+    """The process ends, or the connection was lost: the decision is delivered again."""
+
+
 _PASSED = (errors.ExternalError, errors.InvariantError, StoppingError)
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
-from stromboli.cli.render import output
+from stromboli.cli.render import explanation_view, output
 from stromboli.client.responses import Explanation
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
@@ -122,7 +121,7 @@ def render(job: str, verdict: DryRunResult) -> list[str]:
         elif verdict.explained is None:
             lines.append("It would be pending for a short time; no lasting reason is known.")
         else:
-            headline, *facts = explain.render(explanation)
+            headline, *facts = explanation_view.render(explanation)
             lines += [headline.replace(" is pending: ", " would be pending: "), *facts]
     lines.append(f"  scheduler  configuration: {verdict.configuration}")
     return lines

@@ -13,7 +13,7 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.cli.render import log_lines, output, pod_status
+from stromboli.cli.render import explanation_view, log_lines, output, pod_status
 from stromboli.client import calls, phases
 from stromboli.shared.api import batch, kinds
 
@@ -146,7 +146,7 @@ def _never_started(
         why = "no pod has started yet"
         explanation = client.explanation(namespace, name)
         waiting = explain.waiting_pods(client, wanted, datetime.now(UTC))
-        details = [line.strip() for line in explain.render(explanation, waiting)]
+        details = [line.strip() for line in explanation_view.render(explanation, waiting)]
     next_step = f"wait with --follow, or see: strom job describe {name} -n {namespace}"
     return CommandError(f"job {namespace}/{name}", why, next_step, tuple(details))
 

@@ -11,7 +11,7 @@ from litestar import Litestar, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import problems
+from stromboli.admission import problems, query_parameters
 from stromboli.admission.auth import authentication
 from stromboli.admission.core import rate_limit
 from stromboli.admission.rest import (
@@ -24,7 +24,6 @@ from stromboli.admission.rest import (
     node_routes,
     openapi,
     pod_routes,
-    query_parameters,
     watch_routes,
     workload_routes,
 )

@@ -1,23 +1,18 @@
 """The OpenAPI 3.1 description of the REST API: Litestar's document, completed.
 
-Added here: the form of errors, the body of a bulk request, event streams, examples. ``python -m
-stromboli.admission.rest.openapi`` writes ``docs/openapi.json``; with ``--check`` it exits with 1 if
-the file is out of date.
+Added here: the form of errors, the body of a bulk request, event streams, examples.
 """
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request
+from litestar import Request
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from stromboli.admission import problems
 from stromboli.shared.api import kinds
 
-FILE = Path(__file__).parents[6] / "docs" / "openapi.json"
 DESCRIPTION = """Jobs and queues of a batch system. Objects are Kubernetes' own JSON. Errors are \
 problem+json (RFC 9457) with every violation and its path. Streams below `/v1/watch` are \
 server-sent events: `added` for every existing object, `synced`, then `added`, `modified`, \
@@ -181,30 +176,3 @@ CONFIG = OpenAPIConfig(
     description=DESCRIPTION,
     render_plugins=[_OpenApiRenderer(path=["/openapi.json", "/"])],
 )
-
-
-def text(app: Litestar) -> str:
-    """The expected content of the file."""
-    document = complete(app.openapi_schema.to_schema())
-    raw = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1)
-    return raw.decode() + "\n"
-
-
-def main(arguments: list[str]) -> None:
-    """Write the file, or compare it."""
-    from stromboli.admission.rest import application  # which reads its configuration from here
-
-    made = text(application.application_for_openapi())
-    if arguments == ["--check"]:
-        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
-            sys.exit(
-                f"{FILE.name} is not up to date: run python -m stromboli.admission.rest.openapi"
-            )
-    elif arguments:
-        sys.exit("usage: python -m stromboli.admission.rest.openapi [--check]")
-    else:
-        FILE.write_text(made, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -23,9 +23,10 @@ from stromboli.controller.execution import publications
 from stromboli.controller.execution.claim_preparation import ClaimPreparation
 from stromboli.controller.execution.command_executor import AddKey, CommandExecutor
 from stromboli.controller.execution.event_recorder import EventRecorder
-from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier, StoppingError
+from stromboli.controller.execution.inflight_permits import InFlightPermit, Retrier
 from stromboli.controller.execution.publications import Publications
 from stromboli.controller.execution.request_limiter import RequestLimiter
+from stromboli.controller.isolation import StoppingError
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.bus import port as bus_port

@@ -8,14 +8,11 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeVar
 
+from stromboli.controller.isolation import StoppingError
 from stromboli.shared import errors
 from stromboli.shared.runtime import runtime
 
 T = TypeVar("T")
-
-
-class StoppingError(Exception):
-    """The process ends, or the connection was lost: the decision is delivered again."""
 
 
 class InFlightPermit:
