@@ -137,6 +137,11 @@ class Real:
         """The broker that events can be read from."""
         return self._system.parts.kafka_bootstrap
 
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's."""
+        return self._system.parts.kubeconfig
+
     def kill_controller(self) -> None:
         """This one process."""
         controller = self._system.services["controller"]
