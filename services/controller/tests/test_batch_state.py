@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from stromboli.controller.core import termination_causes
 from stromboli.controller.core.store import batch_state, event_history
 from stromboli.shared.messages import base
 from stromboli.shared.messages import batch as messages
@@ -103,9 +104,13 @@ class CrashesAnywhere(RuleBasedStateMachine):
         index=st.sampled_from(INDEXES),
         number=st.integers(1, 3),
         after=st.sampled_from(["Pending", "Running", "Succeeded", "Gone"]),
+        detail=st.sampled_from(["", "preempted by job default/urgent of queue research"]),
     )
-    def change_pod(self, job: str, task: str, index: int, number: int, after: str) -> None:
-        self._publish(task_changed(job, str(self.uids[job]), task, index, number, after))
+    def change_pod(
+        self, job: str, task: str, index: int, number: int, after: str, detail: str
+    ) -> None:
+        uid = str(self.uids[job])
+        self._publish(task_changed(job, uid, task, index, number, after, detail=detail))
 
     @rule(job=st.sampled_from(JOBS), after=st.sampled_from(["Pending", "Running", "Completed"]))
     def change_phase(self, job: str, after: str) -> None:
@@ -227,6 +232,7 @@ def test_no_record_is_larger_than_the_limit() -> None:
             "Terminating",
             node="n" * 253,
             reason="\x01" * event_history.LONGEST_TEXT,
+            detail="\x01" * termination_causes.LONGEST_DETAIL,
             retry_count=2**31,
             version=2**31,
             object_version=2**60,

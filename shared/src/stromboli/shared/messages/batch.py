@@ -93,11 +93,10 @@ class CommandAccepted(Message, frozen=True, kw_only=True):
 
 
 class PublishedPod(Message, frozen=True, kw_only=True):
-    """The last published state of one pod of a task. ``is_unsure``: the append of the event was not
-    acknowledged, so the event may or may not be on the topic."""
+    """The last published state of one pod; its task is that of the record. ``is_unsure``: the
+    append of the event was not acknowledged, so the event may or may not be on the topic."""
 
     pod_uid: str
-    task: str
     index: int
     pod: str
     state: str
@@ -108,6 +107,7 @@ class PublishedPod(Message, frozen=True, kw_only=True):
     reason: str = ""
     object_version: int = 0
     is_unsure: bool = False
+    detail: str = ""
 
 
 @register("stromboli.batch.published_job.v1")

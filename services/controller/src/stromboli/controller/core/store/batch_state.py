@@ -40,7 +40,7 @@ from stromboli.shared.messages import batch
 CHUNK_INDEXES = 64
 PODS_PER_RECORD = 64
 MAX_RECORD_BYTES = 256 * 1024
-"""64 pods with the longest names, reasons and tasks, in JSON escapes, take 240 KiB."""
+"""64 pods with the longest names, reasons and details, in JSON escapes, take 240 KiB."""
 OVERLAP = timedelta(minutes=2)
 """Four times the age of the monitor's heartbeat at which the controller stops."""
 SPAN = timedelta(seconds=10)
@@ -376,7 +376,6 @@ def _published_pod(
 ) -> batch.PublishedPod:
     return batch.PublishedPod(
         pod_uid=uid,
-        task=found.task,
         index=found.index,
         pod=found.pod,
         state=found.state,
@@ -387,13 +386,14 @@ def _published_pod(
         reason=found.reason,
         object_version=found.object_version,
         is_unsure=is_unsure,
+        detail=found.detail,
     )
 
 
 def _restore_chunk(job: event_history.JobHistory, found: Message, task: str, chunk: int) -> None:
     for it in found.pods:
         record = event_history.TaskRecord(
-            it.task,
+            task,
             it.index,
             it.pod,
             it.state,
@@ -403,6 +403,7 @@ def _restore_chunk(job: event_history.JobHistory, found: Message, task: str, chu
             it.attempt,
             it.reason,
             it.object_version,
+            it.detail,
         )
         (job.unsure if it.is_unsure else job.tasks)[it.pod_uid] = record
     if found.attempts:

@@ -48,7 +48,7 @@ class TaskRecord(msgspec.Struct, gc=False):
     reason: str
     object_version: int
     detail: str = ""
-    """Not part of the state that the next leader reads: it only explains ``reason``."""
+    """Explains ``reason``: for whom the pod was evicted."""
 
 
 class JobHistory(msgspec.Struct):
