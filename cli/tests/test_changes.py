@@ -84,6 +84,20 @@ def test_scale_keeps_a_gang_of_all_pods(api_server: Any, strom: Any) -> None:
     assert (spec.tasks[0].replicas, spec.min_available) == (6, 2)
 
 
+def test_scale_shows_the_warnings_of_admission(strom: Any, tmp_path: Path) -> None:
+    """As every command that changes an object, on stderr."""
+    document = json.loads(strom("job", "run", "a", "--dry-run", "-o", "json").stdout)
+    document["spec"]["plugins"] = {"ssh": ["--no-root"]}
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(document))
+    warning = "Warning: spec.plugins.ssh: --no-root ignored: unknown"
+    applied = strom("apply", "-f", str(file))
+    assert applied.stderr.startswith(warning)
+    scaled = strom("job", "scale", "a", "--replicas", "5")
+    assert (scaled.exit_code, scaled.stdout) == (0, "job.batch.volcano.sh/a configured\n")
+    assert scaled.stderr == applied.stderr
+
+
 def test_scale_keeps_the_minimum_of_an_elastic_job_by_default(api_server: Any, strom: Any) -> None:
     """Else it would be a rigid one from then on, and wait for all its pods when it grows again."""
     strom("job", "run", "a", "--replicas", "5", "--min", "3")

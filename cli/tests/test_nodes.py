@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from stromboli.cli.render import node_layout, node_svg, node_text
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology as topology
 from stromboli.testkit import builders
@@ -208,7 +209,7 @@ def test_more_pods_than_letters_are_drawn() -> None:
 
 def test_a_node_without_an_agent_is_not_said_to_be_absent(api_server: Any, strom: Any) -> None:
     api_server.create(kinds.NODES, {"metadata": {"name": "silent"}})
-    refused = strom("node", "get", "silent", "-o", "json")
+    refused = strom("node", "topology", "silent", "-o", "json")
     assert refused.exit_code == 1
     assert refused.stderr.startswith(
         "strom: node silent: no node agent has reported its hardware\nnext: install"
@@ -217,3 +218,33 @@ def test_a_node_without_an_agent_is_not_said_to_be_absent(api_server: Any, strom
     assert absent.stderr == (
         "strom: node none: not found\nnext: list what exists: strom node list\n"
     )
+
+
+@pytest.mark.parametrize("command", ["get", "view", "describe"])
+def test_a_node_for_programs_is_the_object(api_server: Any, strom: Any, command: str) -> None:
+    """As for every other kind; the report of its node agent has its own command."""
+    labels = {"pool": "a100"}
+    api_server.create(kinds.NODES, {"metadata": {"name": "n1", "labels": labels}})
+    shown = strom("node", command, "n1", "-o", "json")
+    assert shown.exit_code == 0, shown.stderr
+    assert kinds.NODES.decode(shown.stdout.encode()).metadata.labels == labels
+    assert strom("node", command, "n1", "-o", "name").stdout == "node/n1\n"
+
+
+def test_the_topology_for_programs_is_the_report_of_the_node_agent(
+    api_server: Any, strom: Any
+) -> None:
+    api_server.create(kinds.NODES, {"metadata": {"name": "n1"}})
+    report = topology.TopologyObserved(node="n1", at=builders.NOON, topology=MACHINE)
+    draft = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=report, time=builders.NOON)
+    api_server.tell(builders.make_record(draft))
+    shown = strom("node", "topology", "n1", "-o", "json")
+    assert shown.exit_code == 0, shown.stderr
+    assert [gpu["uuid"] for gpu in msgspec.json.decode(shown.stdout)["topology"]["gpus"]] == [
+        "GPU-a", "GPU-b", "GPU-c",
+    ]  # fmt: skip
+    assert "GPU-a" not in strom("node", "get", "n1", "-o", "json").stdout
+    assert strom("node", "topology", "n1", "-o", "svg").stdout.startswith("<svg")
+    drawn = strom("node", "topology", "n1").stdout
+    assert drawn.strip()
+    assert strom("node", "get", "n1").stdout.endswith(drawn)

@@ -69,6 +69,14 @@ def _show_warning(text: str) -> None:
     output.show_note(f"Warning: {text}")
 
 
+def _with_warnings_shown(applied: list[Applied]) -> list[Applied]:
+    """The same results, after a line on stderr for each warning in them."""
+    for one in applied:
+        for warning in one.warnings:
+            _show_warning(warning)
+    return applied
+
+
 class Client:
     """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: default
     to the environment's.
@@ -99,7 +107,8 @@ class Client:
         not know the objects by name. Raises RejectedError.
         """
         call = calls.apply(documents)
-        return self.send(msgspec.structs.replace(call, what=what) if what else call)
+        applied = self.send(msgspec.structs.replace(call, what=what) if what else call)
+        return _with_warnings_shown(applied)
 
     def check(self, documents: Sequence[Document]) -> list[Applied]:
         """The objects as ``apply`` would store them. Raises RejectedError."""
@@ -158,7 +167,8 @@ class Client:
         self, namespace: str, name: str, replicas: int, task: str, minimum: int | None
     ) -> Applied:
         """More or fewer pods for a task. Raises NotFoundError, RejectedError."""
-        return self.send(calls.scale(namespace, name, replicas, task, minimum))
+        applied = self.send(calls.scale(namespace, name, replicas, task, minimum))
+        return _with_warnings_shown([applied])[0]
 
     def tasks(self, namespace: str, name: str, uid: str = "") -> TaskHistory:
         """All attempts of a job's tasks, also of a deleted job. Raises NotFoundError."""

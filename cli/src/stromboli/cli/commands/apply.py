@@ -49,8 +49,6 @@ def apply(
             applied = client.apply(documents)
         except RejectedError as error:
             raise _with_source(error, found) from None
-    for warning in (warning for one in applied for warning in one.warnings):
-        output.show_note(f"Warning: {warning}")
     output.show_lines(f"{title(one.object, one.name)} {one.result}" for one in applied)
 
 

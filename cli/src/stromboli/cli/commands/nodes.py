@@ -13,6 +13,7 @@ from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import listing, node_health, node_layout, output
 from stromboli.client import calls
 from stromboli.shared.api import coordination, core, kinds
+from stromboli.shared.messages.node_topology import TopologyObserved
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -27,6 +28,8 @@ class NodeGroup(lazy.Group):
 app = typer.Typer(cls=NodeGroup, help="Inspect nodes and their devices.")
 NARROWEST = 100
 """The least columns of a drawing; a narrower terminal wraps it."""
+NO_REPORT = "no node agent has reported its hardware"
+INSTALL = "install the node agent: docs/node-agent.md"
 
 
 class DrawingFormat(StrEnum):
@@ -45,6 +48,11 @@ def _group() -> None:
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return options.complete_names(ctx, incomplete, lambda client: client.nodes())
+
+
+NodeName = Annotated[
+    str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=_names)
+]
 
 
 @app.command("list")
@@ -90,49 +98,70 @@ def _leases(client: "Client") -> dict[str, coordination.Lease]:
 
 @app.command("get")
 def get(
-    node: Annotated[str, typer.Argument(help="Name of the node.", autocompletion=_names)],
+    node: NodeName,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show a node: status, hardware, and the pods that hold it.
+
+    The hardware is the drawing of strom node topology.
+    """
+    with options.client(server) as client:
+        raw = client.send(calls.node(node))
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.NODES, [raw])
+            return
+        _show_status(client, client.decode(kinds.NODES, raw))
+        try:
+            seen = client.node_topology(node)
+        except NotFoundError:
+            output.show_note(f"{NO_REPORT[0].upper()}{NO_REPORT[1:]}; {INSTALL}.")
+            return
+    output.show_lines([""])
+    _draw(seen)
+
+
+@app.command("topology")
+def topology(
+    node: NodeName,
     output_format: Annotated[
         DrawingFormat, typer.Option("--output", "-o", help="Output format; svg is an image.")
     ] = DrawingFormat.TEXT,
     server: options.Server = None,
 ) -> None:
-    """Show a node: status, hardware, and its pods.
+    """Show a node's NUMA nodes, CPUs, GPUs and network cards.
 
-    The hardware is from the node agent (docs/node-agent.md). Each group of letters is a CPU core,
-    each letter a thread; the letter names the pod that holds it exclusively. svg, json and yaml
-    have the hardware only.
+    The data is from the node agent (docs/node-agent.md). Each group of letters is a CPU core, each
+    letter a thread; the letter names the pod that holds it exclusively.
     """
     with options.client(server) as client:
-        found = client.decode(kinds.NODES, client.send(calls.node(node)))
-        if output_format is DrawingFormat.TEXT:
-            _show_status(client, found)
         try:
             seen = client.node_topology(node)
         except NotFoundError:
-            install = "install the node agent: docs/node-agent.md"
-            if output_format is DrawingFormat.TEXT:
-                output.show_note(f"No node agent has reported its hardware; {install}.")
-                return
-            raise CommandError(
-                f"node {node}", "no node agent has reported its hardware", install
-            ) from None
+            client.send(calls.node(node))  # a node that does not exist is an error of its own
+            raise CommandError(f"node {node}", NO_REPORT, INSTALL) from None
     if output_format in (DrawingFormat.JSON, DrawingFormat.YAML):
         output.show_document(output.DocumentFormat(output_format.value), msgspec.to_builtins(seen))
-        return
-    layout = node_layout.node_layout(seen, datetime.now(UTC))
-    if output_format is DrawingFormat.SVG:
+    elif output_format is DrawingFormat.SVG:
         from stromboli.cli.render import node_svg
 
-        output.show_lines([node_svg.render_svg(layout)])
-        return
+        output.show_lines([node_svg.render_svg(_layout(seen))])
+    else:
+        _draw(seen)
+
+
+def _layout(seen: TopologyObserved) -> node_layout.NodeLayout:
+    return node_layout.node_layout(seen, datetime.now(UTC))
+
+
+def _draw(seen: TopologyObserved) -> None:
     from rich.console import Console
 
     from stromboli.cli.render import node_text
 
     console = Console(highlight=False)
     console.width = max(console.width, NARROWEST)
-    output.show_lines([""])
-    console.print(node_text.render_text(layout))
+    console.print(node_text.render_text(_layout(seen)))
 
 
 def _show_status(client: "Client", node: core.Node) -> None:
