@@ -1,11 +1,14 @@
 """Rules of the selection and the order of jobs: ``job list`` and bulk changes."""
 
+import contextlib
+import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import typer
 
-from stromboli.cli.commands.jobs import job_list
+from stromboli.cli.commands.jobs import job_list, job_selection
 from stromboli.cli.render import listing
 from stromboli.shared.api import batch, meta
 
@@ -72,3 +75,43 @@ def test_a_bulk_change_names_jobs_or_selects_them(strom: Any, arguments: tuple[s
     refused = strom("job", "delete", *arguments)
     assert refused.exit_code == 2
     assert "set either names of jobs, or --selector, --phase or --all" in refused.stderr
+
+
+class Terminal(io.StringIO):
+    """Standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "is_confirmed"), [("y\n", True), ("\n", False), ("", False)])
+def test_a_bulk_change_asks_on_a_terminal_and_names_the_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    is_confirmed: bool,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    refused = contextlib.nullcontext() if is_confirmed else pytest.raises(typer.Exit)
+    with refused:
+        job_selection.confirm([f"j{n}" for n in range(7)], "delete", "default")
+    asked = "delete 7 jobs of namespace default (j0, j1, j2, j3, j4, ...)? [y/N] "
+    assert capsys.readouterr().err.startswith(asked)
+
+
+def test_slurm_names_and_states_select_the_same_jobs(api_server: Any, strom: Any) -> None:
+    for name in ("a", "b"):
+        strom("job", "run", name)
+    api_server.set_status("a", "Running")
+    assert strom("job", "list", "--state", "PD", "-o", "name").stdout.endswith("/b\n")
+    assert strom("job", "hold", "--state", "pd,r", "--yes").stdout.count("suspend requested") == 2
+    api_server.set_status("a", "Aborted")
+    assert strom("job", "release", "--state", "S").stdout.endswith("/a resume requested\n")
+
+
+def test_a_list_shows_the_progress_of_an_array_in_indexes(api_server: Any, strom: Any) -> None:
+    strom("job", "run", "sweep", "--array", "0-99%2")
+    api_server.set_status("sweep", "Running", array={"succeeded": "0-36", "failed": "37"})
+    header, row = strom("job", "list").stdout.splitlines()
+    shown = dict(zip(header.split(), row.split(), strict=True))
+    assert (shown["SUCCEEDED"], shown["FAILED"]) == ("37/100", "1")

@@ -116,6 +116,7 @@ Selector = Annotated[
     str,
     typer.Option(
         "--selector",
+        "--label",
         "-l",
         metavar="LABELS",
         help="Label selector: team=vision,stage!=test,'tier in (a,b)',gpu,!old.",
@@ -152,7 +153,10 @@ Me = Annotated[bool, typer.Option("--me", help="Only objects that you have submi
 Phases = Annotated[
     str | None,
     typer.Option(
-        "--phase", "--state", metavar="PHASES", help="Only jobs in these phases: Pending,Running."
+        "--phase",
+        "--state",
+        metavar="PHASES",
+        help="Only jobs in these phases: Pending,Running, or short: PD,R,S,CG,CD,F,CA.",
     ),
 ]
 OptionalJobNames = Annotated[
@@ -160,6 +164,10 @@ OptionalJobNames = Annotated[
     typer.Argument(metavar="[JOB]...", help="Names of jobs.", autocompletion=job_names),
 ]
 All = Annotated[bool, typer.Option("--all", help="All jobs of the namespace.")]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask for confirmation on a terminal."),
+]
 Task = Annotated[
     str | None, typer.Option("--task", "-t", metavar="NAME", help="Only pods of this task.")
 ]

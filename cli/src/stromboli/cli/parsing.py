@@ -3,14 +3,27 @@
 from stromboli.client.phases import PHASES
 from stromboli.shared.formats import durations, units
 
+SHORT_PHASES = {
+    "pd": ("Pending",),
+    "r": ("Running",),
+    "s": ("Aborting", "Aborted"),
+    "suspended": ("Aborting", "Aborted"),
+    "rq": ("Restarting",),
+    "cg": ("Completing", "Terminating"),
+    "cd": ("Completed",),
+    "f": ("Failed",),
+    "ca": ("Terminated",),
+}
+"""Slurm's codes of job states -> phases."""
+
 
 def phases(text: str) -> frozenset[str]:
-    """``Completed,failed`` as phases. Raises ValueError that names the known ones."""
-    known = {phase.lower(): phase for phase in PHASES}
+    """``Completed,failed`` or ``CD,F`` as phases. Raises ValueError that names the known ones."""
+    known = {phase.lower(): (phase,) for phase in PHASES} | SHORT_PHASES
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     if unknown := [part for part in wanted if part.lower() not in known]:
         raise ValueError(f"{unknown[0]!r} is not a phase; there are {', '.join(PHASES)}")
-    return frozenset(known[part.lower()] for part in wanted)
+    return frozenset(phase for part in wanted for phase in known[part.lower()])
 
 
 def duration_s(text: str) -> float:

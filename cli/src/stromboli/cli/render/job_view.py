@@ -34,7 +34,8 @@ TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
 def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
     """A job as a row under ``HEADERS``."""
     status = job.status
-    counts = (status.pending, status.running, status.succeeded, status.failed, status.retry_count)
+    succeeded, failed = _ended_counts(job)
+    counts = (status.pending, status.running, succeeded, failed, status.retry_count)
     return (
         job.metadata.name,
         job.spec.queue,
@@ -44,6 +45,16 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
         *map(str, counts),
         output.age(job.metadata.creation_timestamp, now),
     )
+
+
+def _ended_counts(job: batch.Job) -> tuple[str, str]:
+    """Succeeded and failed pods; of an array its indexes, ``37/100``: it keeps only some of its
+    ended pods."""
+    found = _array(job)
+    if found is None:
+        return str(job.status.succeeded), str(job.status.failed)
+    asked, succeeded, failed = map(len, found)
+    return f"{succeeded}/{asked}", str(failed)
 
 
 def wide(job: batch.Job, now: datetime) -> tuple[str, ...]:

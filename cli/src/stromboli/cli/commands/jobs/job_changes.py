@@ -1,8 +1,9 @@
-"""``strom job suspend``, ``resume``, ``restart`` and ``scale``: changes of existing jobs."""
+"""``strom job suspend``, ``resume``, ``restart``, ``delete`` and ``scale``: changes of jobs."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from stromboli.cli import options
@@ -12,55 +13,95 @@ from stromboli.cli.render import output
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import kinds
 
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
 
-def suspend(
-    names: options.OptionalJobNames = None,
-    selector: options.Selector = "",
-    phase: options.Phases = None,
-    all_jobs: options.All = False,
-    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    server: options.Server = None,
-) -> None:
+
+class BulkChange(msgspec.Struct, frozen=True):
+    """A change of many jobs: its verb, what is printed for each job, the request for one job, and
+    the job action behind it, empty for a deletion."""
+
+    verb: str
+    done: str
+    request: Callable[["Client", str, str], object]
+    action: str = ""
+
+    def is_ignored(self, phase: str) -> bool:
+        """Whether the change has no effect on a job in this phase."""
+        return self.action in ignored_actions(phase)
+
+
+def _bulk_command(change: BulkChange, doc: str) -> Callable[..., None]:
+    """The command that makes a change to jobs by name or by options."""
+
+    def command(
+        names: options.OptionalJobNames = None,
+        selector: options.Selector = "",
+        phase: options.Phases = None,
+        all_jobs: options.All = False,
+        yes: options.Yes = False,
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        server: options.Server = None,
+    ) -> None:
+        job_selection.check(names, selector, phase, all_jobs=all_jobs)
+        with options.client(server) as client:
+
+            def make(name: str) -> str:
+                if change.action:
+                    _raise_if_ignored(client, namespace, name, change.action)
+                change.request(client, namespace, name)
+                return f"{output.title(kinds.JOBS, name)} {change.done}"
+
+            chosen = job_selection.select(
+                client, namespace, names, selector, phase, change.is_ignored
+            )
+            if not names and not yes:
+                job_selection.confirm(chosen, change.verb, namespace)
+            options.for_each(chosen, make)
+
+    command.__doc__ = doc
+    return command
+
+
+def _action(verb: str, action: str, doc: str) -> Callable[..., None]:
+    def request(client: "Client", namespace: str, name: str) -> None:
+        client.command_job(namespace, name, action)
+
+    return _bulk_command(BulkChange(verb, f"{verb} requested", request, action), doc)
+
+
+def _delete(client: "Client", namespace: str, name: str) -> None:
+    client.delete_job(namespace, name)
+
+
+suspend = _action(
+    "suspend",
+    "AbortJob",
     """Suspend jobs.
 
-    Their pods are deleted; the jobs remain and can be resumed. The command does not wait:
+    Their pods are deleted; the jobs remain and can be resumed. A pending job is held: it does not
+    start before it is resumed. The command does not wait:
 
     strom job wait JOB --for Aborted
-    """
-    job_selection.check(names, selector, phase, all_jobs=all_jobs)
-    _command(names, selector, phase, namespace, server, "AbortJob", "suspend requested")
-
-
-def resume(
-    names: options.OptionalJobNames = None,
-    selector: options.Selector = "",
-    phase: options.Phases = None,
-    all_jobs: options.All = False,
-    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    server: options.Server = None,
-) -> None:
+    """,
+)
+resume = _action(
+    "resume",
+    "ResumeJob",
     """Resume suspended jobs.
 
     Their pods start again from the beginning. It does not count against maxRetry.
-    """
-    job_selection.check(names, selector, phase, all_jobs=all_jobs)
-    _command(names, selector, phase, namespace, server, "ResumeJob", "resume requested")
-
-
-def restart(
-    names: options.OptionalJobNames = None,
-    selector: options.Selector = "",
-    phase: options.Phases = None,
-    all_jobs: options.All = False,
-    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    server: options.Server = None,
-) -> None:
+    """,
+)
+restart = _action(
+    "restart",
+    "RestartJob",
     """Restart jobs.
 
     All pods are deleted and created again. It does not count against maxRetry.
-    """
-    job_selection.check(names, selector, phase, all_jobs=all_jobs)
-    _command(names, selector, phase, namespace, server, "RestartJob", "restart requested")
+    """,
+)
+delete = _bulk_command(BulkChange("delete", "deleted", _delete), "Delete jobs with their pods.")
 
 
 def scale(
@@ -115,29 +156,12 @@ def _field(path: str) -> str:
     return "" if path.startswith("status.") else path.rpartition(".")[2]
 
 
-def _command(
-    names: Sequence[str] | None,
-    selector: str,
-    phase: str | None,
-    namespace: str,
-    server: str | None,
-    action: str,
-    done: str,
-) -> None:
-    with options.client(server) as client:
-
-        def ask(name: str) -> str:
-            now = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
-            if action in ignored_actions(now):
-                why, next_step = _IDLE[action]
-                raise CommandError(f"job {namespace}/{name}", f"it is {now}{why}", next_step)
-            client.command_job(namespace, name, action)
-            return f"{output.title(kinds.JOBS, name)} {done}"
-
-        chosen = job_selection.select(
-            client, namespace, names, selector, phase, lambda now: action in ignored_actions(now)
-        )
-        options.for_each(chosen, ask)
+def _raise_if_ignored(client: "Client", namespace: str, name: str, action: str) -> None:
+    """Raises CommandError if the action has no effect on the job in its phase."""
+    now = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
+    if action in ignored_actions(now):
+        why, next_step = _IDLE[action]
+        raise CommandError(f"job {namespace}/{name}", f"it is {now}{why}", next_step)
 
 
 def ignored_actions(phase: str) -> frozenset[str]:

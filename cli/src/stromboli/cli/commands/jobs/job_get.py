@@ -1,4 +1,4 @@
-"""``strom job get`` and ``delete``."""
+"""``strom job get``."""
 
 import contextlib
 from datetime import UTC, datetime
@@ -8,7 +8,6 @@ import msgspec
 
 from stromboli.cli import options
 from stromboli.cli.commands import explain
-from stromboli.cli.commands.jobs import job_selection
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import job_view, output, pod_status, timeline
 from stromboli.shared.api import kinds
@@ -51,23 +50,3 @@ def _events(client: "Client", namespace: str, name: str) -> list[timeline.Event]
         raws = client.events(namespace, name)
         return [msgspec.json.decode(raw, type=timeline.Event) for raw in raws]
     return []
-
-
-def delete(
-    names: options.OptionalJobNames = None,
-    selector: options.Selector = "",
-    phase: options.Phases = None,
-    all_jobs: options.All = False,
-    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    server: options.Server = None,
-) -> None:
-    """Delete jobs with their pods."""
-    job_selection.check(names, selector, phase, all_jobs=all_jobs)
-    with options.client(server) as client:
-
-        def remove(name: str) -> str:
-            client.delete_job(namespace, name)
-            return f"{output.title(kinds.JOBS, name)} deleted"
-
-        chosen = job_selection.select(client, namespace, names, selector, phase)
-        options.for_each(chosen, remove)

@@ -1,5 +1,6 @@
 """Which jobs a command changes: by name, or by ``--selector``, ``--phase`` or ``--all``."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,12 +8,15 @@ import typer
 
 from stromboli.cli import options, selectors
 from stromboli.cli.errors import CommandError
-from stromboli.cli.render import listing
+from stromboli.cli.render import listing, output
 from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
+
+SHOWN = 5
+"""Jobs that a confirmation names; it counts the others."""
 
 
 def check(names: Sequence[str] | None, selector: str, phase: str | None, *, all_jobs: bool) -> None:
@@ -54,3 +58,16 @@ def select(
             f"namespace {namespace}", "no job matches", f"list jobs: strom job list -n {namespace}"
         )
     return [job.metadata.name for job in sorted(found, key=listing.by_name)]
+
+
+def confirm(names: Sequence[str], verb: str, namespace: str) -> None:
+    """Ask on a terminal whether these jobs are meant; a script is not asked. Raises Exit with 1 for
+    any other answer than yes."""
+    if not sys.stdin.isatty():
+        return
+    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    jobs = f"{len(names)} job{'s' * (len(names) > 1)} of namespace {namespace}"
+    typer.echo(f"{verb} {jobs} ({shown})? [y/N] ", err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        output.show_note("Nothing was changed.")
+        raise typer.Exit(1)

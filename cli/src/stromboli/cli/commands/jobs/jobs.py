@@ -39,9 +39,13 @@ class JobGroup(lazy.Group):
         "resume": Entry(f"{_HERE}.job_changes:resume", "Resume suspended jobs."),
         "restart": Entry(f"{_HERE}.job_changes:restart", "Restart jobs."),
         "scale": Entry(f"{_HERE}.job_changes:scale", "Set the number of replicas of a task."),
-        "delete": Entry(f"{_HERE}.job_get:delete", "Delete jobs with their pods."),
+        "delete": Entry(f"{_HERE}.job_changes:delete", "Delete jobs with their pods."),
     }
-    aliases: ClassVar[dict[str, str]] = {"view": "get", "log": "logs", "submit": "run"}
+    aliases: ClassVar[dict[str, str]] = {
+        "view": "get", "log": "logs", "submit": "run",
+        # Slurm's names: a held job is a suspended one, and requeueing is a restart of all pods.
+        "hold": "suspend", "release": "resume", "requeue": "restart", "cancel": "delete",
+    }  # fmt: skip
 
 
 app = typer.Typer(cls=JobGroup, help="Run, inspect and change jobs.")
