@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.cli.commands.jobs.job_spec import RunSpec, document, generated_name
+from stromboli.cli.job_specs.job_spec import RunSpec, document, generated_name
 from stromboli.shared.jobspec import crds
 
 

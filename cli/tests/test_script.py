@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli.commands.jobs import script
+from stromboli.cli.job_specs import script
 
 TEXT = """#!/bin/bash
 # A comment.

@@ -101,3 +101,21 @@ async def test_objects_written_before_a_conflict_keep_their_result(
         ("train", "configured"),
     ]
     assert recorded(own)[1:] == [("CREATE", "default/fresh"), ("UPDATE", "default/train")]
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_change_of_an_object_that_changed_since_it_was_read_is_refused(
+    own: service.AdmissionService, cluster: ConflictingCluster, field: str
+) -> None:
+    """A client that sends what it read would overwrite the change of another one."""
+    await own.submit([job(minAvailable=1)], ASKER)
+    stale = job(minAvailable=2)
+    stale["metadata"][field] = "1"
+    with pytest.raises(errors.ConflictError, match="changed since it was read"):
+        await own.submit([stale], ASKER)
+    stored = kinds.JOBS.decode(await cluster.get(kinds.JOBS, "default", "train"))
+    assert stored.spec.min_available == 1
+    current = job(minAvailable=2)
+    current["metadata"]["resourceVersion"] = stored.metadata.resource_version
+    (applied,) = await own.submit([current], ASKER)
+    assert applied.result == "configured"

@@ -157,6 +157,10 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
         lambda _: {"replicas": 3, "minAvailable": 1},
         [("patch", "Job")],
     ),
+    ("PATCH", f"{NAMESPACE}/jobs/{{name}}"): (
+        lambda _: {"replicas": {"work": 3}, "minAvailable": 1},
+        [("patch", "Job")],
+    ),
     ("DELETE", f"{NAMESPACE}/cronjobs/{{name}}"): (None, [("delete", "CronJob")]),
     ("DELETE", f"{NAMESPACE}/jobflows/{{name}}"): (None, [("delete", "JobFlow")]),
     ("DELETE", f"{NAMESPACE}/jobtemplates/{{name}}"): (None, [("delete", "JobTemplate")]),

@@ -142,3 +142,42 @@ async def test_a_job_that_has_ended_is_not_scaled(
     assert answer.status_code == 422
     assert [each["path"] for each in answer.json()["violations"]] == ["status.state.phase"]
     assert (await client.get(f"{JOBS}/train")).json()["spec"]["tasks"][0]["replicas"] != 5
+
+
+async def test_a_change_sets_replicas_minimum_and_priority_in_one_patch(
+    client: httpx.AsyncClient, cluster: EmbeddedCluster
+) -> None:
+    await client.post(JOBS, json=job("train", ("ps", 4), ("worker", 4)))
+    urgent = {"metadata": {"name": "urgent"}, "value": 7}
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **urgent}
+    await cluster.create(kinds.PRIORITY_CLASSES, "", msgspec.json.encode(body))
+    before = (await client.get(f"{JOBS}/train")).json()["metadata"]["generation"]
+    change = {"replicas": {"ps": 1, "worker": 9}, "priorityClassName": "urgent"}
+    answer = await client.patch(f"{JOBS}/train", json=change)
+    assert (answer.status_code, answer.json()["result"]) == (200, "configured")
+    stored = (await client.get(f"{JOBS}/train")).json()
+    spec = stored["spec"]
+    assert [task["replicas"] for task in spec["tasks"]] == [1, 9]
+    assert (spec["minAvailable"], spec["priorityClassName"]) == (10, "urgent")
+    assert stored["metadata"]["generation"] == before + 1
+
+
+async def test_a_gang_that_only_moves_pods_between_tasks_keeps_its_minimum(
+    client: httpx.AsyncClient,
+) -> None:
+    elastic = job("train", ("ps", 4), ("worker", 4))
+    elastic["spec"]["minAvailable"] = 6
+    await client.post(JOBS, json=elastic)
+    answer = await client.patch(f"{JOBS}/train", json={"replicas": {"ps": 1, "worker": 7}})
+    assert answer.status_code == 200
+    assert (await client.get(f"{JOBS}/train")).json()["spec"]["minAvailable"] == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [({}, 422), ({"replicas": {"none": 1}}, 422), ({"queue": "other"}, 400)]
+)
+async def test_a_change_of_nothing_or_of_a_fixed_field_is_refused(
+    client: httpx.AsyncClient, change: dict[str, Any], status: int
+) -> None:
+    await client.post(JOBS, json=job("train", ("ps", 1)))
+    assert (await client.patch(f"{JOBS}/train", json=change)).status_code == status

@@ -12,7 +12,13 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError, UnreachableError
+from stromboli.cli.errors import (
+    CommandError,
+    ConflictedError,
+    NotFoundError,
+    TimedOutError,
+    UnreachableError,
+)
 from stromboli.cli.render import output
 from stromboli.cli.server import Address
 from stromboli.client import blocking, calls, workload_calls
@@ -325,7 +331,8 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
     if why.lower().startswith(f"{what}: "):
         why = why[len(what) + 2 :]
     next_step = _NEXT.get(error.status, "check the server: strom version")
-    return CommandError(what, why, next_step)
+    kind = ConflictedError if isinstance(error, client_errors.ConflictError) else CommandError
+    return kind(what, why, next_step)
 
 
 _NEXT = {

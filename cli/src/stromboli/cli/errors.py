@@ -5,6 +5,7 @@
     CommandError            exit 1: rejected or failed
     ├── UsageError          exit 2: invalid command line or file
     ├── NotFoundError       the object does not exist
+    ├── ConflictedError     the name exists, or the object changed since it was read
     ├── UnreachableError    exit 3: no server answers
     └── TimedOutError       exit 124: a wait timed out
 
@@ -44,6 +45,10 @@ class UsageError(CommandError):
 
 class NotFoundError(CommandError):
     """No object has this name."""
+
+
+class ConflictedError(CommandError):
+    """The name exists already, or the object changed since it was read."""
 
 
 class UnreachableError(CommandError):

@@ -3,14 +3,14 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, errors, server, watch_state, workload_calls
+from stromboli.client import calls, errors, job_calls, server, watch_state, workload_calls
 from stromboli.client.events import Change
 from stromboli.client.responses import Applied, BulkResult, Explanation, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
@@ -193,6 +193,23 @@ class Client:
         Raises NotFoundError, RejectedError, ConflictError after a concurrent change.
         """
         call = calls.scale(namespace, name, replicas, task, min_available)
+        return kinds.JOBS.decode((self.send(call)).object)
+
+    def change(
+        self,
+        name: str,
+        namespace: str = "default",
+        *,
+        replicas: Mapping[str, int] | None = None,
+        min_available: int | None = None,
+        priority_class: str | None = None,
+    ) -> batch.Job:
+        """Set replicas of tasks by name, minAvailable and the PriorityClass in one patch; returns
+        the job. None leaves a field unchanged.
+
+        Raises NotFoundError, RejectedError, ConflictError after a concurrent change.
+        """
+        call = job_calls.change(namespace, name, replicas, min_available, priority_class)
         return kinds.JOBS.decode((self.send(call)).object)
 
     def delete(self, name: str, namespace: str = "default") -> None:

@@ -1,7 +1,7 @@
 """The logs of several containers as one stream of lines with prefixes and colours. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -85,7 +85,7 @@ def attempt_sources(
     attempts: Iterable[TaskAttempt],
     attempt: int,
     task: str | None,
-    index: int | None,
+    indexes: Container[int] | None,
     container: str | None,
 ) -> list[Source]:
     """The containers of one attempt by task and index, also of deleted pods."""
@@ -94,7 +94,9 @@ def attempt_sources(
         (
             each
             for each in attempts
-            if each.attempt == attempt and task in (None, each.task) and index in (None, each.index)
+            if each.attempt == attempt
+            and task in (None, each.task)
+            and (indexes is None or each.index in indexes)
         ),
         key=lambda each: (each.task, each.index, each.retry_count),
     )
@@ -144,10 +146,14 @@ def _reason(found: pod_status.Terminated | pod_status.Waiting | pod_status.Statu
 
 
 def select_pods(
-    pods: Iterable[pod_status.Pod], task: str | None, index: int | None
+    pods: Iterable[pod_status.Pod], task: str | None, indexes: Container[int] | None
 ) -> list[pod_status.Pod]:
-    """The pods of this task and index; None selects all."""
-    return [pod for pod in pods if task in (None, task_of(pod)) and index in (None, index_of(pod))]
+    """The pods of this task and these indexes; None selects all."""
+    return [
+        pod
+        for pod in pods
+        if task in (None, task_of(pod)) and (indexes is None or index_of(pod) in indexes)
+    ]
 
 
 def unknown_task(job: batch.Job, task: str | None) -> str:

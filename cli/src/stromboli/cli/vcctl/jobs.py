@@ -9,8 +9,8 @@ import typer
 
 from stromboli.cli import options
 from stromboli.cli.commands import apply
-from stromboli.cli.commands.jobs import job_spec
 from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_spec
 from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables, view
 from stromboli.shared.api import batch, kinds

@@ -133,11 +133,11 @@ def scale(
         try:
             applied = client.scale(namespace, name, replicas, task or "", minimum)
         except CommandError as error:
-            raise _without_paths(error) from None
+            raise without_paths(error) from None
     output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
 
 
-def _without_paths(error: CommandError) -> CommandError:
+def without_paths(error: CommandError) -> CommandError:
     """The error with names of fields instead of JSON paths: the user wrote no manifest."""
     violations = getattr(error, "violations", ())
     details = tuple(

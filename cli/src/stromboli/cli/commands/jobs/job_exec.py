@@ -14,6 +14,7 @@ import typer
 
 from stromboli.cli import options, trailing_command
 from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import log_lines, pod_status
 from stromboli.shared.api import kinds
 
@@ -34,9 +35,10 @@ def exec_in(
 
     strom job exec train -- nvidia-smi
 
-    The pod is the first running one, or the one of --task and --index. Without a command, a shell
-    is started.
+    The pod is the first running one, or the one of --task and --index, or of JOB[7]. Without a
+    command, a shell is started.
     """
+    name, indexes = job_reference.split(name, index)
     program = shutil.which(KUBECTL)
     if program is None:
         raise CommandError(
@@ -54,7 +56,7 @@ def exec_in(
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     running = [pod for pod in pods if pod.status.phase == "Running"]
-    found = log_lines.log_sources(log_lines.select_pods(running, task, index), name, container)
+    found = log_lines.log_sources(log_lines.select_pods(running, task, indexes), name, container)
     if not found:
         raise CommandError(
             f"job {namespace}/{name}",

@@ -9,7 +9,8 @@ import msgspec
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
-from stromboli.cli.render import job_view, output, pod_status, timeline
+from stromboli.cli.job_specs import job_reference
+from stromboli.cli.render import job_view, log_lines, output, pod_status, timeline
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ def get(
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show a job, its tasks and pods, and why it is pending."""
+    """Show a job, its tasks and pods, and why it is pending.
+
+    JOB[3,7-9] shows the pods of these indexes only.
+    """
+    name, indexes = job_reference.split(name)
     with options.client(server) as client:
         raw = client.job(namespace, name)
         if not output_format.is_table:
@@ -30,6 +35,7 @@ def get(
             return
         job = client.decode(kinds.JOBS, raw)
         pods = [pod_status.decode(pod) for pod in client.pods(namespace, name)]
+        pods = log_lines.select_pods(pods, None, indexes)
         explanation = client.explanation(namespace, name)
         now = datetime.now(UTC)
         waiting = explain.waiting_pods(client, pods, now)

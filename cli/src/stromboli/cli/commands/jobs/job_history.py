@@ -7,6 +7,7 @@ import msgspec
 import typer
 
 from stromboli.cli import options
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import output
 from stromboli.shared import device_annotations
 from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
@@ -46,12 +47,17 @@ def history(
     """Show all attempts of a job, also of a deleted one.
 
     An attempt is one run of a task: its node, result and times. Attempts are kept as long as the
-    event log, two weeks by default.
+    event log, two weeks by default. JOB[3,7-9] shows these indexes only.
     """
+    name, indexes = job_reference.split(name)
     with options.client(server) as client:
         found = client.tasks(namespace, name, uid)
     attempts = found.latest if last else found.tasks
-    attempts = tuple(it for it in attempts if task in (None, it.task))
+    attempts = tuple(
+        it
+        for it in attempts
+        if task in (None, it.task) and (indexes is None or it.index in indexes)
+    )
     if not found.complete:
         output.show_note("The history is still loading: earlier attempts may be missing.")
     if found.earlier and not uid:

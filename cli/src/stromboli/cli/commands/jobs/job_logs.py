@@ -13,9 +13,11 @@ import typer
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import explanation_view, log_lines, output, pod_status
 from stromboli.client import calls, phases
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.formats.indexes import Indexes
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -60,8 +62,9 @@ def logs(
 ) -> None:
     """Print the logs of a job's pods.
 
-    All pods, or those of --task and --index.
+    All pods, or those of --task and --index; JOB[3,7-9] selects indexes, too.
     """
+    name, indexes = job_reference.split(name, index)
     if follow and attempt is not None:
         raise typer.BadParameter("set either --attempt or --follow", param_hint="--attempt")
     with options.client(server) as client:
@@ -78,7 +81,7 @@ def logs(
                 pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
             except NotFoundError:
                 return []  # deleted since
-            wanted = log_lines.select_pods(pods, task, index)
+            wanted = log_lines.select_pods(pods, task, indexes)
             return log_lines.log_sources(wanted, name, container)
 
         why = f"see why: strom explain {name} -n {namespace}"
@@ -94,14 +97,14 @@ def logs(
             is_attempt=attempt is not None,
         )
         if attempt is not None:
-            reader.read(_sources_of_attempt(client, job, attempt, task, index, container))
+            reader.read(_sources_of_attempt(client, job, attempt, task, indexes, container))
             return
         if not follow:
             found = look()
             if not found:
-                raise _never_started(client, job, task, index)
+                raise _never_started(client, job, task, indexes)
             reader.read(found)
-            _report_not_started(client, namespace, name, task, index, container)
+            _report_not_started(client, namespace, name, task, indexes, container)
             return
         if not look():
             output.show_note(f"No pod has started yet; waiting. To {why}.")
@@ -113,13 +116,13 @@ def _sources_of_attempt(
     job: batch.Job,
     attempt: int,
     task: str | None,
-    index: int | None,
+    indexes: Indexes | None,
     container: str | None,
 ) -> list[log_lines.Source]:
     """The containers of an attempt. Raises CommandError if no pod has made this attempt."""
     namespace, name = job.metadata.namespace, job.metadata.name
     tasks = client.tasks(namespace, name, job.metadata.uid).tasks
-    found = log_lines.attempt_sources(job, tasks, attempt, task, index, container)
+    found = log_lines.attempt_sources(job, tasks, attempt, task, indexes, container)
     if not found:
         last = max((each.attempt for each in tasks), default=0)
         raise CommandError(
@@ -131,15 +134,15 @@ def _sources_of_attempt(
 
 
 def _never_started(
-    client: "Client", job: batch.Job, task: str | None, index: int | None
+    client: "Client", job: batch.Job, task: str | None, indexes: Indexes | None
 ) -> CommandError:
     """The error for a job of which no pod has a log, with the reason why."""
     namespace, name = job.metadata.namespace, job.metadata.name
     pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
-    wanted = log_lines.select_pods(pods, task, index)
+    wanted = log_lines.select_pods(pods, task, indexes)
     details: list[str] = []
     if not wanted and pods:
-        why = f"it has no pod with index {index}" if index is not None else "it has no such pod"
+        why = "it has no such pod" if indexes is None else f"it has no pod with index {indexes}"
     elif phases.phase_of(job) in phases.ENDS:
         why = f"it is {phases.phase_of(job)}, and its pods are deleted or have never started"
     else:
@@ -156,12 +159,12 @@ def _report_not_started(
     namespace: str,
     name: str,
     task: str | None,
-    index: int | None,
+    indexes: Indexes | None,
     container: str | None,
 ) -> None:
     """Raises CommandError that names the containers which have never started, if there are any."""
     pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
-    wanted = log_lines.select_pods(pods, task, index)
+    wanted = log_lines.select_pods(pods, task, indexes)
     found = log_lines.not_started(wanted, name, container)
     if found:
         raise CommandError(

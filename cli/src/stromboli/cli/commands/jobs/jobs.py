@@ -39,6 +39,21 @@ class JobGroup(lazy.Group):
         "resume": Entry(f"{_HERE}.job_changes:resume", "Resume suspended jobs."),
         "restart": Entry(f"{_HERE}.job_changes:restart", "Restart jobs."),
         "scale": Entry(f"{_HERE}.job_changes:scale", "Set the number of replicas of a task."),
+        "set": Entry(
+            f"{_HERE}.job_resubmit:set_fields",
+            "Change a pending or running job: priority, min and replicas.",
+        ),
+        "edit": Entry(
+            f"{_HERE}.job_edit:edit", "Change a job in an editor (VISUAL, EDITOR or vi)."
+        ),
+        "resubmit": Entry(
+            f"{_HERE}.job_resubmit:resubmit",
+            "Submit a new job with the spec of a job that exists, also of an ended one.",
+        ),
+        "retry": Entry(
+            f"{_HERE}.job_resubmit:retry",
+            "Run ended indexes of an array again, as a new array of these indexes.",
+        ),
         "delete": Entry(f"{_HERE}.job_changes:delete", "Delete jobs with their pods."),
     }
     aliases: ClassVar[dict[str, str]] = {

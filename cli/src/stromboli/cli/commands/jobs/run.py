@@ -12,8 +12,9 @@ import typer
 from stromboli.cli import files, options, usage_errors
 from stromboli.cli import parsing as written
 from stromboli.cli.commands import apply
-from stromboli.cli.commands.jobs import job_check, job_spec, job_wait, script
+from stromboli.cli.commands.jobs import job_check, job_wait
 from stromboli.cli.errors import CommandError, UsageError
+from stromboli.cli.job_specs import job_spec, script
 from stromboli.cli.render import output
 from stromboli.cli.trailing_command import COMMAND, CommandWithTrailingArguments
 from stromboli.shared.api import kinds
@@ -21,7 +22,7 @@ from stromboli.shared.formats import durations
 from stromboli.shared.jobspec import job_dependencies
 
 SUFFIX_LENGTH = 5
-_SCRIPT = "stromboli.cli.commands.jobs.script"
+_SCRIPT = "stromboli.cli.job_specs.script"
 _PLACES = "stromboli.cli.places"
 OF_THE_CALL = {
     "file", "server", "dry_run", "check", "wait", "timeout", "output_format", "configuration",

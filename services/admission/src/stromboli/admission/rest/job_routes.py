@@ -1,14 +1,15 @@
 """REST routes of jobs: create, read, delete, and commands."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from litestar import Response, delete, get, post
+from litestar import Response, delete, get, patch, post
 from litestar.params import FromPath, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import idempotency, problems
-from stromboli.admission.core import scaling
+from stromboli.admission.core import job_change, scaling
 from stromboli.admission.rest import explanations
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import (
@@ -22,7 +23,7 @@ from stromboli.admission.rest.creation import (
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.review.submitted_objects import Applied
-from stromboli.shared import keys
+from stromboli.shared import errors, keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec.validation.policies import BY_COMMAND
@@ -34,6 +35,8 @@ RETURNED_FIELDS = one("get", kinds.JOBS)
 LISTED = needs(many("list", kinds.JOBS))
 ENDED = ("Completed", "Failed", "Terminated")
 COMMANDED = needs(RETURNED_FIELDS, many("create", kinds.COMMANDS))
+MAX_ATTEMPTS = 3
+"""How often a change is computed again because the job changed meanwhile."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -51,6 +54,19 @@ class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
     replicas: Count
     task: str = ""
     min_available: Count | None = None
+
+
+class ChangeRequest(
+    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True
+):
+    """The fields of a job that can change after its creation; omitted ones remain. ``replicas``:
+    task -> its number of pods. Without ``minAvailable`` a gang that needs all its pods continues to
+    need all.
+    """
+
+    replicas: dict[str, Count] = {}
+    min_available: Count | None = None
+    priority_class_name: str | None = None
 
 
 def routes(
@@ -77,6 +93,31 @@ def routes(
             else work()
         )
         return response_of(answer)
+
+    async def changed(
+        request: Asked,
+        namespace: str,
+        name: str,
+        what: str,
+        patch_of: Callable[[Document], Document | Violation],
+    ) -> Applied:
+        attempts = 0
+        while True:
+            attempts += 1
+            raw = await cluster.get(kinds.JOBS, namespace, name)
+            reject_ended(kinds.JOBS.decode(raw), what)
+            before = msgspec.json.decode(raw)
+            named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
+            change = patch_of(named)
+            if isinstance(change, Violation):
+                raise problems.invalid(change.path, change.reason, change.expected)
+            try:
+                (applied,) = await admission.submit([change], request.user)
+            except errors.ConflictError:
+                if attempts == MAX_ATTEMPTS:
+                    raise
+            else:
+                return applied
 
     @post(JOBS, opt=needs(many("create", kinds.JOBS)), summary="Create a job")
     async def create_job(
@@ -186,15 +227,29 @@ def routes(
         name: FromPath[str],
         data: JSONBody[ScaleRequest],
     ) -> Applied:
-        raw = await cluster.get(kinds.JOBS, namespace, name)
-        reject_ended(kinds.JOBS.decode(raw), "scaling")
-        before = msgspec.json.decode(raw)
-        named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
-        change = scaling.scale_patch(named, data.task, data.replicas, data.min_available)
-        if isinstance(change, Violation):
-            raise problems.invalid(change.path, change.reason, change.expected)
-        (applied,) = await admission.submit([change], request.user)
-        return applied
+        def scaled(job: Document) -> Document | Violation:
+            return scaling.scale_patch(job, data.task, data.replicas, data.min_available)
+
+        return await changed(request, namespace, name, "scaling", scaled)
+
+    @patch(
+        JOB,
+        status_code=200,
+        opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
+        summary="Change replicas, minAvailable or the PriorityClass of a job",
+    )
+    async def change_job(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[ChangeRequest],
+    ) -> Applied:
+        def merged(job: Document) -> Document | Violation:
+            return job_change.change_patch(
+                job, data.replicas, data.min_available, data.priority_class_name
+            )
+
+        return await changed(request, namespace, name, "change", merged)
 
     return [
         create_job,
@@ -208,6 +263,7 @@ def routes(
         suspend,
         resume,
         scale,
+        change_job,
     ]
 
 

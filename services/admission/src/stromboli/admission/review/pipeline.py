@@ -169,6 +169,7 @@ class AdmissionPipeline:
             return SubmittedObject(kind, namespace, before, before, mark, is_done=True)
         if only_new:
             raise submitted_objects.already_exists(kind, namespace, name)
+        submitted_objects.raise_if_stale(kind, document, before)
         merged = patch.merged(before, document)
         merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, who))
         return SubmittedObject(kind, namespace, merged, before)

@@ -143,6 +143,17 @@ def already_exists(kind: Kind[Any], namespace: str, name: str) -> errors.Already
     return errors.AlreadyExistsError(what, "exists already; delete it or apply a change")
 
 
+def raise_if_stale(kind: Kind[Any], document: Document, before: Document) -> None:
+    """Raises ConflictError if the submitted object names a uid or version, and the stored object
+    has another one: it changed since the client read it."""
+    for field in ("uid", "resourceVersion"):
+        read = patch.text_of(document, field)
+        if read and read != patch.text_of(before, field):
+            what = f"{kind.kind} {patch.text_of(before, 'name')}"
+            why = f"it changed since it was read: metadata.{field} is not {read}; read it again"
+            raise errors.ConflictError(what, why)
+
+
 async def missing_rights(
     submissions: list[SubmittedObject], principal: authentication.Principal
 ) -> list[tuple[Violation, ...]]:

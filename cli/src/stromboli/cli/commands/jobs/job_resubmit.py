@@ -1,0 +1,166 @@
+"""``strom job set``, ``resubmit`` and ``retry``: a job with other values, or a new job like it."""
+
+import secrets
+import string
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import options
+from stromboli.cli.commands.jobs import job_changes
+from stromboli.cli.errors import CommandError
+from stromboli.cli.job_specs import job_fields, job_reference, job_spec
+from stromboli.cli.render import output
+from stromboli.client import job_calls
+from stromboli.shared.api import kinds
+from stromboli.shared.formats import indexes
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+SUFFIX_LENGTH = 5
+Assignments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FIELD=VALUE...",
+        help="queue=research, priority=high, time-limit=4h, min=4, replicas.TASK=8; replicas=8 for "
+        "a job of one task.",
+    ),
+]
+OptionalAssignments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FIELD=VALUE]...", help="Other values than the job's: see job set."),
+]
+NewName = Annotated[
+    str | None, typer.Option("--name", "-N", help="Name of the new job. [default: generated]")
+]
+
+
+def set_fields(
+    name: options.JobName,
+    assignments: Assignments,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Change a pending or running job: priority, min and replicas.
+
+    strom job set train priority=high replicas.worker=8
+
+    Queue and time limit are fixed once a job exists: resubmit it with other values.
+    """
+    fields = _parsed(assignments)
+    what = f"job {namespace}/{name}"
+    fixed = {"queue": fields.queue, "time-limit": fields.time_s}
+    if named := [field for field, value in fixed.items() if value is not None]:
+        again = " ".join(each for each in assignments if each.partition("=")[0] in fixed)
+        raise CommandError(
+            what,
+            f"{' and '.join(named)} cannot be changed in a job that exists",
+            f"submit a new job of the same spec: strom job resubmit {name} {again} -n {namespace}; "
+            f"then: strom job delete {name} -n {namespace}",
+        )
+    with options.client(server) as client:
+        spec = msgspec.json.decode(client.job(namespace, name))["spec"]
+        try:
+            tasks = {job_fields.task_named(spec, task): n for task, n in fields.replicas.items()}
+        except job_fields.FieldError as error:
+            raise typer.BadParameter(str(error), param_hint="FIELD=VALUE") from None
+        call = job_calls.change(namespace, name, tasks, fields.minimum, fields.priority)
+        try:
+            applied = client.send(call)
+        except CommandError as error:
+            raise job_changes.without_paths(error) from None
+    output.show_lines([f"{output.title(kinds.JOBS, name)} {applied.result}"])
+
+
+def resubmit(
+    name: options.JobName,
+    assignments: OptionalAssignments = None,
+    new_name: NewName = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Submit a new job with the spec of a job that exists, also of an ended one.
+
+    strom job resubmit train queue=research time-limit=8h
+    """
+    fields = _parsed(assignments or [])
+    with options.client(server) as client:
+        stored = msgspec.json.decode(client.job(namespace, name))
+        document = job_fields.same_job(stored, new_name or _new_name(name))
+        try:
+            document = job_fields.with_fields(document, fields)
+        except job_fields.FieldError as error:
+            raise typer.BadParameter(str(error), param_hint="FIELD=VALUE") from None
+        _create(client, document)
+
+
+def retry(
+    name: options.JobName,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed indexes.")] = False,
+    new_name: NewName = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Run ended indexes of an array again, as a new array of these indexes.
+
+    strom job retry 'sweep[3,7-9]'
+
+    strom job retry sweep --failed
+
+    The array keeps its results; each index has the same STROM_ARRAY_INDEX again.
+    """
+    job_name, wanted = job_reference.split(name)
+    if failed == (wanted is not None):
+        raise typer.BadParameter(f"write {job_name}[3,7-9] or --failed", param_hint="JOB")
+    with options.client(server) as client:
+        raw = client.job(namespace, job_name)
+        again = _to_retry(client, f"job {namespace}/{job_name}", raw, wanted)
+        stored = msgspec.json.decode(raw)
+        document = job_fields.same_job(stored, new_name or _new_name(job_name))
+        _create(client, job_fields.with_indexes(document, again))
+
+
+def _to_retry(
+    client: "Client", what: str, raw: bytes, wanted: indexes.Indexes | None
+) -> indexes.Indexes:
+    """The indexes to run again. Raises CommandError unless all of them have ended."""
+    job = client.decode(kinds.JOBS, raw)
+    if job.spec.array is None:
+        raise CommandError(what, "it is not an array", "restart it: strom job restart JOB")
+    status = job.status.array
+    succeeded, failed = (
+        indexes.parse(text) for text in ((status.succeeded, status.failed) if status else ("", ""))
+    )
+    if wanted is None:
+        if not failed:
+            raise CommandError(what, "no index has failed", "name indexes: JOB[3,7-9]")
+        return failed
+    if unknown := wanted - indexes.parse(job.spec.array.indexes):
+        has = f"its indexes are {job.spec.array.indexes}"
+        raise CommandError(what, f"it has no index {unknown}; {has}", "name some of its indexes")
+    if active := wanted - (succeeded | failed):
+        raise CommandError(
+            what, f"these indexes have not ended: {active}", "wait for them, or name others"
+        )
+    return wanted
+
+
+def _create(client: "Client", document: dict[str, Any]) -> None:
+    stored = client.create_job(document["metadata"]["namespace"], document)
+    created = output.title(kinds.JOBS, kinds.metadata_of(stored).name)
+    output.show_lines([f"{created} created"])
+
+
+def _parsed(assignments: list[str]) -> job_fields.Fields:
+    try:
+        return job_fields.parse(assignments)
+    except job_fields.FieldError as error:
+        raise typer.BadParameter(str(error), param_hint="FIELD=VALUE") from None
+
+
+def _new_name(name: str) -> str:
+    letters = string.ascii_lowercase + string.digits
+    suffix = "".join(secrets.choice(letters) for _ in range(SUFFIX_LENGTH))
+    return job_spec.generated_name(name, suffix)

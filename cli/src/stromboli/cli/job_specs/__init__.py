@@ -1,0 +1,1 @@
+"""Jobs that options, scripts and other jobs describe. Pure."""

@@ -1,0 +1,22 @@
+"""``JOB[3,7-9]``: a job and some of its indexes. Pure."""
+
+import re
+
+import typer
+
+from stromboli.shared.formats import indexes
+
+_FORM = re.compile(r"(?P<job>[^\[\]]+)\[(?P<indexes>[^\[\]]*)\]")
+
+
+def split(text: str, index: int | None = None) -> tuple[str, indexes.Indexes | None]:
+    """The job and the selected indexes, None for all of them; ``index`` is the value of
+    ``--index``. Raises BadParameter for invalid indexes, and for both forms together."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return text, None if index is None else indexes.of([index])
+    if index is not None:
+        raise typer.BadParameter(f"{text} names indexes, too", param_hint="--index")
+    if problem := indexes.problem(found["indexes"]):
+        raise typer.BadParameter(f"{problem}; write {indexes.FORM}", param_hint="JOB")
+    return found["job"], indexes.parse(found["indexes"])

@@ -1,0 +1,29 @@
+"""Changes of existing jobs and nodes as calls, beside those of ``calls``. Sends nothing."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stromboli.client import calls
+from stromboli.client.responses import Applied
+
+
+def change(
+    namespace: str,
+    name: str,
+    replicas: Mapping[str, int] | None = None,
+    min_available: int | None = None,
+    priority_class: str | None = None,
+) -> calls.Call[Applied]:
+    """Set replicas of tasks by name, minAvailable and the PriorityClass of a job in one patch;
+    None leaves a field unchanged."""
+    body: dict[str, object] = {"replicas": dict(replicas)} if replicas else {}
+    body |= {} if min_available is None else {"minAvailable": min_available}
+    body |= {} if priority_class is None else {"priorityClassName": priority_class}
+    return calls.Call(
+        method="PATCH",
+        path=calls.job(namespace, name).path,
+        what=f"job {namespace}/{name}",
+        read=msgspec.json.Decoder(Applied).decode,
+        body=msgspec.json.encode(body),
+    )
