@@ -8,17 +8,22 @@
     python train.py --seed $STROM_ARRAY_INDEX
 
 A ``#STROM`` line is read anywhere before the first command; a later one is an error, because it
-would otherwise be ignored silently. The script is stored in the job, as an argument of its
+would otherwise be ignored silently. ``#SBATCH`` lines are translated (``sbatch``); a later one is
+ignored, as by ``sbatch``, with a warning. The script is stored in the job, as an argument of its
 interpreter.
 """
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import PurePath
 
 import msgspec
 
+from stromboli.cli.job_specs import sbatch
+
 MARK = "#STROM"
+SLURM_MARK = "#SBATCH"
 LONGEST_BYTES = 100 * 1024
 """Linux takes 128 KiB in one argument of a program."""
 _SHELL = re.compile(r"^(ba|da|a|z|k)?sh$")
@@ -36,27 +41,38 @@ class ScriptError(ValueError):
 
 
 class DirectiveLine(msgspec.Struct, frozen=True):
-    """The words of one ``#STROM`` line."""
+    """The options in one ``#STROM`` or ``#SBATCH`` line."""
 
     number: int
     words: tuple[str, ...]
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script, its options, and the command that starts its interpreter."""
+    """A script, its options, and the command that starts its interpreter. ``title``: what its jobs
+    are called. ``warnings``: what is not done as ``sbatch`` would, with line numbers.
+    """
 
     name: str
     text: str
     interpreter: tuple[str, ...]
     lines: tuple[DirectiveLine, ...]
+    title: str = ""
+    warnings: tuple[tuple[int, str], ...] = ()
+    is_of_slurm: bool = False
 
-    def command(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    def command(self, arguments: tuple[str, ...], *, is_array: bool = False) -> tuple[str, ...]:
         """The container's command. Kubernetes expands ``$(NAME)`` in it and turns ``$$`` into
         ``$``; both are escaped, so that the script is unchanged.
         """
         text = re.sub(r"\$(?=[$(])", "$$", self.text)
         own_name = (self.name,) if _SHELL.match(_program_words(self.interpreter)) else ()
-        return (*self.interpreter, "-c", text, *own_name, *arguments)
+        # The index is not a variable of the manifest, so no other variable can refer to it.
+        index = (
+            ("env", "SLURM_ARRAY_TASK_ID=$(STROM_ARRAY_INDEX)")
+            if self.is_of_slurm and is_array
+            else ()
+        )
+        return (*index, *self.interpreter, "-c", text, *own_name, *arguments)
 
 
 def is_script(argument: str) -> bool:
@@ -80,30 +96,57 @@ def parse(path: str, text: str) -> Script:
     if "\0" in text:
         raise ScriptError(1, "it is not text", "name a script; a program goes into the image")
     rows = text.splitlines()
+    first = next(
+        (n for n, row in enumerate(rows, 1) if row.strip() and not row.lstrip().startswith("#")),
+        len(rows) + 1,
+    )
+    own = tuple(_lines(rows, first))
+    translated = dict(_slurm_lines(rows, first))
+    titles = [each.title for each in translated.values() if each.title]
+    warnings = [(n, text) for n, each in translated.items() for text in each.warnings]
+    if translated:
+        warnings += [(n, f"{name} is not set") for n, name in sbatch.unset_variables(text)]
     return Script(
         name=PurePath(path).name,
         text=text,
         interpreter=_interpreter(rows[0] if rows else ""),
-        lines=tuple(_lines(rows)),
+        lines=(*(DirectiveLine(n, it.words) for n, it in translated.items() if it.words), *own),
+        title=titles[-1] if titles else stem(path),
+        warnings=tuple(warnings),
+        is_of_slurm=bool(translated),
     )
 
 
-def _lines(rows: list[str]) -> list[DirectiveLine]:
-    found: list[DirectiveLine] = []
-    first_command = 0
+def _has_mark(row: str, mark: str) -> bool:
+    return row == mark or (row.startswith(mark) and row[len(mark)].isspace())
+
+
+def _lines(rows: list[str], first_command: int) -> Iterator[DirectiveLine]:
     for number, row in enumerate(rows, 1):
-        is_ours = row == MARK or (row.startswith(MARK) and row[len(MARK)].isspace())
-        if is_ours and first_command:
+        if not _has_mark(row, MARK):
+            continue
+        if number > first_command:
             raise ScriptError(
                 number,
                 f"{MARK} behind the first command (line {first_command})",
                 "move it to the top of the script",
             )
-        if is_ours:
-            found.append(DirectiveLine(number, _split_words(row.removeprefix(MARK), number)))
-        elif row.strip() and not row.lstrip().startswith("#") and not first_command:
-            first_command = number
-    return found
+        yield DirectiveLine(number, _split_words(row.removeprefix(MARK), number))
+
+
+def _slurm_lines(rows: list[str], first_command: int) -> Iterator[tuple[int, sbatch.Translation]]:
+    for number, row in enumerate(rows, 1):
+        if not _has_mark(row, SLURM_MARK):
+            continue
+        if number > first_command:
+            why = f"{SLURM_MARK} behind the first command (line {first_command}) is ignored"
+            yield number, sbatch.Translation(warnings=(why,))
+            continue
+        words = _split_words(row.removeprefix(SLURM_MARK), number)
+        try:
+            yield number, sbatch.translate(words)
+        except ValueError as error:
+            raise ScriptError(number, str(error), "correct it, or write a #STROM line") from None
 
 
 def _split_words(row: str, number: int) -> tuple[str, ...]:

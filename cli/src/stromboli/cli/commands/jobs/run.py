@@ -41,6 +41,8 @@ class RunCommand(CommandWithTrailingArguments):
         if not ctx.resilient_parsing and (path := self._script(ctx, before)):
             found = _read_script(path)
             ctx.meta[_SCRIPT], ctx.meta[_PLACES] = found, {}
+            for number, warning in found.warnings:
+                output.show_note(f"Warning: {path}:{number}: {warning}")
             args = [
                 *(word for line in found.lines for word in self._checked(ctx, path, line)),
                 *args,
@@ -135,7 +137,7 @@ def run(
         typer.Argument(
             metavar="JOB|SCRIPT",
             help="The job's name [default: generated], or a script: a name with a dot or a slash. "
-            "#STROM lines of a script hold options.",
+            "#STROM and #SBATCH lines of a script hold options.",
         ),
     ] = None,
     name_option: Annotated[
@@ -284,8 +286,8 @@ def run(
 
     strom job run hello --gpus 1 --time 2h -- python train.py
 
-    A script can hold options in #STROM lines, as for sbatch. Options of the command line override
-    them:
+    A script can hold options in #STROM lines, as for sbatch. #SBATCH lines are translated; what is
+    not supported is reported with its line. Options of the command line override both:
 
     strom job run train.sh --gpus 8
     """
@@ -300,7 +302,7 @@ def run(
     if file is not None:
         document = _job_from_manifest(ctx, file, namespace)
     else:
-        stem = script.stem(found.name) if found else image
+        stem = found.title if found else image
         own_name = name_option if found else name or name_option
         if array is not None and _is_given(ctx, "replicas"):
             raise typer.BadParameter(
@@ -319,7 +321,9 @@ def run(
             priority_class=priority_class,
             run_seconds=run_seconds,
             exit_code=exit_code,
-            command=found.command(ctx.meta[COMMAND]) if found else ctx.meta[COMMAND],
+            command=found.command(ctx.meta[COMMAND], is_array=array is not None)
+            if found
+            else ctx.meta[COMMAND],
             environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
             time=time,

@@ -1,0 +1,198 @@
+"""``#SBATCH`` lines as options of ``strom job run``. Pure.
+
+Options with the same meaning are translated. Every other one becomes a warning with the reason and
+what to use instead: an option that is ignored silently would change what the job does. Sources:
+sbatch(1) of Slurm 24.05; the container image is an option of NVIDIA's plugin pyxis.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+Words = tuple[str, ...]
+SHORT = {
+    "J": "job-name", "p": "partition", "t": "time", "c": "cpus-per-task", "a": "array",
+    "d": "dependency", "D": "chdir", "G": "gpus", "N": "nodes", "n": "ntasks", "o": "output",
+    "e": "error", "i": "input", "A": "account", "q": "qos", "C": "constraint", "w": "nodelist",
+    "x": "exclude", "L": "licenses", "H": "hold", "s": "oversubscribe", "W": "wait", "Q": "quiet",
+    "b": "begin", "M": "clusters", "B": "extra-node-info", "m": "distribution", "k": "no-kill",
+}  # fmt: skip
+"""Letters of short options."""
+FLAGS = frozenset(
+    {"exclusive", "requeue", "no-requeue", "hold", "oversubscribe", "wait", "quiet", "parsable",
+     "no-kill", "overcommit", "contiguous", "ignore-pbs", "spread-job", "verbose"}
+)  # fmt: skip
+"""Options without a value, or with an optional one behind ``=``."""
+UNSUPPORTED = {
+    "nodes": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
+    "ntasks": "the script would run once in each pod: set --replicas, and see docs/from-slurm.md",
+    "ntasks-per-node": "set --replicas, and see docs/from-slurm.md",
+    "output": "logs are kept with the pod: strom job logs",
+    "error": "logs are kept with the pod: strom job logs",
+    "account": "queues and namespaces hold the shares: --queue",
+    "qos": "set --priority, the name of a PriorityClass",
+    "hold": "suspend the job: strom job hold",
+    "requeue": "retries are maxRetry of a manifest",
+    "no-requeue": "retries are maxRetry of a manifest",
+    "constraint": "node selectors are in a manifest",
+    "nodelist": "node selectors are in a manifest",
+    "exclude": "node affinity is in a manifest",
+    "exclusive": "request all CPUs of a node",
+    "wait": "set --wait on the command line",
+}
+"""Options without a translation, and what to use instead."""
+MEMORY_UNITS = {"K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
+VARIABLES = {"SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK"}
+"""Variables of Slurm that are set: the first in an array, the second with --cpus-per-task."""
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """Options of ``strom job run`` and warnings. ``title``: the job name, which need not be
+    unique in Slurm, so the job gets a suffix."""
+
+    words: Words = ()
+    warnings: tuple[str, ...] = ()
+    title: str = ""
+
+
+def translate(words: Sequence[str]) -> Translation:
+    """The options of one line. Raises ValueError for an invalid value."""
+    given = dict(_options(words))
+    translated: list[str] = []
+    warnings: list[str] = []
+    for name, value in given.items():
+        if name == "job-name":
+            continue
+        if name == "export":
+            translated += _exported(value)
+            if "ALL" in value.split(","):
+                warnings.append(f"--export={value}: only named variables are set, not ALL")
+        elif name in ("nodes", "ntasks") and value == "1":
+            continue
+        elif name == "mem" and not value.strip("0KMGT"):
+            warnings.append(f"--mem={value} is ignored: set the memory of a node with --memory")
+        elif name == "mem-per-cpu":
+            translated += ["--memory", _memory(value, _cpus(given.get("cpus-per-task", "1")))]
+        elif name in _TRANSLATED:
+            translated += _TRANSLATED[name](value)
+        else:
+            written = f"--{name}={value}" if value else f"--{name}"
+            why = UNSUPPORTED.get(name, "it has no counterpart in strom job run")
+            warnings.append(f"{written} is ignored: {why}")
+        if name in ("gres", "gpus", "gpus-per-node", "gpus-per-task") and _gpu_type(value):
+            warnings.append(f"--{name}={value}: the GPU type is ignored; set a node selector")
+    return Translation(tuple(translated), tuple(warnings), given.get("job-name", ""))
+
+
+def unset_variables(text: str) -> list[tuple[int, str]]:
+    """Line and name of variables of Slurm that a script uses and that are not set."""
+    return [
+        (number, name)
+        for number, row in enumerate(text.splitlines(), 1)
+        if not row.lstrip().startswith("#")
+        for name in dict.fromkeys(re.findall(r"\$\{?(SLURM_[A-Z_]+)", row))
+        if name not in VARIABLES
+    ]
+
+
+def _options(words: Sequence[str]) -> list[tuple[str, str]]:
+    """The options and their values: ``--mem=4G``, ``--mem 4G``, ``-c 4`` and ``-c4``."""
+    found: list[tuple[str, str]] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+        elif word.startswith("-") and len(word) > 1:
+            name, value = SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
+            equals = value
+        else:
+            raise ValueError(f"{word!r} is not an option")
+        if not equals and name not in FLAGS and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        if name in _TRANSLATED and not value:
+            raise ValueError(f"--{name} needs a value")
+        found.append((name, value))
+    return found
+
+
+def _one(option: str) -> Callable[[str], list[str]]:
+    return lambda value: [option, value]
+
+
+def _time(value: str) -> list[str]:
+    """Slurm's times: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S."""
+    days, dash, rest = value.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in (*parts, *([days] if dash else ()))) or len(parts) > 3:
+        raise ValueError(f"--time={value}: write minutes, H:M:S or D-H:M:S")
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, minutes, seconds = 0, numbers[0], (*numbers, 0)[1]
+    hours += 24 * int(days or 0)
+    return ["--time", f"{hours * 3600 + minutes * 60 + seconds}s"]
+
+
+def _memory(value: str, factor: int = 1) -> str:
+    """Slurm counts in MiB unless a unit is written; its K, M, G and T are powers of 1024."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", value.upper())
+    if found is None:
+        raise ValueError(f"--mem={value}: write 16G or 4000M")
+    return f"{int(found[1]) * factor}{MEMORY_UNITS[found[2] or 'M']}"
+
+
+def _cpus(value: str) -> int:
+    if not value.isdecimal() or not int(value):
+        raise ValueError(f"--cpus-per-task={value} is not a number of CPUs")
+    return int(value)
+
+
+def _gpus(value: str) -> list[str]:
+    """``2``, ``a100:2``, and of ``--gres`` ``gpu:2`` and ``gpu:a100:2``."""
+    count = value.rpartition(":")[2]
+    if value == "gpu":
+        count = "1"
+    if not count.isdecimal():
+        raise ValueError(f"{value!r} is not a number of GPUs")
+    return ["--gpus", count]
+
+
+def _gres(value: str) -> list[str]:
+    if value.partition(":")[0] != "gpu" or "," in value:
+        raise ValueError(f"--gres={value}: only gpu:N; set other resources with --requests")
+    return _gpus(value)
+
+
+def _gpu_type(value: str) -> bool:
+    return len(value.removeprefix("gpu:").split(":")) > 1
+
+
+def _exported(value: str) -> list[str]:
+    names = [each for each in value.split(",") if each not in ("ALL", "NONE", "NIL", "")]
+    return [word for each in names for word in ("--env", each)]
+
+
+_TRANSLATED: dict[str, Callable[[str], list[str]]] = {
+    "partition": _one("--queue"),
+    "time": _time,
+    "cpus-per-task": lambda value: [
+        "--cpus", str(_cpus(value)), "--env", f"SLURM_CPUS_PER_TASK={value}",
+    ],
+    "mem": lambda value: ["--memory", _memory(value)],
+    "mem-per-cpu": _one("--memory"),
+    "gpus": _gpus,
+    "gpus-per-node": _gpus,
+    "gpus-per-task": _gpus,
+    "gres": _gres,
+    "array": _one("--array"),
+    "dependency": _one("--dependency"),
+    "chdir": _one("--workdir"),
+    "container-image": _one("--image"),
+    "export": _exported,
+}  # fmt: skip
+"""Options with the same meaning -> their options of ``strom job run``."""
