@@ -2,51 +2,46 @@
 
 Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as separate processes,
 100 KWOK nodes, all on this machine. A round is 10 gangs of 100 pods, submitted concurrently: from
-sending the first POST to reading the watch event that shows the last pod's ``nodeName``. Then
-the services are stopped, and a raw client creates and binds as many equal pods on the same API
-server, 64 requests at a time: the ceiling.
+sending the first POST to reading the watch event that shows the last pod's ``nodeName``. Rounds of
+clients that have nothing to decide alternate with it on the same API server, while the services
+run and watch: see ``bench.raw_rounds``. Their concurrency is the best of a sweep. Each ratio is the
+median of the ratios of a round and its neighbours.
 
-``api_requests_per_pod`` counts every request that the API server counted during a round,
-except watches and requests of the simulated kubelets (status of pods, leases).
+``api_requests_per_pod`` counts every request that the API server counted during a round, except
+watches, requests of the simulated kubelets (status of pods, leases), and Kubernetes Events, which
+are in ``event_requests_per_pod``. ``cpu_s_per_1000_pods`` is the CPU time of each process until all
+pods run; ``ours`` is that of the services and Kafka.
 
 The raw numbers go to ``bench/end_to_end.json``; the last line of stdout is the result as one JSON
-object. Takes a minute and a half.
+object. Five rounds take five minutes on an idle machine; ``--rounds 1 --gangs 3`` takes one.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import collections
 import json
 import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
 import uvloop
-from prometheus_client.parser import text_string_to_metric_families
 
-from bench import latency, observer
+from bench import latency, observer, raw_rounds
+from bench.bulk_client import OURS, ROUND_WITHIN_S, Client, Requests, cpu_s
 from stromboli.testkit import real_system
-from stromboli.testkit.parts import api, real
 
-NODES = 100
 GANGS, PODS_PER_GANG = 10, 100
-GOAL_RATIO, GOAL_REQUESTS_PER_POD = 0.7, 4.0
-RAW_CONCURRENCY = 64
-"""As the controller's: an API server on two cores is busy with 32."""
-ROUND_WITHIN_S = 600.0
-"""A machine that is busy with other work takes a hundred times as long as an idle one."""
-QUIET_S = 2.0
-"""A round begins after this time without writes that count."""
+GOALS = {"ratio_to_same_bodies": 0.9, "api_requests_per_pod": 2.2, "ours_cpu_s_per_1000_pods": 2.8}
+SWEEP = (16, 32, 64, 128)
+"""Concurrencies of the raw clients that are tried."""
+SWEEP_PODS = 300
 RAW = Path(__file__).with_name("end_to_end.json")
-Requests = collections.Counter[tuple[str, str]]
 
 
 def gang(name: str, pods: int) -> dict[str, Any]:
@@ -57,133 +52,8 @@ def gang(name: str, pods: int) -> dict[str, Any]:
     return document
 
 
-def counted(metrics: str) -> Requests:
-    """Requests from the API server's metrics: (verb, resource/subresource) -> number."""
-    found: Requests = collections.Counter()
-    for family in text_string_to_metric_families(metrics):
-        if family.name != "apiserver_request":
-            continue
-        for sample in family.samples:
-            labels = sample.labels
-            what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
-            is_ours = labels["verb"] not in ("WATCH", "CONNECT") and bool(labels["resource"])
-            if sample.name == "apiserver_request_total" and is_ours and what not in KUBELETS:
-                found[labels["verb"], what] += int(sample.value)
-    return found
-
-
-BIND = ("POST", "pods/binding")
-KUBELETS = ("pods/status", "leases", "nodes", "nodes/status")
-"""What the simulated kubelets and the control plane itself write."""
-
-
-class Client:
-    """A user and an observer with raw requests. Use it as an async context manager."""
-
-    def __init__(self, parts: real.RealParts) -> None:
-        self.http = aiohttp.ClientSession(
-            base_url=parts.api_url,
-            headers={"Authorization": f"Bearer {parts.token}"},
-            connector=aiohttp.TCPConnector(ssl=api.tls_context(parts.ca_file), limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
-            read_bufsize=observer.LONGEST_LINE,
-        )
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.http.close()
-
-    async def post(self, path: str, document: dict[str, Any]) -> None:
-        """Create an object. Raises RuntimeError with the server's message."""
-        body = json.dumps(document).encode()
-        headers = {"Content-Type": "application/json"}
-        async with self.http.post(path, data=body, headers=headers) as answer:
-            text = await answer.text()
-            if answer.status >= 300:
-                raise RuntimeError(f"POST {path}: {answer.status} {text}")
-
-    async def pods(self) -> dict[str, Any]:
-        """The pods now."""
-        async with self.http.get(observer.PODS) as answer:
-            found: dict[str, Any] = await answer.json()
-            return found
-
-    async def requests(self) -> Requests:
-        """What the API server has counted so far."""
-        async with self.http.get("/metrics") as answer:
-            return counted(await answer.text())
-
-    async def counted(self, before: Requests, binds: int) -> Requests:
-        """Requests since ``before``, when all binds are among them: a busy server counts late, and
-        later requests are included.
-        """
-        async with asyncio.timeout(ROUND_WITHIN_S):
-            while (found := await self.requests() - before)[BIND] < binds:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
-        return found
-
-    async def bound(self, version: str, prefix: str, gangs: int, pods: int) -> list[float]:
-        """When each gang was seen complete, by ``time.perf_counter``: all pods with its name prefix
-        have a node. A busy server ends the watches of slow readers, so the watch reconnects.
-        """
-        seen: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
-        whole: list[float] = []
-        while True:
-            parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-            async with self.http.get(observer.PODS, params=parameters) as answer:
-                answer.raise_for_status()
-                async for line in answer.content:
-                    event = json.loads(line)
-                    found = event["object"]
-                    version = found["metadata"]["resourceVersion"]
-                    name = found["metadata"]["name"]
-                    gang = seen[name.removeprefix(prefix).partition("-")[0]]
-                    is_bound = name.startswith(prefix) and found["spec"].get("nodeName")
-                    if not is_bound or name in gang:
-                        continue
-                    gang.add(name)
-                    if len(gang) == pods:
-                        whole.append(time.perf_counter())
-                    if len(whole) == gangs:
-                        return whole
-
-    async def gone(self, path: str, selector: str) -> None:
-        """Delete a collection and wait until no pod is left and no client has work for it: the
-        garbage collector continues for seconds, and the next round would include its requests.
-        """
-        parameters = {"labelSelector": selector, "propagationPolicy": "Background"}
-        async with self.http.delete(path, params=parameters) as answer:
-            answer.raise_for_status()
-        async with asyncio.timeout(ROUND_WITHIN_S):
-            while (await self.pods())["items"]:  # noqa: ASYNC110 - asks another process
-                await asyncio.sleep(0.2)
-            before, after = -1, await self._writes()
-            while before != after:
-                await asyncio.sleep(QUIET_S)
-                before, after = after, await self._writes()
-
-    async def _writes(self) -> int:
-        found = await self.requests()
-        return sum(count for (verb, _), count in found.items() if verb not in ("GET", "LIST"))
-
-
-def cpu_s(system: real_system.RealSystem) -> dict[str, float]:
-    """Processor seconds that each part has used so far."""
-    parts = system.parts
-    outside = (parts.kafka, parts.etcd, parts.api_server, parts.controller_manager, parts.kwok)
-    named = {part.name: part for part in outside} | system.services
-    tick = os.sysconf("SC_CLK_TCK")
-    used = {}
-    for name, part in named.items():
-        fields = Path(f"/proc/{part.process.pid}/stat").read_text().rpartition(")")[2].split()
-        used[name] = (int(fields[11]) + int(fields[12])) / tick
-    return used
-
-
 class Round(NamedTuple):
-    """One round of the whole system."""
+    """One round of the system or of a client."""
 
     took_s: float
     whole_s: list[float]
@@ -192,116 +62,134 @@ class Round(NamedTuple):
     cpu_s: dict[str, float]
 
 
-async def timed_round(
-    system: real_system.RealSystem, client: Client, number: int, gangs: int, pods: int
-) -> Round:
-    """One round, from the first POST to the last pod that is seen bound."""
-    names = [f"bench-{number}-{index}" for index in range(gangs)]
-    version = (await client.pods())["metadata"]["resourceVersion"]
-    before, used = await client.requests(), cpu_s(system)
-    async with asyncio.timeout(ROUND_WITHIN_S), asyncio.TaskGroup() as group:
-        all_bound = group.create_task(client.bound(version, f"bench-{number}-", gangs, pods))
-        await asyncio.sleep(0.1)  # the watch is open before the first POST
-        begun = time.perf_counter()
-        for name in names:
-            group.create_task(client.post(observer.JOBS, gang(name, pods)))
-        whole_s = [at - begun for at in await all_bound]
-    took_s = whole_s[-1]
-    spent = {name: round(now - used[name], 2) for name, now in cpu_s(system).items()}
-    requests = await client.counted(before, gangs * pods)
-    print(f"round {number}: {took_s:.2f} s, {requests.total()} requests, cpu {spent}", flush=True)
-    await client.gone(observer.JOBS, "")
-    return Round(took_s, whole_s, requests, spent)
+class Rounds:
+    """Rounds on one running system."""
 
+    def __init__(self, system: real_system.RealSystem, client: Client) -> None:
+        self._system = system
+        self._client = client
+        self._number = 0
 
-async def raw_round(client: Client, pods: int) -> float:
-    """Seconds that a client with nothing to decide takes for as many pods: create, then bind."""
-    template = latency.job("")["spec"]["tasks"][0]["template"]["spec"]
-    begun = time.perf_counter()
+    async def ours(self, gangs: int, pods: int) -> Round:
+        """A round of the system."""
+        self._number += 1
+        names = [f"bench-{self._number}-{index}" for index in range(gangs)]
 
-    async def create_and_bind(index: int) -> None:
-        name = f"raw-{index:05d}"
-        metadata = {"name": name, "labels": {"raw": "yes"}}
-        pod = {"metadata": metadata, "spec": {**template, "schedulerName": "raw"}}
-        await client.post(observer.PODS, pod)
-        target = {"apiVersion": "v1", "kind": "Node", "name": node_name(index)}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
-        await client.post(f"{observer.PODS}/{name}/binding", {**binding, "target": target})
+        async def submit() -> None:
+            posts = (self._client.create(observer.JOBS, gang(name, pods)) for name in names)
+            await asyncio.gather(*posts)
 
-    await side_by_side(range(pods), create_and_bind, RAW_CONCURRENCY)
-    took_s = time.perf_counter() - begun
-    print(f"raw: {took_s:.2f} s", flush=True)
-    await client.gone(observer.PODS, "raw=yes")
-    return took_s
+        return await self._timed("ours", dict.fromkeys(names, pods), submit)
 
+    async def raw(self, mode: raw_rounds.Mode, pods: int, concurrency: int) -> Round:
+        """A round of a client."""
+        self._number += 1
+        name = f"bench-{self._number}"
+        served = await raw_rounds.owner(self._client, name, gang(name, pods))
+        bodies = raw_rounds.bodies(mode, served)
 
-def node_name(index: int) -> str:
-    """The node of the raw client's pod: one after another."""
-    return f"node-{index % NODES:04d}"
+        async def bring() -> None:
+            await raw_rounds.bring(self._client, mode, bodies, concurrency)
 
+        return await self._timed(f"{mode} by {concurrency}", {name: pods}, bring)
 
-async def side_by_side(
-    items: Iterable[int], work: Callable[[int], Awaitable[None]], concurrency: int
-) -> None:
-    """Do the work for each item, with this concurrency."""
-    waiting = iter(items)
-
-    async def worker() -> None:
-        for item in waiting:
-            await work(item)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(worker())
+    async def _timed(
+        self, name: str, wanted: dict[str, int], work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Round:
+        client, version = self._client, await self._client.version()
+        before, used = await client.requests(), cpu_s(self._system)
+        async with asyncio.timeout(ROUND_WITHIN_S), asyncio.TaskGroup() as group:
+            watching = group.create_task(client.bound(version, wanted))
+            await asyncio.sleep(0.1)  # the watch is open before the first POST
+            begun = time.perf_counter()
+            group.create_task(work())
+            seen = await watching
+        spent = {part: round(now - used[part], 2) for part, now in cpu_s(self._system).items()}
+        binds = 0 if name.startswith("created_bound") else sum(wanted.values())
+        requests = await client.counted(before, binds)
+        whole_s = [at - begun for at in seen.jobs]
+        print(f"{name}: {whole_s[-1]:.2f} s, {requests.total()} requests, cpu {spent}", flush=True)
+        await client.gone(observer.JOBS)
+        return Round(whole_s[-1], whole_s, requests, spent)
 
 
 async def measure(state: Path, rounds: int, gangs: int, pods: int) -> dict[str, Any]:
-    """All rounds of both."""
+    """All rounds, alternately."""
+    made: dict[str, list[Round]] = {name: [] for name in ("ours", *raw_rounds.MODES)}
     async with (
-        real_system.RealSystem(state, fake_nodes=NODES, fsync=True) as system,
+        real_system.RealSystem(state, fake_nodes=raw_rounds.NODES, fsync=True) as system,
         Client(system.parts) as client,
     ):
-        await timed_round(
-            system, client, 0, 2, pods
-        )  # warms up the code and connections of all processes
-        ours = [
-            await timed_round(system, client, number + 1, gangs, pods) for number in range(rounds)
-        ]
-        await asyncio.gather(*(service.stop() for service in system.services.values()))
-        raw = [await raw_round(client, gangs * pods) for _ in range(rounds)]
-    requests = min((each.requests for each in ours), key=lambda counts: counts.total())
+        each = Rounds(system, client)
+        await each.ours(2, pods)  # warms up the code and connections of all processes
+        sweep = {
+            by: (await each.raw("same_bodies", min(SWEEP_PODS, gangs * pods), by)).took_s
+            for by in SWEEP
+        }
+        concurrency = min(sweep, key=lambda by: sweep[by])
+        for _ in range(rounds):
+            made["ours"].append(await each.ours(gangs, pods))
+            for mode in raw_rounds.MODES:
+                made[mode].append(await each.raw(mode, gangs * pods, concurrency))
+    requests = min((done.requests for done in made["ours"]), key=lambda counts: counts.total())
     return {
-        "rounds_s": [round(each.took_s, 3) for each in ours],
-        "gangs_whole_s": [[round(at, 3) for at in each.whole_s] for each in ours],
-        "cpu_s": [each.cpu_s for each in ours],
-        "raw_rounds_s": [round(took_s, 3) for took_s in raw],
+        "concurrency": concurrency,
+        "sweep_s": {str(by): round(took, 3) for by, took in sweep.items()},
+        "rounds_s": {name: [round(done.took_s, 3) for done in all_] for name, all_ in made.items()},
+        "cpu_s": {name: [done.cpu_s for done in all_] for name, all_ in made.items()},
+        "gangs_whole_s": [[round(at, 3) for at in done.whole_s] for done in made["ours"]],
         "requests": {" ".join(what): count for what, count in requests.most_common()},
     }
 
 
 def result_of(measured: dict[str, Any], pods: int) -> dict[str, Any]:
-    """The numbers that are promised: medians of the rounds."""
-    ours = pods / statistics.median(measured["rounds_s"])
-    raw = pods / statistics.median(measured["raw_rounds_s"])
-    whole = measured["gangs_whole_s"]
+    """The promised numbers."""
+    took, whole = measured["rounds_s"], measured["gangs_whole_s"]
+    of_requests = measured["requests"]
+    events = sum(count for what, count in of_requests.items() if what.endswith(" events"))
+    ratios = {
+        f"ratio_to_{mode}": round(
+            statistics.median(
+                raw / ours for raw, ours in zip(took[mode], took["ours"], strict=True)
+            ),
+            3,
+        )
+        for mode in raw_rounds.MODES
+    }
     return {
-        "pods_per_second": round(ours, 1),
-        "raw_pods_per_second": round(raw, 1),
-        "ratio_to_raw": round(ours / raw, 3),
+        **ratios,
+        "pods_per_second": round(pods / statistics.median(took["ours"]), 1),
+        "client_pods_per_second": {
+            mode: round(pods / statistics.median(took[mode]), 1) for mode in raw_rounds.MODES
+        },
+        "api_requests_per_pod": round((sum(of_requests.values()) - events) / pods, 3),
+        "event_requests_per_pod": round(events / pods, 3),
+        "cpu_s_per_1000_pods": per_thousand(measured["cpu_s"]["ours"], pods),
+        "client_cpu_s_per_1000_pods": {
+            mode: per_thousand(measured["cpu_s"][mode], pods) for mode in raw_rounds.MODES
+        },
         "first_gang_s": round(statistics.median(each[0] for each in whole), 2),
         "mean_gang_s": round(statistics.median(map(statistics.fmean, whole)), 2),
-        "goal_ratio": GOAL_RATIO,
-        "api_requests_per_pod": round(sum(measured["requests"].values()) / pods, 3),
-        "goal_requests_per_pod": GOAL_REQUESTS_PER_POD,
+        "goals": GOALS,
     }
+
+
+def per_thousand(rounds: Sequence[dict[str, float]], pods: int) -> dict[str, float]:
+    """CPU seconds per 1,000 pods by process, and of all that are ours: medians of the rounds."""
+    found = {
+        name: statistics.median(done[name] for done in rounds) * 1000 / pods for name in rounds[0]
+    }
+    found["ours"] = sum(found[name] for name in OURS)
+    return {name: round(seconds, 2) for name, seconds in found.items()}
 
 
 def main() -> None:
     """Measure, keep the raw numbers, print the result."""
     arguments = argparse.ArgumentParser(prog="python -m bench.end_to_end", description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=3, help="how often both are measured")
+    arguments.add_argument("--rounds", type=int, default=5, help="how often each is measured")
     arguments.add_argument("--gangs", type=int, default=GANGS)
     arguments.add_argument("--pods", type=int, default=PODS_PER_GANG, help="of each gang")
+    arguments.add_argument("--out", type=Path, default=RAW, help="file of the raw numbers")
     given = arguments.parse_args()
     load = os.getloadavg()[0]
     with (
@@ -310,18 +198,20 @@ def main() -> None:
     ):
         measured = runner.run(measure(Path(folder), given.rounds, given.gangs, given.pods))
     setup = {
+        "rounds": given.rounds,
         "gangs": given.gangs,
         "pods_per_gang": given.pods,
-        "nodes": NODES,
+        "nodes": raw_rounds.NODES,
         "etcd_fsync": True,
         "webhooks": True,
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         "load_before": round(load, 2),
+        "load_after": round(os.getloadavg()[0], 2),
     }
     result = result_of(measured, given.gangs * given.pods)
-    RAW.write_text(json.dumps({**result, "setup": setup, **measured}, indent=1) + "\n")
+    given.out.write_text(json.dumps({**result, "setup": setup, **measured}, indent=1) + "\n")
     for what, count in measured["requests"].items():
         print(f"{count:6d}  {what}")
     print(json.dumps({**result, **setup}))

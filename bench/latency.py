@@ -5,8 +5,12 @@ Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as 
 previous one is bound and its deletion is requested. The clock is the client's: from sending the
 POST to reading the watch event with ``nodeName``.
 
+After each job a raw client makes the same writes one after another, each as soon as it has seen the
+previous one on its watch: a job (of another scheduler, so without webhooks), a PodGroup, a pod, a
+binding. ``ratio_to_raw_writes`` relates the two medians.
+
 The raw numbers go to ``bench/latency.json``; the last line of stdout is the result as one JSON
-object. It takes about 20 s to start and, at the goal's speed, 25 s to measure.
+object. It takes about 20 s to start and, at the goal's speed, 35 s to measure.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import journeys, observer
+from bench import journeys, observer, raw_rounds, same_bodies
 from stromboli.testkit import real_system
 
 NODES = 100
@@ -53,21 +57,45 @@ def job(name: str) -> dict[str, Any]:
     }
 
 
-async def measure(state: Path, count: int, warmup: int) -> list[journeys.Journey]:
-    """The journeys of ``count`` jobs, after ``warmup`` that are not counted."""
+async def measure(
+    state: Path, count: int, warmup: int
+) -> tuple[list[journeys.Journey], list[float]]:
+    """The journeys of ``count`` jobs after ``warmup`` that are not counted, and the seconds that a
+    raw client takes for the writes of each."""
     async with (
         real_system.RealSystem(state, fake_nodes=NODES, fsync=True) as system,
         observer.Observer(system.parts) as client,
         client.watching(),
     ):
-        answered = {}
+        answered, raw_s = {}, []
         for index in range(warmup + count):
             name = f"bench-{index:04d}"
             answered[name] = await client.submit(name, job(name))
             await client.delete(name)
+            raw_s.append(await raw_writes(client, f"raw-{index:04d}", index))
         found = await journeys.logged(system.parts.kafka_bootstrap)
     names = list(answered)[warmup:]
-    return [_journey(name, answered[name], client.sightings, found) for name in names]
+    made = [_journey(name, answered[name], client.sightings, found) for name in names]
+    return made, raw_s[warmup:]
+
+
+async def raw_writes(client: observer.Observer, name: str, index: int) -> float:
+    """Seconds for the writes of a pending pod's path, each after the previous one was seen."""
+    seen, begun = client.sightings, observer.now()
+    served = await raw_rounds.owner(client, name, job(name))
+    await client.seen(seen.job, name)
+    paused = observer.now()
+    bodies = same_bodies.captured(raw_rounds.as_ours(served))
+    begun += observer.now() - paused  # a real client would have them ready
+    await client.create(observer.POD_GROUPS, bodies.pod_group)
+    await client.seen(seen.pod_group, name)
+    created = await client.create(observer.PODS, bodies.pods[0])
+    await client.seen(seen.pod, name)
+    node = raw_rounds.node_name(index)
+    await client.create(*raw_rounds.binding("same_bodies", created, node))
+    await client.seen(seen.bound, name)
+    await client.delete(name)
+    return seen.bound[name] - begun
 
 
 def _journey(
@@ -141,17 +169,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:
         state = Path(folder)
         circumstances = setup(state, given.jobs, given.warmup)
-        made = asyncio.run(measure(state, given.jobs, given.warmup))
+        made, raw_s = asyncio.run(measure(state, given.jobs, given.warmup))
     totals = [journey.total_s for journey in made]
     result = {
         "submit_to_bound_p50_s": round(statistics.median(totals), 6),
         "submit_to_bound_p99_s": round(journeys.percentile(totals, 0.99), 6),
+        "raw_writes_p50_s": round(statistics.median(raw_s), 6),
+        "ratio_to_raw_writes": round(statistics.median(totals) / statistics.median(raw_s), 3),
     }
     hops = journeys.budget(made)
     raw = {
         **result,
         "setup": circumstances,
         "hops": hops,
+        "raw_writes_s": [round(took, 6) for took in raw_s],
         "moments": journeys.Journey._fields,
         "journeys": [[it.job, *(round(at - it.sent, 6) for at in it[1:])] for it in made],
     }

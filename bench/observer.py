@@ -78,22 +78,33 @@ class Observer:
             read_bufsize=LONGEST_LINE,
         )
         self.sightings = Sightings()
+        self._moved = asyncio.Condition()
 
     async def submit(self, name: str, document: dict[str, Any]) -> tuple[float, float]:
         """Create a job and wait until its pod is seen with a node; when it was sent and when the
         server had answered."""
         bound = self.sightings.await_bound(name)
-        body = json.dumps(document).encode()
-        headers = {"Content-Type": "application/json"}
         async with asyncio.timeout(WITHIN_S):
             sent = now()
-            async with self._session.post(JOBS, data=body, headers=headers) as answer:
-                text = await answer.text()
-                answered = now()
-            if answer.status != 201:
-                raise RuntimeError(f"job {name} was refused: {answer.status} {text}")
+            await self.create(JOBS, document)
+            answered = now()
             await bound
         return sent, answered
+
+    async def create(self, path: str, document: dict[str, Any]) -> bytes:
+        """Create an object; the object as the API server returns it."""
+        body = json.dumps(document).encode()
+        headers = {"Content-Type": "application/json"}
+        async with self._session.post(path, data=body, headers=headers) as answer:
+            made = await answer.read()
+        if answer.status != 201:
+            raise RuntimeError(f"POST {path}: {answer.status} {made.decode()}")
+        return made
+
+    async def seen(self, sightings: dict[str, float], job: str) -> None:
+        """Return when the job is among these sightings."""
+        async with asyncio.timeout(WITHIN_S), self._moved:
+            await self._moved.wait_for(lambda: job in sightings)
 
     async def delete(self, name: str) -> None:
         """Delete a job; its dependents are deleted in the background."""
@@ -132,6 +143,8 @@ class Observer:
                 event = json.loads(line)
                 if event["type"] in ("ADDED", "MODIFIED"):
                     take(event["object"], at)
+                    async with self._moved:
+                        self._moved.notify_all()
         raise RuntimeError(f"the watch of {path} ended")
 
     async def __aenter__(self) -> Observer:
