@@ -1,0 +1,401 @@
+"""The simulation: a heap of events, a virtual clock, and the steps at each time of an event.
+
+Theory
+------
+Time jumps from event to event. At each time, in this order: tasks end, nodes fail and return, jobs
+arrive, and then sessions run until no session is due. A session's decisions are executed at the
+same time, and what they change may make another session due: an admission to a queue creates pods,
+an eviction frees room. Pods start when they are bound and end after their duration.
+
+Rules of the life cycle, which are those of the controller's core (``controller.core.lifecycle``):
+
+1. Pods are created when the PodGroup is admitted to its queue. A configuration without the action
+   ``enqueue`` admits none; then pods are created with the job.
+2. A task that loses its pod gets another one and waits. If the job then has fewer tasks than
+   ``min_available`` that run or succeeded, it is restarted: the rest of its pods are deleted, and
+   a new PodGroup enters the queue. This is a job with the policy ``PodEvicted: RestartJob``.
+3. A restarted job starts over, or continues where it was with ``keeps_progress``.
+4. A job is completed when all of its tasks have succeeded. Its objects are then deleted.
+
+Sessions run only when the scheduler's triggers request one, or at a time that a plugin requests.
+Where all decisions depend on nodes alone, as in the default configuration, such times only refresh
+the numbers in explanations and are skipped.
+
+Invariants: used resources of a node never exceed its capacity (``test_simulation_properties``), and
+events are processed in the order of time, kind and creation, so the same input gives the same
+result. Cost: one session per distinct time of a relevant event, and O(1) per event beside it.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from stromboli.embedded.simulation.core import (
+    job_runs,
+    measurements,
+    objects,
+    scheduler,
+    workload,
+)
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening
+from stromboli.shared.messages import scheduling as messages
+
+_TASKS_END, _NODE_FAILS, _NODE_RETURNS, _EVICTION_DUE = range(4)
+MOST_IDLE_WAKES = 1000
+"""Sessions at requested times, one after another without a decision and with no event left, after
+which nothing can happen any more. A window of the plugin tdm opens daily, so this is years."""
+MOST_SESSIONS_AT_ONCE = 200
+"""Sessions at one time. Beyond it, jobs evict each other in a circle: the next session then runs a
+second later, so that virtual time advances."""
+MOST_FRUITLESS_EVICTIONS = 10_000
+"""Evictions, one after another without a job that ends or arrives, after which it is certain that
+jobs only evict each other."""
+
+Finished = Callable[[job_runs.JobRun], None]
+
+
+class Simulation:
+    """One simulation. ``run`` it once."""
+
+    def __init__(
+        self,
+        scenario: workload.Scenario,
+        on_finished: Finished = lambda run: None,
+        find: opening.FindPlugin = plugins.find,
+    ) -> None:
+        self._options = scenario.options
+        self._jobs = iter(scenario.jobs)
+        self._on_finished = on_finished
+        self.scheduler = scheduler.Scheduler(scenario.options, find)
+        self.measured = measurements.Measurements()
+        self.runs: dict[str, job_runs.JobRun] = {}
+        """PodGroup -> job, of all jobs that have not finished."""
+        self.now_us = 0
+        self.stopped = ""
+        """Why the simulation stopped before all jobs finished; empty if they did."""
+        self._heap: list[tuple[int, int, int, Any]] = []
+        self._order = 0
+        self._made = 0
+        self._groups = {name: group for group in scenario.nodes for name in group.names()}
+        self._tasks_on: dict[str, dict[job_runs.TaskRun, job_runs.JobRun]] = {}
+        self._priorities: set[int] = set()
+        self._queues: set[str] = set()
+        self._next_job: workload.Job | None = None
+        self._no_session_before_us = 0
+        self._fruitless = 0
+        self._idle_wakes = 0
+        configured = scenario.options.configured
+        self._skips_wakes = _depends_on_nodes_only(configured)
+        self._build(scenario)
+        self._next_job = next(self._jobs, None)
+
+    def run(self) -> None:
+        """Simulate until all jobs have finished, nothing can happen any more, or ``until_us``."""
+        while self.step():
+            pass
+        if not self.stopped and self.runs:
+            self.stopped = "nothing can happen any more"
+        self.measured.close(self.now_us)
+
+    def step(self) -> bool:
+        """Advance to the next time of an event, and do everything that happens at this time.
+
+        Returns False, and does nothing, if the simulation is over.
+        """
+        at_us, is_wake = self._next_time()
+        if at_us == workload.NEVER_US or self.stopped or self._idle_wakes >= MOST_IDLE_WAKES:
+            return False
+        if at_us > self._options.until_us:
+            self.now_us = max(self.now_us, self._options.until_us)
+            self.stopped = "the time of --until is reached"
+            return False
+        self.now_us = max(self.now_us, at_us)
+        self._process_events()
+        if is_wake:
+            self.scheduler.request_session()
+        has_decided = self._run_sessions()
+        is_idle = is_wake and not (has_decided or self._heap or self._next_job is not None)
+        self._idle_wakes = self._idle_wakes + 1 if is_idle else 0
+        return True
+
+    # Time
+
+    def _next_time(self) -> tuple[int, bool]:
+        """The time of the next event, and whether it is only a session at a requested time."""
+        at_us = self._heap[0][0] if self._heap else workload.NEVER_US
+        if self._next_job is not None:
+            at_us = min(at_us, self._next_job.submit_us)
+        if self.scheduler.is_due:
+            return min(at_us, max(self.now_us, self._no_session_before_us)), False
+        wake_at = None if self._skips_wakes or not self.runs else self.scheduler.wake_at
+        if wake_at is not None and (wake_us := workload.time_of(wake_at)) < at_us:
+            return max(wake_us, self.now_us), True
+        return at_us, False
+
+    def _push(self, at_us: int, kind: int, what: Any) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (at_us, kind, self._order, what))
+
+    def _process_events(self) -> None:
+        while self._heap and self._heap[0][0] <= self.now_us:
+            _, kind, _, what = heapq.heappop(self._heap)
+            if kind == _TASKS_END:
+                self._end_tasks(*what)
+            elif kind == _NODE_FAILS:
+                self._fail_node(what)
+            elif kind == _NODE_RETURNS:
+                self._return_node(what)
+            else:
+                self._lose_tasks(*what)
+        while self._next_job is not None and self._next_job.submit_us <= self.now_us:
+            self._submit(self._next_job)
+            self._next_job = next(self._jobs, None)
+
+    def _run_sessions(self) -> bool:
+        """Run sessions at this time until none is due; return whether one decided anything."""
+        has_decided = False
+        for _ in range(MOST_SESSIONS_AT_ONCE):
+            if not self.scheduler.is_due or self._no_session_before_us > self.now_us:
+                break
+            decisions = self.scheduler.decide(workload.datetime_at(self.now_us))
+            has_decided |= bool(decisions)
+            for statement in decisions:
+                self._execute(statement)
+            self._process_events()
+        else:
+            self._no_session_before_us = self.now_us + workload.SECOND_US
+        if self._options.interval_us and has_decided:
+            self._no_session_before_us = self.now_us + self._options.interval_us
+        return has_decided
+
+    # Cluster
+
+    def _build(self, scenario: workload.Scenario) -> None:
+        at = workload.START
+        for queue in objects.with_standard_queues(scenario.queues):
+            self.scheduler.put(queue, at)
+            self._queues.add(queue.metadata.name)
+        for name, group in self._groups.items():
+            self.scheduler.put(objects.node(group, name), at)
+            self.measured.add_node(name, group.resources.amounts(), 0)
+            self._tasks_on[name] = {}
+        for failure in scenario.failures:
+            self._push(failure.down_us, _NODE_FAILS, failure.node)
+            if failure.up_us < workload.NEVER_US:
+                self._push(failure.up_us, _NODE_RETURNS, failure.node)
+
+    def _fail_node(self, name: str) -> None:
+        if name not in self.measured.nodes:
+            return
+        lost: dict[job_runs.JobRun, list[job_runs.TaskRun]] = {}
+        for task, run in self._tasks_on[name].items():
+            lost.setdefault(run, []).append(task)
+        for run, tasks in lost.items():
+            self._lose_tasks(run, [(task, task.started_us) for task in tasks])
+        self.measured.remove_node(name, self.now_us)
+        node = objects.node(self._groups[name], name, is_ready=False)
+        self.scheduler.put(node, workload.datetime_at(self.now_us))
+
+    def _return_node(self, name: str) -> None:
+        if name in self.measured.nodes:
+            return
+        group = self._groups[name]
+        self.measured.add_node(name, group.resources.amounts(), self.now_us)
+        self.scheduler.put(objects.node(group, name), workload.datetime_at(self.now_us))
+
+    # Jobs
+
+    def _submit(self, job: workload.Job) -> None:
+        at = workload.datetime_at(self.now_us)
+        if job.priority and job.priority not in self._priorities:
+            self._priorities.add(job.priority)
+            self.scheduler.put(objects.priority_class(job.priority), at)
+        if job.queue not in self._queues:
+            self._queues.add(job.queue)
+            self.scheduler.put(objects.queue(job.queue), at)
+        run = job_runs.JobRun(job, self.measured.jobs)
+        if run.key in self.runs:
+            raise ValueError(f"two jobs of the name {job.name} at the same time")
+        self.runs[run.key] = run
+        self.measured.submitted(run, self.now_us)
+        self._fruitless = 0
+        run.advance()
+        self._create_group(run)
+
+    def _create_group(self, run: job_runs.JobRun) -> None:
+        run.attempts += 1
+        at = workload.datetime_at(self.now_us)
+        phase = "Pending" if self.scheduler.enqueues else "Inqueue"
+        run.group = objects.pod_group(run.job, self._uid(), at, run.min_member, phase)
+        self.scheduler.put(run.group, at)
+        if not self.scheduler.enqueues:
+            self._create_pods(run)
+
+    def _create_pods(self, run: job_runs.JobRun) -> None:
+        at = workload.datetime_at(self.now_us)
+        for task in run.tasks:
+            if task.state == "pending" and task.pod is None:
+                task.pod = objects.pod(run.job, task.index, self._uid(), at)
+                self.scheduler.put(task.pod, at)
+
+    def _uid(self) -> str:
+        self._made += 1
+        return f"{self._made:012}"
+
+    def _set_group_phase(self, run: job_runs.JobRun, phase: str) -> None:
+        assert run.group is not None, f"{run.key} has no PodGroup"
+        if run.group.status.phase != phase:
+            run.group = objects.with_phase(run.group, phase, run.running, run.succeeded)
+            self.scheduler.put(run.group, workload.datetime_at(self.now_us))
+
+    def _end_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
+        ended = [task for task, started_us in tasks if _still_runs(task, started_us)]
+        if not ended:
+            return
+        for task in ended:
+            run.task_us += self.now_us - task.started_us
+            task.state, task.left_us = "succeeded", 0
+            del self._tasks_on[task.node][task]
+        self.measured.released(run, [task.node for task in ended], self.now_us)
+        run.running -= len(ended)
+        run.succeeded += len(ended)
+        run.advance()
+        if run.is_finished:
+            self._finish(run)
+            return
+        at = workload.datetime_at(self.now_us)
+        for task in ended:
+            assert task.pod is not None, f"a running task of {run.key} has no pod"
+            task.pod = objects.on_node(task.pod, task.node, "Succeeded")
+            self.scheduler.put(task.pod, at)
+
+    def _finish(self, run: job_runs.JobRun) -> None:
+        self._delete_objects(run)
+        run.end_us = self.now_us
+        del self.runs[run.key]
+        self._fruitless = 0
+        self.measured.finished(run, self.now_us)
+        self._on_finished(run)
+
+    def _delete_objects(self, run: job_runs.JobRun) -> None:
+        at = workload.datetime_at(self.now_us)
+        for task in run.tasks:
+            if task.pod is not None:
+                self.scheduler.remove(task.pod, at)
+                task.pod = None
+        if run.group is not None:
+            self.scheduler.remove(run.group, at)
+            run.group = None
+
+    # Decisions
+
+    def _execute(self, statement: messages.StatementDecided) -> None:
+        run = self.runs[statement.pod_group]
+        if statement.enqueue:
+            self._set_group_phase(run, "Inqueue")
+            self._create_pods(run)
+        if statement.evictions:
+            self._evict(statement)
+        if statement.binds:
+            self._bind(run, statement.binds)
+
+    def _bind(self, run: job_runs.JobRun, binds: tuple[messages.Bind, ...]) -> None:
+        at = workload.datetime_at(self.now_us)
+        by_name = {f"{run.job.name}-{objects.TASK}-{task.index}": task for task in run.tasks}
+        ends: dict[int, list[tuple[job_runs.TaskRun, int]]] = {}
+        nodes = []
+        for bind in binds:
+            task = by_name[bind.pod]
+            assert task.pod is not None, f"{bind.pod} was bound and does not exist"
+            task.pod = objects.on_node(task.pod, bind.node, "Running")
+            task.state, task.node, task.started_us = "running", bind.node, self.now_us
+            self._tasks_on[bind.node][task] = run
+            self.scheduler.put(task.pod, at)
+            nodes.append(bind.node)
+            ends.setdefault(self.now_us + task.left_us, []).append((task, self.now_us))
+        run.running += len(binds)
+        self.measured.placed(run, nodes, self.now_us)
+        if run.advance() and run.phase == "Running":
+            self.measured.started(run, self.now_us)
+            if run.first_start_us < 0:
+                run.first_start_us = self.now_us
+        if not run.falls_short:
+            self._set_group_phase(run, "Running")
+        for end_us, tasks in ends.items():
+            self._push(end_us, _TASKS_END, (run, tasks))
+
+    def _evict(self, statement: messages.StatementDecided) -> None:
+        by_job: dict[tuple[job_runs.JobRun, int], list[tuple[job_runs.TaskRun, int]]] = {}
+        for each in statement.evictions:
+            run, task = self._task_of(each)
+            notice_us = round(each.notice_s * workload.SECOND_US)
+            by_job.setdefault((run, notice_us), []).append((task, task.started_us))
+        for (run, notice_us), tasks in by_job.items():
+            self._push(self.now_us + notice_us, _EVICTION_DUE, (run, tasks))
+        self._fruitless += len(by_job)
+        if self._fruitless > MOST_FRUITLESS_EVICTIONS:
+            self.stopped = "jobs only evict each other: no job ends"
+
+    def _task_of(self, each: messages.Eviction) -> tuple[job_runs.JobRun, job_runs.TaskRun]:
+        pod = self.scheduler.cache.world.tasks[f"{each.namespace}/{each.pod}"]
+        run = self.runs[pod.job]
+        return run, run.tasks[int(each.pod.rpartition("-")[2])]
+
+    def _lose_tasks(self, run: job_runs.JobRun, tasks: list[tuple[job_runs.TaskRun, int]]) -> None:
+        """Delete the pods of tasks that still run, and apply rules 2 and 3."""
+        lost = [task for task, started_us in tasks if _still_runs(task, started_us)]
+        if not lost:
+            return
+        run.evictions += 1
+        run.evicted_tasks += len(lost)
+        self.measured.evicted(run, len(lost), self.now_us)
+        was_running = run.phase == "Running"
+        self._stop(run, lost)
+        if run.falls_short and was_running:
+            self._stop(run, [task for task in run.tasks if task.state == "running"])
+            self._restart(run)
+        else:
+            self._create_pods(run)
+
+    def _restart(self, run: job_runs.JobRun) -> None:
+        self._delete_objects(run)
+        if not self._options.keeps_progress:
+            run.succeeded = 0
+            for task in run.tasks:
+                task.state, task.left_us = "pending", run.job.duration_us
+        self.measured.interrupted(run, self.now_us)
+        run.restart()
+        self._create_group(run)
+
+    def _stop(self, run: job_runs.JobRun, tasks: list[job_runs.TaskRun]) -> None:
+        at = workload.datetime_at(self.now_us)
+        self.measured.released(run, [task.node for task in tasks], self.now_us)
+        for task in tasks:
+            assert task.pod is not None, f"a running task of {run.key} has no pod"
+            self.scheduler.remove(task.pod, at)
+            del self._tasks_on[task.node][task]
+            run.task_us += self.now_us - task.started_us
+            if self._options.keeps_progress:
+                task.left_us -= self.now_us - task.started_us
+            task.state, task.node, task.pod = "pending", "", None
+        run.running -= len(tasks)
+
+    def unfinished(self) -> Iterator[tuple[job_runs.JobRun, str, str]]:
+        """Each job that has not finished, with tier and text of the scheduler's explanation."""
+        for run in self.runs.values():
+            yield run, *self.scheduler.reason(run.key)
+
+
+def _depends_on_nodes_only(configured: configuration.Configuration) -> bool:
+    """Whether time changes no decision, by the rules of unschedulable gangs."""
+    names = {options.name for tier in configured.tiers for options in tier}
+    return names <= unschedulable.NODE_ONLY_PLUGINS and unschedulable.NODE_ONLY_ACTIONS.issuperset(
+        configured.actions
+    )
+
+
+def _still_runs(task: job_runs.TaskRun, started_us: int) -> bool:
+    return task.state == "running" and task.started_us == started_us

@@ -1,0 +1,180 @@
+"""Kubernetes objects of a simulation, as the API server would hold them for this workload.
+
+The PodGroup and the pods of a job are those that the controller's core makes of a Job with one
+task; ``tests`` compare both. Uids increase with creation, so that objects of the same time keep the
+order in which they were created.
+"""
+
+import functools
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core.queues import queues
+from stromboli.controller.core.store import queue_accounting
+from stromboli.embedded.simulation.core import workload
+from stromboli.scheduler.core.model import requirements
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta, scheduling
+
+NAMESPACE = "default"
+SCHEDULER = "volcano"
+TASK = "task"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def node(group: workload.NodeGroup, name: str, *, is_ready: bool = True) -> core.Node:
+    """A node of which everything is allocatable."""
+    amounts = {**_quantities(group.resources), "pods": group.pods}
+    ready = core.Condition(type="Ready", status="True" if is_ready else "False")
+    return core.Node(
+        metadata=meta.ObjectMeta(
+            name=name, uid=f"node-{name}", labels={HOSTNAME: name, **group.labels}
+        ),
+        spec=core.NodeSpec(unschedulable=not is_ready),
+        status=core.NodeStatus(capacity=amounts, allocatable=amounts, conditions=(ready,)),
+    )
+
+
+def queue(name: str) -> scheduling.Queue:
+    """A queue of weight 1."""
+    return scheduling.Queue(
+        metadata=meta.ObjectMeta(name=name),
+        spec=scheduling.QueueSpec(reclaimable=True, parent=queue_accounting.ROOT),
+    )
+
+
+def with_standard_queues(found: Iterable[scheduling.Queue]) -> list[scheduling.Queue]:
+    """The queues, with those that the controller creates and the parent that it sets."""
+    root = queue_accounting.ROOT
+    made = {name: queue(name) for name in queues.ALWAYS}
+    top = scheduling.QueueSpec(weight=1, reclaimable=False)
+    made[root] = msgspec.structs.replace(made[root], spec=top)
+    for each in found:
+        if each.metadata.name != root and not each.spec.parent:
+            each = msgspec.structs.replace(
+                each, spec=msgspec.structs.replace(each.spec, parent=root)
+            )
+        made[each.metadata.name] = each
+    return list(made.values())
+
+
+def priority_class(value: int) -> core.PriorityClass:
+    """The class of jobs with this priority."""
+    name = priority_class_name(value)
+    return core.PriorityClass(metadata=meta.ObjectMeta(name=name, uid=f"class-{name}"), value=value)
+
+
+def priority_class_name(value: int) -> str:
+    """The name of the class; empty for priority 0, which needs none."""
+    return f"priority-{value}" if value else ""
+
+
+def pod_group(
+    job: workload.Job, uid: str, created: datetime, min_member: int, phase: str
+) -> scheduling.PodGroup:
+    """The PodGroup of a job."""
+    return scheduling.PodGroup(
+        metadata=meta.ObjectMeta(
+            name=job.name,
+            namespace=NAMESPACE,
+            uid=uid,
+            creation_timestamp=created,
+            annotations=_preemptable(job.preemptable),
+        ),
+        spec=scheduling.PodGroupSpec(
+            min_member=min_member,
+            min_task_member={TASK: min_member},
+            queue=job.queue,
+            priority_class_name=priority_class_name(job.priority),
+            min_resources=_minimum(job.resources, min_member),
+        ),
+        status=scheduling.PodGroupStatus(phase=phase),
+    )
+
+
+def pod(job: workload.Job, index: int, uid: str, created: datetime) -> core.Pod:
+    """A pending pod of a job."""
+    annotations = {
+        keys.GROUP_NAME: job.name,
+        keys.TASK_SPEC: TASK,
+        keys.TASK_INDEX: str(index),
+        **(_preemptable(job.preemptable) or {}),
+    }
+    return core.Pod(
+        metadata=meta.ObjectMeta(
+            name=f"{job.name}-{TASK}-{index}",
+            namespace=NAMESPACE,
+            uid=uid,
+            creation_timestamp=created,
+            annotations=annotations,
+        ),
+        spec=_pod_spec(job.resources, job.priority, job.node_selector),
+        status=_PENDING,
+    )
+
+
+_PENDING = core.PodStatus(phase="Pending")
+
+
+def on_node(pending: core.Pod, node_name: str, phase: str) -> core.Pod:
+    """The pod on a node, in this phase."""
+    spec: core.PodSpec = msgspec.structs.replace(pending.spec, node_name=node_name)
+    found: core.Pod = msgspec.structs.replace(
+        pending, spec=spec, status=core.PodStatus(phase=phase)
+    )
+    return found
+
+
+def with_phase(
+    group: scheduling.PodGroup, phase: str, running: int, succeeded: int
+) -> scheduling.PodGroup:
+    """The PodGroup in this phase, with these counts."""
+    status = scheduling.PodGroupStatus(phase=phase, running=running, succeeded=succeeded)
+    found: scheduling.PodGroup = msgspec.structs.replace(group, status=status)
+    return found
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    """Labels of the form ``a=b;c=d``. Raises ValueError."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, separator, value = part.partition("=")
+        if not separator or not name.strip():
+            raise ValueError(f"{part!r} is not a label; write name=value, several with ; between")
+        found[name.strip()] = value.strip()
+    return found
+
+
+@functools.lru_cache(maxsize=10_000)
+def _pod_spec(resources: workload.Resources, priority: int, selector: str) -> core.PodSpec:
+    requests = core.ResourceRequirements(requests=_quantities(resources))
+    return core.PodSpec(
+        scheduler_name=SCHEDULER,
+        priority=priority,
+        node_selector=parse_labels(selector) or None,
+        containers=(core.Container(name="main", resources=requests),),
+    )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _minimum(resources: workload.Resources, count: int) -> dict[str, core.Quantity]:
+    cpu, memory, gpus = resources.amounts()
+    total = _quantities(workload.Resources(cpu * count, memory * count, gpus * count))
+    return {**total, "pods": count}
+
+
+def _quantities(resources: workload.Resources) -> dict[str, core.Quantity]:
+    found: dict[str, core.Quantity] = {}
+    if resources.cpu_milli:
+        found["cpu"] = f"{resources.cpu_milli}m"
+    if resources.memory_bytes:
+        found["memory"] = str(resources.memory_bytes)
+    if resources.gpus:
+        found[requirements.GPU] = resources.gpus
+    return found
+
+
+def _preemptable(value: bool | None) -> dict[str, str] | None:
+    return None if value is None else {keys.PREEMPTABLE: str(value).lower()}

@@ -1,0 +1,125 @@
+"""The scheduler of a simulation: its own cache, folded from records, and its own sessions.
+
+Objects reach the cache as records of the snapshot topics, encoded and decoded as in the service.
+Decisions are assumed as the service assumes what it has published.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.embedded.simulation.core import workload
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.messages import scheduling as messages
+
+_TOPICS: dict[type[meta.Object], topics.Topic] = {
+    kind.struct: topics.SNAPSHOTS[kind]
+    for kind in (kinds.NODES, kinds.PODS, kinds.POD_GROUPS, kinds.QUEUES, kinds.PRIORITY_CLASSES)
+}
+_CLUSTER = "simulation"
+_NO_LIMIT = session_inputs.SessionInputs(decision_limit=10**9)
+"""Decisions are executed at once, so nothing is in flight that would limit a session."""
+
+
+class Scheduler:
+    """The cache and the sessions of one simulation."""
+
+    def __init__(self, options: workload.Options, find: opening.FindPlugin) -> None:
+        self._policy = policy.Policy(configured=options.configured)
+        self._seed = options.seed
+        self._find = find
+        self._failures = plugin_isolation.FailureHistory()
+        self._offsets: dict[str, int] = {}
+        self._versions = 0
+        self._decisions = 0
+        self.cache = cluster_cache.ClusterCache(self._policy.scheduler_names)
+        self.cache.world.set_default_queue(options.configured.default_queue)
+        actions = options.configured.actions
+        self.cache.sessions_may_evict = bool(policy.EVICTING_ACTIONS.intersection(actions))
+        self.enqueues = "enqueue" in actions
+        """Whether jobs must be admitted to their queue before their pods are created."""
+        self.sessions = 0
+        self.wake_at: datetime | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether anything changed that a session can act on."""
+        return bool(self.cache.session_cause)
+
+    def request_session(self) -> None:
+        """Request a session although nothing changed: a time is reached."""
+        self.cache.request_session("time")
+
+    def put(self, found: meta.Object, at: datetime) -> None:
+        """The monitor observed the object. Its version is set here."""
+        self._versions += 1
+        stamped = _with_version(found, str(self._versions))
+        topic = _TOPICS[type(found)]
+        self._fold(envelope.Draft(topic=topic, key=found.metadata.key, message=stamped, time=at))
+
+    def remove(self, found: meta.Object, at: datetime) -> None:
+        """The monitor observed the deletion of the object."""
+        self._versions += 1
+        self._fold(
+            envelope.Draft(
+                topic=_TOPICS[type(found)],
+                key=found.metadata.key,
+                message=None,
+                time=at,
+                object_uid=found.metadata.uid,
+                object_version=str(self._versions),
+            )
+        )
+
+    def decide(self, at: datetime) -> tuple[messages.StatementDecided, ...]:
+        """Run a session, assume its decisions and return them."""
+        cache = self.cache
+        decided = schedule.run_session(
+            cache,
+            at,
+            self._policy,
+            self._seed,
+            given=_NO_LIMIT,
+            find=self._find,
+            plugin_failures=self._failures,
+        )
+        self.sessions += 1
+        for statement in decided.decisions:
+            self._decisions += 1
+            id_ = envelope.event_id("scheduler", 0, self._decisions)
+            cache.assume(id_, self._decisions, statement)
+        if decided.record is not None:
+            cache.memory = dict(decided.record.memory)
+        for key, explanation in decided.explanations.items():
+            cache.record_explanation(key, explanation)
+        for order in decided.orders:
+            cache.record_explanation("", order)
+        cache.finish_session(is_throttled=decided.is_throttled)
+        self.wake_at = decided.wake_at
+        return decided.decisions
+
+    def reason(self, key: str) -> tuple[str, str]:
+        """Tier and text of the explanation of a PodGroup; empty if there is none."""
+        found = self.cache.explained.get(key)
+        return ("", "") if found is None else (found.tier, found.message)
+
+    def _fold(self, draft: envelope.Draft) -> None:
+        name = draft.topic.name
+        offset = self._offsets.get(name, 0)
+        self._offsets[name] = offset + 1
+        headers, value = envelope.seal(
+            draft, draft.topic.writer or "monitor", 0, offset, cluster_name=_CLUSTER
+        )
+        problem = self.cache.apply(envelope.Record(draft.topic, offset, draft.key, value, headers))
+        if problem:
+            raise ValueError(f"{draft.key}: {problem}")
+
+
+def _with_version(found: meta.Object, version: str) -> meta.Object:
+    stamped = msgspec.structs.replace(found.metadata, resource_version=version)
+    result: meta.Object = msgspec.structs.replace(found, metadata=stamped)
+    return result

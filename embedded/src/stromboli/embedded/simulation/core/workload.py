@@ -1,0 +1,108 @@
+"""The input of a simulation: nodes, jobs, failures of nodes, and options.
+
+Times are integers in microseconds since the start of the simulation, so that sums are exact.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core.config import configuration
+from stromboli.shared.api import scheduling
+
+SECOND_US = 1_000_000
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""The date of time 0: plugins with calendars, such as tdm, need one."""
+NEVER_US = 2**62
+
+
+def datetime_at(time_us: int) -> datetime:
+    """The date of a virtual time."""
+    return START + timedelta(microseconds=time_us)
+
+
+def time_of(at: datetime) -> int:
+    """The virtual time of a date."""
+    return (at - START) // timedelta(microseconds=1)
+
+
+class Resources(msgspec.Struct, frozen=True, gc=False):
+    """Amounts of cpu, memory and GPUs, of a node or of one task."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+
+    def amounts(self) -> tuple[int, int, int]:
+        """The amounts in the order of the fields."""
+        return self.cpu_milli, self.memory_bytes, self.gpus
+
+
+class NodeGroup(msgspec.Struct, frozen=True):
+    """Equal nodes. With a count of one, the node has the name of the group."""
+
+    name: str
+    count: int
+    resources: Resources
+    labels: dict[str, str] = {}
+    pods: int = 110
+
+    def names(self) -> list[str]:
+        """The names of the nodes."""
+        if self.count == 1:
+            return [self.name]
+        return [f"{self.name}-{number}" for number in range(self.count)]
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A job of equal tasks, each of which runs for ``duration_us``.
+
+    ``min_available``: size of the gang. ``preemptable``: None leaves the scheduler's default.
+    """
+
+    name: str
+    submit_us: int
+    duration_us: int
+    tasks: int = 1
+    min_available: int = 1
+    resources: Resources = Resources()
+    queue: str = "default"
+    priority: int = 0
+    preemptable: bool | None = None
+    node_selector: str = ""
+
+
+class NodeFailure(msgspec.Struct, frozen=True):
+    """A node that is lost with its pods, and returns; ``up_us`` ``NEVER_US`` for never."""
+
+    node: str
+    down_us: int
+    up_us: int = NEVER_US
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """``until_us``: where the simulation stops. ``keeps_progress``: an evicted task continues where
+    it was; else its job starts over. ``interval_us``: smallest time between two sessions of
+    different virtual times, 0 for exact. ``seed``: of the sessions.
+    """
+
+    configured: configuration.Configuration = policy.DEFAULT_CONFIGURATION
+    until_us: int = NEVER_US
+    keeps_progress: bool = False
+    interval_us: int = 0
+    seed: int = 0
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What is simulated. ``jobs``: in the order of their submission; it is read once.
+
+    ``queues``: objects as users write them. A queue that only jobs name is created with weight 1.
+    """
+
+    nodes: tuple[NodeGroup, ...]
+    jobs: Iterable[Job]
+    queues: tuple[scheduling.Queue, ...] = ()
+    failures: tuple[NodeFailure, ...] = ()
+    options: Options = Options()

@@ -1,0 +1,223 @@
+"""``strom simulate run``: a workload on a cluster in virtual time."""
+
+import contextlib
+import csv
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli.render import output
+from stromboli.embedded import scheduler_file
+from stromboli.embedded.simulation import inputs
+from stromboli.embedded.simulation.core import job_runs, kernel, results, workload
+from stromboli.scheduler import discovery
+from stromboli.scheduler.core.config import configuration
+
+MOST_SHOWN = 20
+"""Unfinished jobs that the table shows."""
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class OnEvict(StrEnum):
+    """What ``--on-evict`` takes."""
+
+    RESTART = "restart"
+    KEEP = "keep"
+
+
+NodesOption = Annotated[
+    Path,
+    typer.Option(help="Nodes as CSV: name,count,cpu,memory_gib,gpu,labels.", metavar="FILE"),
+]
+JobsOption = Annotated[
+    Path,
+    typer.Option(
+        help="Jobs as CSV: job,submit_s,duration_s,tasks,min_available,cpu,memory_gib,gpu,queue,"
+        "priority,preemptable. Only submit_s and duration_s are required.",
+        metavar="FILE",
+    ),
+]
+QueuesOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Queues as YAML. [default: each queue that a job names, with weight 1]",
+        metavar="FILE",
+    ),
+]
+FailuresOption = Annotated[
+    Path | None,
+    typer.Option(help="Failures of nodes as CSV: node,down_s,up_s.", metavar="FILE"),
+]
+OnEvictOption = Annotated[
+    OnEvict,
+    typer.Option(help="Whether an evicted job starts over, or continues where it was."),
+]
+IntervalOption = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Least virtual seconds between sessions that decide something: 0 is exact, more is "
+        "faster.",
+    ),
+]
+
+
+def run(
+    nodes: NodesOption,
+    jobs: JobsOption,
+    queues: QueuesOption = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scheduler configuration, as volcano-scheduler.conf. [default: the built-in one]",
+            metavar="FILE",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Replaces random numbers of plugins.")] = 0,
+    until: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="T",
+            help="Stop at this many virtual seconds. [default: when nothing can happen any more]",
+        ),
+    ] = None,
+    on_evict: OnEvictOption = OnEvict.RESTART,
+    failures: FailuresOption = None,
+    session_interval: IntervalOption = 0.0,
+    shown: Annotated[
+        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+    ] = Format.TABLE,
+) -> None:
+    """Simulate a workload with the real scheduler, in virtual time.
+
+    The scheduler's own cache and sessions decide; jobs live by the controller's rules. The table
+    shows a summary, csv one line per job. With json, the last line of stdout is one JSON object.
+    Jobs that do not finish are listed with the scheduler's reason.
+    """
+    given = inputs.read(nodes, jobs, queues, failures)
+    options = workload.Options(
+        configured=used_configuration(config),
+        until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
+        keeps_progress=on_evict is OnEvict.KEEP,
+        interval_us=round(session_interval * workload.SECOND_US),
+        seed=seed,
+    )
+    writer = _JobTable() if shown is Format.CSV else None
+    simulated = simulate(given, options, _ignore if writer is None else writer.add)
+    if writer is not None:
+        for unfinished, _, _ in simulated.unfinished():
+            writer.add(unfinished)
+    summary = results.summarize(simulated, seed)
+    if shown is Format.JSON:
+        output.show_lines([msgspec.json.encode(summary).decode()])
+    elif shown is Format.TABLE:
+        _show_table(summary)
+    if summary.unfinished:
+        output.show_note(
+            f"strom: {summary.unfinished} of {summary.jobs} jobs did not finish: {summary.stopped}"
+        )
+
+
+def simulate(
+    given: inputs.Inputs,
+    options: workload.Options,
+    on_finished: Callable[[job_runs.JobRun], None],
+) -> kernel.Simulation:
+    """Run a simulation with the plugins of this environment."""
+    scenario = workload.Scenario(given.nodes, given.jobs, given.queues, given.failures, options)
+    simulated = kernel.Simulation(scenario, on_finished, discovery.discover_plugins().find)
+    with without_collections():
+        simulated.run()
+    return simulated
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect garbage rarely: the workload never goes, and most objects of sessions have no cycles.
+
+    Collections of all generations took a third of the time.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def used_configuration(file: Path | None) -> configuration.Configuration:
+    """The configuration of a file, or the built-in one; its warnings go to stderr."""
+    loaded = scheduler_file.read(None if file is None else str(file))
+    for warning in loaded.warnings:
+        output.show_note(f"strom: {warning}")
+    return loaded.configuration
+
+
+def _ignore(_: job_runs.JobRun) -> None:
+    pass
+
+
+class _JobTable:
+    """Writes one line per job to stdout, in the order in which jobs end."""
+
+    def __init__(self) -> None:
+        self._writer = csv.writer(sys.stdout, lineterminator="\n")
+        self._writer.writerow(results.JobResult.__struct_fields__)
+
+    def add(self, run: job_runs.JobRun) -> None:
+        """Write the line of a job."""
+        found = results.job_result(run)
+        self._writer.writerow(getattr(found, name) for name in found.__struct_fields__)
+
+
+def _show_table(summary: results.Summary) -> None:
+    rows = [
+        [name, _text(getattr(summary, name))]
+        for name in summary.__struct_fields__
+        if name not in ("queues", "unfinished_jobs")
+    ]
+    output.show_table(["MEASURE", "VALUE"], rows)
+    headers = ["QUEUE", "JOBS", "FINISHED", "EVICTIONS", "MEAN SHARE", "MEAN WAIT", "MEAN JCT"]
+    output.show_lines([""])
+    output.show_table(
+        headers,
+        [
+            [
+                each.queue,
+                str(each.jobs),
+                str(each.finished),
+                str(each.evictions),
+                f"{each.share_mean:.4f}",
+                _text(each.wait_mean_s),
+                _text(each.jct_mean_s),
+            ]
+            for each in summary.queues
+        ],
+    )
+    if summary.unfinished_jobs:
+        output.show_lines([""])
+        output.show_table(
+            ["UNFINISHED JOB", "STATUS", "REASON"],
+            [[each.job, each.status, each.reason] for each in summary.unfinished_jobs[:MOST_SHOWN]],
+        )
+
+
+def _text(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,113 @@
+"""The rules of a simulation, each on the smallest scenario that shows it."""
+
+import msgspec
+import pytest
+
+from embedded.tests import simulations
+from embedded.tests.simulations import Simulated, job, nodes
+from stromboli.embedded.simulation.core import results, workload
+
+PREEMPTING = simulations.configured(
+    "enqueue, allocate, preempt", ("priority", "gang", "predicates"), enablePreemptable=False
+)
+
+
+def options(**changes: object) -> workload.Options:
+    return msgspec.structs.replace(workload.Options(), **changes)
+
+
+def test_jobs_start_in_order_of_submission_as_room_becomes_free() -> None:
+    ran = Simulated(nodes(1), [job("a"), job("b", 1), job("c", 2, 5)])
+    assert ran.starts_s == {"a": 0, "b": 10, "c": 20}
+    assert ran.ends_s == {"a": 10, "b": 20, "c": 25}
+    assert ran.kernel.stopped == ""
+
+
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    ran = Simulated(nodes(3), [job("long", 0, 100), job("gang", 1, 10, tasks=3)])
+    assert ran.starts_s == {"gang": 100, "long": 0}
+
+
+def test_an_elastic_job_starts_with_its_gang_and_ends_with_its_last_task() -> None:
+    ran = Simulated(nodes(2), [job("elastic", 0, 10, tasks=3, min_available=2)])
+    assert ran.starts_s == {"elastic": 0}
+    assert ran.ends_s == {"elastic": 20}
+
+
+def test_an_evicted_gang_starts_over() -> None:
+    jobs = [job("low", 0, 100, tasks=2), job("high", 30, 50, tasks=1, priority=10)]
+    ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING))
+    low = ran.finished["low"]
+    assert ran.ends_s == {"high": 80, "low": 180}
+    assert (low.evictions, low.evicted_tasks, low.attempts) == (1, 1, 2)
+    assert ran.starts_s["low"] == 0
+
+
+def test_a_job_that_keeps_its_progress_continues_where_it_was() -> None:
+    jobs = [job("low", 0, 100, tasks=2), job("high", 30, 50, tasks=1, priority=10)]
+    ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING, keeps_progress=True))
+    assert ran.ends_s == {"high": 80, "low": 150}
+
+
+def test_an_eviction_above_the_minimum_restarts_only_the_task() -> None:
+    jobs = [
+        job("elastic", 0, 100, tasks=2, min_available=1),
+        job("high", 30, 50, tasks=1, priority=10),
+    ]
+    ran = Simulated(nodes(2), jobs, options(configured=PREEMPTING))
+    assert ran.finished["elastic"].attempts == 1
+    assert ran.ends_s == {"elastic": 180, "high": 80}
+
+
+def test_a_failed_node_restarts_its_jobs_and_takes_none_until_it_returns() -> None:
+    down = workload.NodeFailure("n", 4 * simulations.SECOND, 50 * simulations.SECOND)
+    ran = Simulated(nodes(1), [job("a")], failures=[down])
+    assert ran.ends_s == {"a": 60}
+    assert ran.finished["a"].evictions == 1
+
+
+def test_a_workload_that_never_ends_stops_and_names_the_reason_of_the_scheduler() -> None:
+    ran = Simulated(nodes(1), [job("fits"), job("large", cpu=2)])
+    summary = results.summarize(ran.kernel, 0)
+    assert ran.kernel.stopped == "nothing can happen any more"
+    assert summary.can_never_start == 1
+    (unfinished,) = summary.unfinished_jobs
+    assert unfinished.job == "large"
+    assert unfinished.reason.startswith("can never fit: largest node has 1 cpu, a pod needs 2 cpu")
+
+
+def test_a_simulation_stops_at_until() -> None:
+    ran = Simulated(nodes(1), [job("a"), job("b")], options(until_us=15 * simulations.SECOND))
+    summary = results.summarize(ran.kernel, 0)
+    assert (summary.end_s, summary.finished) == (15, 1)
+    assert summary.stopped == "the time of --until is reached"
+    assert summary.unfinished_jobs[0].reason == "it runs"
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    def once() -> bytes:
+        jobs = [
+            job(f"j{at}", at % 7, 5 + at % 4, 1 + at % 3, queue=f"q{at % 2}") for at in range(30)
+        ]
+        return msgspec.json.encode(results.summarize(Simulated(nodes(4), jobs).kernel, 7))
+
+    assert once() == once()
+
+
+def test_utilisation_counts_what_tasks_request_until_the_end() -> None:
+    summary = results.summarize(
+        Simulated(nodes(2, cpu=4, gpus=2), [job("a", 0, 10, gpus=2), job("b", 5, 5, cpu=4)]).kernel,
+        0,
+    )
+    assert summary.makespan_s == 10
+    assert summary.gpu_utilisation == 0.5
+    assert summary.cpu_utilisation == (10 * 1 + 5 * 4) / (10 * 8)
+    assert [each.gpu_hours for each in summary.queues] == [pytest.approx(20 / 3600, abs=1e-6)]
+
+
+def test_sessions_of_different_times_may_share_an_interval() -> None:
+    jobs = [job(f"j{at}", at, 100) for at in range(20)]
+    exact = Simulated(nodes(30), jobs)
+    coarse = Simulated(nodes(30), jobs, options(interval_us=10 * simulations.SECOND))
+    assert coarse.kernel.scheduler.sessions < exact.kernel.scheduler.sessions / 2
+    assert all(0 <= coarse.starts_s[name] - at <= 10 for name, at in exact.starts_s.items())
