@@ -147,19 +147,49 @@ def test_missing_state_files_are_a_failure_when_the_api_does_not_answer(tmp_path
     ]
 
 
-def test_a_restarted_kubelet_is_called_again_and_its_files_are_used_until_then(
+def test_a_restarted_kubelet_is_called_again_and_its_last_answer_holds_until_then(
     tmp_path: Path,
 ) -> None:
-    """Its socket is removed and created again."""
+    """Its socket is removed and created again. Without a kubelet containers run on and nothing is
+    allocated; its files do not contain devices."""
     reader = Kubelet(written(tmp_path))
     for round_ in range(2):
-        told = fake.FakeKubelet()
-        told.given = (fake.ContainerAllocation(pod=f"p{round_}", cpus=(2, 3)),)
-        with fake.serve(told, tmp_path):
-            found = kubelet.build_state(reader.read(), ONLINE)
-            assert [each.pod for each in found.exclusive_allocations] == [f"p{round_}"]
+        answers = fake.FakeKubelet()
+        devices = {"nvidia.com/gpu": (f"GPU-{round_}",)}
+        answers.given = (fake.ContainerAllocation(pod=f"p{round_}", devices=devices),)
+        answers.allocatable = (2, 3)
+        with fake.serve(answers, tmp_path):
+            answered = kubelet.build_state(reader.read(), ONLINE)
+            assert [each.pod for each in answered.exclusive_allocations] == [f"p{round_}"]
+            assert answered.read_failures == ()
+        away = kubelet.build_state(reader.read(), ONLINE)
+        assert away.exclusive_allocations == answered.exclusive_allocations
+        assert away.facts == answered.facts
+        assert [each.what for each in away.read_failures] == ["the kubelet's PodResources API"]
+
+
+def test_a_kubelet_that_has_started_again_and_lists_no_pods_has_not_read_them_yet(
+    tmp_path: Path,
+) -> None:
+    """A kubelet answers before the API server has sent it its pods. The same kubelet without pods
+    has none."""
+    reader = Kubelet(written(tmp_path))
+    answers = fake.FakeKubelet()
+    answers.given = (fake.ContainerAllocation(pod="p0", devices={"nvidia.com/gpu": ("GPU-0",)}),)
+    with fake.serve(answers, tmp_path):
+        before = kubelet.build_state(reader.read(), ONLINE)
+    starting = fake.FakeKubelet()
+    with fake.serve(starting, tmp_path):
         found = kubelet.build_state(reader.read(), ONLINE)
-        assert [each.uid for each in found.exclusive_allocations] == ["uid-1", "uid-2"]
+        assert found.exclusive_allocations == before.exclusive_allocations
+        assert [each.why for each in found.read_failures] == [
+            "it has started again and lists no pods yet"
+        ]
+        starting.given = (fake.ContainerAllocation(pod="p1"),)
+        for given in (starting.given, ()):
+            starting.given = given
+            found = kubelet.build_state(reader.read(), ONLINE)
+            assert (found.exclusive_allocations, found.read_failures) == ((), ())
 
 
 def test_the_state_files_are_used_if_the_api_fails(tmp_path: Path) -> None:

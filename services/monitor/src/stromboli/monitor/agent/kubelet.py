@@ -17,6 +17,7 @@ DEVICES = "device-plugins/kubelet_internal_checkpoint"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Stamp = tuple[tuple[int, int] | None, ...]
+_Answer = tuple[tuple[node_topology.ExclusiveAllocation, ...] | None, frozenset[int] | None]
 
 
 class Kubelet:
@@ -26,6 +27,9 @@ class Kubelet:
         self._folder = folder
         self._api: Any = None
         self._socket: tuple[int, int] | None = None
+        self._answer: _Answer = (None, None)
+        self._answered_by: tuple[int, int] | None = None
+        """The socket of the kubelet that gave it."""
         self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
 
     def stamp(self) -> Stamp:
@@ -54,13 +58,17 @@ class Kubelet:
             failed=failed,
         )
 
-    def _ask(
-        self, failed: dict[str, str]
-    ) -> tuple[tuple[node_topology.ExclusiveAllocation, ...] | None, frozenset[int] | None]:
+    def _ask(self, failed: dict[str, str]) -> _Answer:
+        """Allocations and allocatable CPUs; the last ones while the kubelet does not answer or has
+        started again and not read its pods: its containers run on, and it allocates nothing.
+
+        A kubelet that has started lists no pod until the API server has sent it all of them. The
+        agent is a pod itself, so that the list is never empty afterwards.
+        """
         socket = _stamp(self._folder / SOCKET)
         if socket is None:
             failed["the kubelet's PodResources API"] = f"there is no {self._folder / SOCKET}"
-            return None, None
+            return self._answer
         if self._api is None or socket != self._socket:
             from stromboli.monitor.agent import (
                 podresources,
@@ -75,12 +83,17 @@ class Kubelet:
             exclusive_allocations = self._api.exclusive_allocations()
         except errors.TransientError as error:
             failed["the kubelet's PodResources API"] = error.reason
-            return None, None
+            return self._answer
+        if exclusive_allocations is None and self._answered_by not in (None, socket):
+            failed["the kubelet's PodResources API"] = "it has started again and lists no pods yet"
+            return self._answer
+        cpus = self._answer[1]
         try:
-            return exclusive_allocations, self._api.allocatable_cpus()
+            cpus = self._api.allocatable_cpus()
         except errors.TransientError as error:
             failed["the kubelet's allocatable CPUs"] = error.reason
-            return exclusive_allocations, None
+        self._answer, self._answered_by = (exclusive_allocations or (), cpus), socket
+        return self._answer
 
     def _settings(self, failed: dict[str, str]) -> Any:
         """The settings, parsed again only when the file has changed: parsing YAML is slow."""

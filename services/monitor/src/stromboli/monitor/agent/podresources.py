@@ -61,15 +61,18 @@ FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
     "AllocatableResourcesRequest": {},
     "AllocatableResourcesResponse": {"cpu_ids": (2, ["int64"])},
 }
-_SCALARS = {"string": 9, "int64": 3, "uint64": 4}
+_SCALARS = {"string": 9, "int32": 5, "int64": 3, "uint64": 4, "bool": 8}
 _MESSAGE, _ONE, _MANY = 11, 1, 3
 
 
-def _messages() -> Mapping[str, Any]:
+def message_classes(
+    package: str, table: Mapping[str, Mapping[str, tuple[int, Any]]]
+) -> Mapping[str, Any]:
+    """Name -> class, of the messages of a table as ``FIELDS``."""
     file = descriptor_pb2.FileDescriptorProto(
-        name="stromboli/podresources.proto", package="v1", syntax="proto3"
+        name=f"stromboli/{package}.proto", package=package, syntax="proto3"
     )
-    for name, fields in FIELDS.items():
+    for name, fields in table.items():
         message = file.message_type.add(name=name)
         for field, (number, type_) in fields.items():
             wanted = type_[0] if isinstance(type_, list) else type_
@@ -78,17 +81,17 @@ def _messages() -> Mapping[str, Any]:
                 number=number,
                 label=_MANY if isinstance(type_, list) else _ONE,
                 type=_SCALARS.get(wanted, _MESSAGE),
-                type_name=None if wanted in _SCALARS else f".v1.{wanted}",
+                type_name=None if wanted in _SCALARS else f".{package}.{wanted}",
             )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}"))
-        for name in FIELDS
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in table
     }
 
 
-MESSAGES = _messages()
+MESSAGES = message_classes("v1", FIELDS)
 """Name -> class."""
 
 
@@ -110,9 +113,12 @@ class Kubelet:
         """Close the connection."""
         self._channel.close()
 
-    def exclusive_allocations(self) -> tuple[node_topology.ExclusiveAllocation, ...]:
-        """Every container with exclusive resources. Raises TransientError."""
+    def exclusive_allocations(self) -> tuple[node_topology.ExclusiveAllocation, ...] | None:
+        """Every container with exclusive resources; None if the kubelet lists no pod at all.
+        Raises TransientError."""
         answer = self._call("List", "ListPodResourcesRequest", "ListPodResourcesResponse")
+        if not answer.pod_resources:
+            return None
         found = (
             _holding(pod, container) for pod in answer.pod_resources for container in pod.containers
         )
