@@ -1,5 +1,6 @@
 """The plugin numa-aware and devices: which GPUs and network cards a pod gets."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -247,6 +248,22 @@ def test_nothing_is_chosen_beside_a_pod_with_unknown_gpus() -> None:
     )
     assert default_sessions.binds(decided) == {"a-0": "n1"}
     assert devices(decided) == {}
+
+
+@pytest.mark.parametrize(("decided_gpus", "chosen"), [((), {}), (("GPU-n1-0",), {"a-0": ["1"]})])
+def test_gpus_of_a_pod_that_is_reported_with_cpus_alone_are_not_free(
+    decided_gpus: tuple[str, ...], chosen: dict[str, list[str]]
+) -> None:
+    """A kubelet's state files contain CPUs and no devices: devices are those decided, if known."""
+    notes = {keys.DEVICES: json.dumps({"main": {GPU: decided_gpus}})} if decided_gpus else {}
+    decided = closed(
+        node(gpus=2),
+        observed(gpus=2, exclusive_allocations=[holding("x-0", cpus="1")]),
+        *pods("x", container(gpus=1, cpu=1), node="n1", annotations=notes),
+        *pods("a", container(gpus=1)),
+    )
+    assert default_sessions.binds(decided) == {"a-0": "n1"}
+    assert devices(decided) == chosen
 
 
 def test_a_node_with_a_silent_agent_takes_no_pod_that_requires_alignment() -> None:

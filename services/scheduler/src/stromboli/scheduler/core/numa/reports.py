@@ -138,12 +138,13 @@ def _nics(
 def share(
     holding: node_topology.ExclusiveAllocation, ids: Mapping[str, Sequence[str]], hardware: Hardware
 ) -> Share:
-    """What a container holds of this hardware. Raises ValueError for CPUs that do not exist."""
+    """What a container holds of this hardware; a resource of which all its devices have vanished
+    has none. Raises ValueError for CPUs that do not exist."""
     devices: dict[str, tuple[int, ...]] = {}
     for held in holding.devices:
         known = {name: place for place, name in enumerate(ids.get(held.resource, ()))}
-        places_ = sorted(known[name] for name in held.ids if name in known)
-        if places_:
+        if known:
+            places_ = sorted(known[name] for name in held.ids if name in known)
             devices[held.resource] = tuple(places_)
     numa_nodes = {numa_node for numa_node, _ in hardware.memory}
     sizes: dict[int, int] = {}

@@ -156,12 +156,11 @@ class FreeHardware:
     ) -> tuple[AvailableHardware, frozenset[str]]:
         room, unknown = report.free, set[str]()
         for task in tasks:
-            if self._held(report, task) is not None:
-                continue
-            share = _decided_for(task.pod, report)
+            held = self._held(report, task)
+            share = _unreported(task.pod, report, held)
             if share:
                 room = room.less(share, report.hardware)
-            device_names = {name for name, _ in share.devices}
+            device_names = {name for name, _ in (*share.devices, *(held or Share()).devices)}
             unknown |= {
                 name
                 for container in task.pod.spec.containers
@@ -173,11 +172,22 @@ class FreeHardware:
     def _share(self, row: int, task: entities.Task) -> Share:
         report = self.reports[row]
         held = self._held(report, task)
-        return _decided_for(task.pod, report) if held is None else held
+        share = _unreported(task.pod, report, held)
+        return share if held is None else held._replace(devices=(*held.devices, *share.devices))
 
     def _held(self, report: nodes.NodeHardware, task: entities.Task) -> Share | None:
         found = report.held.get(task.pod.metadata.uid)
         return report.held.get(task.key) if found is None else found
+
+
+def _unreported(pod: core.Pod, report: nodes.NodeHardware, held: Share | None) -> Share:
+    """Return what a bind decided for a pod and its node does not report: everything, or devices
+    where the report has no device of that resource (state files of kubelets contain none)."""
+    decided = _decided_for(pod, report)
+    if held is None:
+        return decided
+    reported = {name for name, _ in held.devices}
+    return Share(devices=tuple(each for each in decided.devices if each[0] not in reported))
 
 
 def _decided_for(pod: core.Pod, report: nodes.NodeHardware) -> Share:
