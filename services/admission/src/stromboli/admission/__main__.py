@@ -127,7 +127,7 @@ def _check_exposed(settings: Settings, is_local: bool) -> None:
     if settings.rest_open_to_all and settings.accounts:
         sys.exit(
             "STROM_ADMISSION_REST_OPEN_TO_ALL and STROM_ADMISSION_ACCOUNTS contradict each other: "
-            "leave the first one out, and clients must authenticate"
+            "unset the first one; clients then authenticate"
         )
     if is_local:
         return
@@ -137,7 +137,7 @@ def _check_exposed(settings: Settings, is_local: bool) -> None:
         sys.exit(f"{where} REST needs accounts; set STROM_ADMISSION_ACCOUNTS=true, {local}")
     if not settings.certificate_file and not settings.certificate_secret:
         sys.exit(
-            f"{where} REST needs a certificate, since tokens come along; set "
+            f"{where} REST needs a certificate, since requests carry tokens; set "
             "STROM_ADMISSION_CERTIFICATE_FILE and STROM_ADMISSION_KEY_FILE, or "
             f"STROM_ADMISSION_CERTIFICATE_SECRET, {local}"
         )

@@ -128,7 +128,7 @@ def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[
     detail = error.detail
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         telemetry.log.error("unexpected", error=repr(error.__cause__ or error))
-        detail = "this is a bug in Stromboli; its log has more"
+        detail = "this is a bug in Stromboli; see the log of admission"
     return _answer(status, detail, violations)
 
 
@@ -151,7 +151,9 @@ def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response
 
 def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     telemetry.log.error("unexpected", error=repr(error), exc_info=error)
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug in Stromboli; its log has more")
+    return _answer(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug in Stromboli; see the log of admission"
+    )
 
 
 HANDLERS: ExceptionHandlersMap = {

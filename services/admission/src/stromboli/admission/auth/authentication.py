@@ -142,7 +142,7 @@ class Authenticator:
         """The principal of a token. Raises UnauthenticatedError; TransientError if that is unknown
         now."""
         if not token:
-            raise UnauthenticatedError("no token came along")
+            raise UnauthenticatedError("the request has no token")
         key = hashlib.sha256("\n".join((*audiences, token)).encode()).digest()
         found = await self._users.get(key, lambda: self._accounts.who(token, audiences))
         if isinstance(found, accounts.UnknownToken):
@@ -215,7 +215,7 @@ def bearer(header: str | None) -> str:
     """The token of an Authorization header (RFC 6750). Raises UnauthenticatedError."""
     scheme, _, token = (header or "").strip().partition(" ")
     if not scheme:
-        raise UnauthenticatedError("no token came along")
+        raise UnauthenticatedError("the request has no token")
     if scheme.lower() != "bearer" or not token.strip():
         raise UnauthenticatedError("Authorization is not a bearer token")
     return token.strip()

@@ -73,7 +73,7 @@ def read(
         )
     if len(record.value or b"") > MAX_BYTES:
         size = len(record.value or b"")
-        return RejectedSubmission(name, 413, f"{size} bytes; at most {MAX_BYTES}: send several")
+        return RejectedSubmission(name, 413, f"{size} bytes; at most {MAX_BYTES}: split it")
     if not name.id or not name.source:
         return RejectedSubmission(
             name, 400, f"ce_id, ce_source: 1 to {MAX_ID_LENGTH} characters each"
@@ -84,24 +84,24 @@ def read(
         seconds = round((now - at).total_seconds())
         limit = round(max_age.total_seconds())
         return RejectedSubmission(
-            name, 408, f"handed in {seconds} s ago; at most {limit} s: send it again"
+            name, 408, f"submitted {seconds} s ago; at most {limit} s: send it again"
         )
     token = token_of(record)
     if not token:
-        return RejectedSubmission(name, 401, "no header authorization with Bearer and a token")
+        return RejectedSubmission(name, 401, "no authorization header with a bearer token")
     lives_s = lifetime_s(token)
     if lives_s is not None and lives_s > MAX_TOKEN_LIFETIME_S:
         return RejectedSubmission(
             name,
             401,
-            f"the token lives for {lives_s:.0f} s; on a topic at most {MAX_TOKEN_LIFETIME_S}",
+            f"the token is valid for {lives_s:.0f} s; at most {MAX_TOKEN_LIFETIME_S} s",
         )
     try:
         message = envelope.decode(record)
     except errors.UndecodableError as error:
         return RejectedSubmission(name, 400, error.reason)
     if not isinstance(message, ObjectsSubmitted):
-        return RejectedSubmission(name, 400, "it has no value")
+        return RejectedSubmission(name, 400, "the record is not a submission")
     return _with_documents(name, at, token, message)
 
 
@@ -115,7 +115,7 @@ def _with_documents(
         except msgspec.DecodeError as error:
             return RejectedSubmission(name, 400, f"objects[{index}]: {error}")
     if not documents:
-        return RejectedSubmission(name, 400, "objects: there are none")
+        return RejectedSubmission(name, 400, "objects: the list is empty")
     return Submission(name=name, at=at, token=token, documents=tuple(documents))
 
 

@@ -149,11 +149,12 @@ async def _result_of(
             )
         (applied,) = await admission.submit([document], principal)
     except msgspec.DecodeError as error:
-        why = f"no JSON object: {error}"
+        why = f"not a JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
     except RejectedError as error:
         shown = error.violations[:MAX_VIOLATIONS]
-        detail = f"{len(error.violations)} things to correct"
+        count = len(error.violations)
+        detail = f"{count} violation{'s' * (count > 1)}"
         return ItemResult(
             index=index, result="refused", status=422, detail=detail, violations=shown
         )

@@ -271,7 +271,7 @@ def reject_ended(job: batch.Job, action: str) -> None:
     """Raises RejectedError for a job in a final phase, which no command changes."""
     phase = job.status.state.phase
     if phase in ENDED:
-        why = f"the job is {phase}: it has ended for good, so there is no {action}"
+        why = f"the job is {phase}: {action} is not possible after the end of a job"
         raise problems.invalid("status.state.phase", why, "submit it again")
 
 

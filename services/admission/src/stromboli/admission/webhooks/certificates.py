@@ -148,7 +148,9 @@ class SelfSignedCertificate(_Source):
             await self._trust(kind, b"".join(authorities))
         shown = certificates.served(held, self._names, now)
         if shown is None:
-            raise errors.TransientError(f"read Secret {self._name}", "nothing to show in it")
+            raise errors.TransientError(
+                f"read Secret {self._name}", "it holds no usable certificate"
+            )
         self._load(pairs[shown.name].certificate, pairs[shown.name].key)
 
     async def _read(self) -> tuple[dict[str, key_pairs.KeyPair], str]:

@@ -62,7 +62,7 @@ def read(name: str, certificate: bytes, key: bytes) -> KeyPair:
     known = x509.load_pem_x509_certificate(certificate)
     private = serialization.load_pem_private_key(key, None)
     if private.public_key() != known.public_key():
-        raise ValueError("the key is another certificate's")
+        raise ValueError("the key does not belong to the certificate")
     found = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     serves = [
         *found.get_values_for_type(x509.DNSName),
