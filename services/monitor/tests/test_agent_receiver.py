@@ -177,7 +177,7 @@ async def test_an_agent_reports_only_for_its_own_node(
     agent_server: AgentServer, tmp_path: Path
 ) -> None:
     said = await refusal(agent_server.monitor("n2", "good", tmp_path))
-    assert "403 this agent runs on node n1 and cannot speak for n2" in said
+    assert "403 this agent runs on node n1 and cannot report for node n2" in said
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ async def test_an_agent_reports_only_for_its_own_node(
     [
         ("", "401 send the service account's token"),
         ("stolen", "401 the API server does not know the token"),
-        ("other", "403 system:serviceaccount:default:default is not the agents' account"),
-        ("loose", "403 the token is bound to no pod"),
-        ("gone", "403 the token's pod kube-system/agent-x is gone"),
-        ("reborn", "403 the token's pod kube-system/agent-1 is gone"),
+        ("other", "403 system:serviceaccount:default:default is not the account of agents"),
+        ("loose", "403 the token is not bound to a pod"),
+        ("gone", "403 the token's pod kube-system/agent-x is deleted"),
+        ("reborn", "403 the token's pod kube-system/agent-1 is deleted"),
         ("far", "404 the cluster has no node n9"),
     ],
 )

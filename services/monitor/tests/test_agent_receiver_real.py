@@ -59,7 +59,7 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
         with agent_server.open(said.append, lambda _: True, known):
             await agent_server.report(node, token, b"{}")
             with pytest.raises(
-                agent_receiver.ReportRejectedError, match="cannot speak for another"
+                agent_receiver.ReportRejectedError, match="cannot report for node another"
             ):
                 await agent_server.report("another", token, b"{}")
             loose = await tenants.token(api, "default", "agents", SETTINGS.agents_audience)

@@ -88,8 +88,8 @@ class AgentReceiver:
         self, put: Put, is_there: Callable[[str], bool], known: reports.NodeReports
     ) -> Iterator[None]:
         """While inside, this monitor is the leader and its log is open; otherwise requests are
-        answered with 503. ``put`` queues a draft; ``is_there``: whether the node may exist;
-        ``known``: the reports so far.
+        answered with 503. ``put`` queues a draft; ``is_there``: false if the node is known to be
+        absent; ``known``: the reports so far.
         """
         self._known = _ActiveTerm(put, is_there, known)
         try:
@@ -102,7 +102,7 @@ class AgentReceiver:
         known = await self._authenticate(node, token)
         if len(body) > LARGEST_BYTES:
             raise ReportRejectedError(
-                413, f"{len(body)} bytes, a report takes {LARGEST_BYTES} at most"
+                413, f"{len(body)} bytes, at most {LARGEST_BYTES} are allowed"
             )
         try:
             topology = reports.read(body)
@@ -118,7 +118,7 @@ class AgentReceiver:
         known = await self._authenticate(node, token)
         if not known.reports.heartbeat(node, digest, self._clock()):
             raise ReportRejectedError(
-                409, f"another report of node {node} stands here: send it whole"
+                409, f"the monitor has another report of node {node}: send the whole report"
             )
 
     async def _authenticate(self, node: str, token: str) -> _ActiveTerm:
@@ -127,7 +127,7 @@ class AgentReceiver:
             speaks_for = await self._node_of(token, self._accounts)
             if speaks_for != node:
                 raise ReportRejectedError(
-                    403, f"this agent runs on node {speaks_for} and cannot speak for {node}"
+                    403, f"this agent runs on node {speaks_for} and cannot report for node {node}"
                 )
         elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
             raise ReportRejectedError(401, "this is not the token of this monitor")
@@ -157,7 +157,7 @@ class AgentReceiver:
         if user.name != f"system:serviceaccount:{namespace}:{account}":
             raise ReportRejectedError(
                 403,
-                f"{user.name} is not the agents' account: agents are {namespace}/{account} "
+                f"{user.name} is not the account of agents, {namespace}/{account} "
                 "(STROM_MONITOR_AGENTS_ACCOUNT)",
             )
         node = await self._bound_to(namespace, user.extra)
@@ -171,17 +171,19 @@ class AgentReceiver:
         if len(nodes) == 1:
             return nodes[0]
         if len(pods) != 1 or len(uids) != 1:
-            raise ReportRejectedError(403, "the token is bound to no pod: mount a projected one")
+            raise ReportRejectedError(
+                403, "the token is not bound to a pod: mount a projected token"
+            )
         try:
             pod: core.Pod = kinds.PODS.decode(
                 await self._cluster.get(kinds.PODS, namespace, pods[0])
             )
         except errors.NotFoundError:
             raise ReportRejectedError(
-                403, f"the token's pod {namespace}/{pods[0]} is gone"
+                403, f"the token's pod {namespace}/{pods[0]} is deleted"
             ) from None
         if pod.metadata.uid != uids[0] or not pod.spec.node_name:
-            raise ReportRejectedError(403, f"the token's pod {namespace}/{pods[0]} is gone")
+            raise ReportRejectedError(403, f"the token's pod {namespace}/{pods[0]} is deleted")
         return pod.spec.node_name
 
 

@@ -87,7 +87,7 @@ def _projected(read: meta.Object) -> Observed:
     value = _unversioned(message)
     identity = _identity(read.metadata)
     if len(value) > LARGEST_VALUE_BYTES:
-        reason = f"too large: {len(value)} bytes, a record takes {LARGEST_VALUE_BYTES}"
+        reason = f"too large: {len(value)} bytes, at most {LARGEST_VALUE_BYTES} are allowed"
         return _stub(identity, reason, read.spec.node_name if isinstance(read, core.Pod) else "")
     return Observed(identity, message, _digest(value), annotations.get(keys.TRACEPARENT, ""))
 

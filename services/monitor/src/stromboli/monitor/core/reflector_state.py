@@ -85,7 +85,7 @@ class ReflectorState:
         return len(self._entries)
 
     def may_have(self, key: str) -> bool:
-        """Whether the object exists, or that is not known yet."""
+        """False only if the object is known to be absent."""
         return self.state != "watching" or key in self._entries
 
     @property
@@ -119,8 +119,8 @@ class ReflectorState:
         self._overwritten.add(key)
 
     def apply_sync(self, sync_marker: cluster.KindSynced | None, epoch: int) -> None:
-        """Apply the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it cannot
-        be decoded.
+        """Apply the kind's record of ``cluster.sync`` by the writer of ``epoch``. ``sync_marker``:
+        None for a record that cannot be decoded.
         """
         self._synced, self._synced_epoch = sync_marker, epoch
         if sync_marker is not None and sync_marker.state == "synced":

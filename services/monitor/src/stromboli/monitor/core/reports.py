@@ -25,8 +25,8 @@ class PublishedReport(msgspec.Struct, frozen=True):
 
 
 class NodeReports:
-    """See the module. ``silence``: how long an agent may send nothing. A step costs O(1), a tick
-    O(nodes).
+    """The last reports of all node agents. ``silence``: time without a report or heartbeat after
+    which an agent counts as silent. A step costs O(1), a tick O(nodes).
     """
 
     topic = topics.TOPOLOGY
@@ -62,8 +62,8 @@ class NodeReports:
         self._overwritten.add(key)
 
     def open(self, now: datetime) -> None:
-        """The log has been read. The timeout of agents that were not silent starts now, because no
-        monitor received their heartbeats meanwhile.
+        """Start the timeouts of the agents that were not silent in the log, after it has been read.
+        They start now, because no monitor received heartbeats meanwhile.
         """
         self._known = {
             node: msgspec.structs.replace(known, last_report_at=now)
@@ -100,7 +100,7 @@ class NodeReports:
 
     def tick(self, now: datetime, is_there: Callable[[str], bool]) -> list[envelope.Draft]:
         """The drafts of agents that became silent, of deleted nodes, and of overwritten keys.
-        ``is_there``: whether the node exists, or that is not known.
+        ``is_there``: false only if the node is known to be absent.
         """
         drafts = []
         for node in sorted(self._known.keys() | self._overwritten):

@@ -17,7 +17,7 @@ FARTHEST = "SYS"
 """The level of a connection that the driver does not report."""
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 """Xid errors that a program causes itself: the GPU is healthy. Source: NVIDIA, Xid errors."""
-GONE = "the driver does not list it any more"
+GONE = "the driver no longer lists it"
 
 
 class LinkReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
