@@ -61,7 +61,7 @@ def test_a_sync_command_changes_nothing_and_is_published_with_its_time() -> None
         ("RestartPod", "RestartPod acts on a part of the job, so only a policy can use it"),
         (
             "Explode",
-            "'Explode' is not an action; known are "
+            "'Explode' is not an action; supported are "
             "SyncJob, RestartJob, AbortJob, CompleteJob, TerminateJob, ResumeJob",
         ),
     ],

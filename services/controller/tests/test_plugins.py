@@ -461,7 +461,7 @@ def test_a_plugin_that_fails_is_reported_on_its_job_alone() -> None:
     plugins = {**job_plugins.BUILT_IN, "broken": Broken("objects")}
     (found,) = pods.blockers(job, plugins)
     assert found.message == (
-        "plugin broken failed: ZeroDivisionError: division by zero; no pod is made"
+        "plugin broken failed: ZeroDivisionError: division by zero; no pod is created"
     )
     assert list(plugin_objects.removals(job, plugins)) == []
     plugins["broken"] = Broken("mutate_pod")

@@ -141,7 +141,7 @@ def test_a_child_of_a_closed_queue_opens_with_it_and_is_reported() -> None:
     assert harness.queue("team").status.state == "Closed"
     said = [it for it in harness.events.values() if it.reason == "OpenQueue"]
     assert [(it.type, it.name) for it in said] == [("Warning", "team")]
-    assert said[0].message == "it opens with queue 'org' above it, which is Closed"
+    assert said[0].message == "its parent queue 'org' is Closed; open the parent first"
     order(harness, "OpenQueue", "org")
     assert harness.queue("team").status.state == "Open"
 

@@ -229,7 +229,7 @@ def test_it_holds_also_for_pods_that_run_and_an_unreadable_value_leaves_the_gang
     add_set(harness, **{keys.PREEMPTABLE: "true", keys.GROUP_MIN_MEMBER: "two"})
     harness.settle()
     assert group(harness).spec.min_member == 2
-    assert any("'two' is not a count of pods; 2 is taken" in it.message for it in said(harness))
+    assert any("'two' is not a number of pods; 2 is used" in it.message for it in said(harness))
 
 
 def test_a_change_after_a_restart_is_followed_too() -> None:

@@ -60,7 +60,7 @@ class EventHistoryReader:
             async for batch in batches:
                 found_id = batch.position.topic_ids.get(_EVENTS.name)
                 if expected_id is not None and found_id != expected_id:
-                    _log.warning("state discarded", reason="batch.events is another topic")
+                    _log.warning("state discarded", reason="batch.events was recreated")
                     self._state.discard()  # the events are read from their start
                 expected_id = found_id
                 for record in batch.records:
@@ -95,7 +95,7 @@ class EventHistoryReader:
                     break
         problem = await self._restore_from(found)
         if hidden:
-            problem = f"records of {len(hidden)} keys are of a fenced writer"
+            problem = f"records of {len(hidden)} keys were written by a fenced writer"
         at = self._position_of(found)
         problem = problem or await self._mismatch(at, position)
         if at is None or problem:
@@ -147,7 +147,7 @@ class EventHistoryReader:
         if at is None:
             return "it has no position"
         if at.state_topic_id != read.topic_ids.get(_STATE.name):
-            return "batch.state is another topic"
+            return "batch.state was recreated"
         ends = await materialization.end_offsets(self._bus, (_EVENTS,), self._health)
         if at.events_end > ends[_EVENTS.name]:
             return f"batch.events ends at {ends[_EVENTS.name]}, before {at.events_end}"

@@ -1,8 +1,8 @@
 """Watches the owners of unmanaged pods, since their annotations determine the PodGroups.
 
 It reads the API server directly, and only kinds that own such pods: no other service needs these
-objects, so on the log they would only cost. Costs a paged list and one watch for each kind.
-Transient errors delay updates only.
+objects, so they are not published. It costs a paged list and one watch for each kind. Transient
+errors delay updates only.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class OwnerWatch:
                 version = ""
                 await asyncio.sleep(backoff.next_s())
             except errors.ExternalError as error:
-                _log.warning("owners not followed", kind=kind.kind, reason=str(error))
+                _log.warning("owners not watched", kind=kind.kind, reason=str(error))
                 await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     async def _list(self, kind: kinds.Kind[Any]) -> str:

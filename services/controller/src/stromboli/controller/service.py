@@ -146,7 +146,7 @@ class Controller:
 
     async def run(self, lead: leader_election.Leadership) -> None:
         """Read to the barrier, then act as the leader until stopped."""
-        self._health.set("start", "folding the log")
+        self._health.set("start", "materializing the log")
         async with asyncio.TaskGroup() as tasks:
             reading = [
                 tasks.create_task(self._fold()),

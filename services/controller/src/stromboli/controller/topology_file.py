@@ -90,7 +90,7 @@ def _entries(text: str) -> list[topology_sources.SourceEntry]:
                 f"{KEY}: source {name!r} is none of {', '.join(job_relations.SOURCES)}"
             )
         if names.count(name) > 1:
-            raise ValueError(f"{KEY}: source {name} is there twice; write all of it as one")
+            raise ValueError(f"{KEY}: source {name} is listed twice; merge its entries")
     return enabled
 
 

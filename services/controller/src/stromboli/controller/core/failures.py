@@ -47,7 +47,7 @@ def reconcile_failed(
     what = str(error)
     if not isinstance(error, lifecycle.IllegalTransitionError):
         what = f"internal error: {type(error).__name__}: {error}"
-    why = f"left alone, and retried with backoff: {what}"
+    why = f"its reconcile failed and is retried with backoff: {what}"
     said = commands.event_about(kind, state, "Warning", reason, why, now)
     news = () if cache.is_recorded(said) else (said,)
     if kind not in (kinds.JOBS, kinds.CRON_JOBS):

@@ -57,15 +57,15 @@ Event = Literal[
 ]
 
 MEANING: Mapping[Event, str] = {
-    "Accepted": "the job is seen",
+    "Accepted": "the controller has read the job",
     "Started": "enough pods run or have ended",
-    "FellShort": "too many pods wait again",
+    "FellShort": "too many pods are pending again",
     "Succeeded": "enough pods succeeded",
     "Failed": "all pods ended, too few succeeded",
-    "Cleared": "the old pods are going",
+    "Cleared": "the old pods are being deleted",
     "Exhausted": "no retry is left",
-    "Stopped": "no pod is alive",
-    "DeadlineExceeded": "its time is up",
+    "Stopped": "every pod has ended",
+    "DeadlineExceeded": "its deadline has passed",
     "RestartJob": "RestartJob",
     "RestartTask": "RestartTask",
     "RestartPod": "RestartPod",
@@ -155,7 +155,7 @@ class IllegalTransitionError(Exception):
     """The table has no transition for this event in this phase: a bug."""
 
     def __init__(self, phase: str, event: str) -> None:
-        super().__init__(f"a job in phase {phase!r} has no move for {event}")
+        super().__init__(f"a job in phase {phase!r} has no transition for {event}")
         self.phase = phase
         self.event = event
 

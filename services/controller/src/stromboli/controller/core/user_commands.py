@@ -27,9 +27,9 @@ def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) 
     target = user_command.target
     name = "nothing" if target is None else f"{target.kind} {target.name}"
     if controller_cache.target_of(user_command) is None:
-        text = f"{user_command.action} for {name}: commands are obeyed for Jobs and Queues"
+        text = f"{user_command.action} for {name}: only Jobs and Queues have commands"
     else:
-        text = f"{user_command.action} for {name}: there is none"
+        text = f"{user_command.action} for {name}: it does not exist"
     said = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,

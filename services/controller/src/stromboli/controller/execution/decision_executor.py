@@ -438,7 +438,7 @@ class DecisionExecutor:
                 continue
             except errors.PermanentError as error:
                 # The pod loses its notice, and is deleted all the same.
-                _log.warning("notice not given", pod=eviction.pod, reason=error.reason)
+                _log.warning("eviction notice not written", pod=eviction.pod, reason=error.reason)
             return decisions.before_eviction(self._cache, eviction) or due
 
     async def _wait_until(

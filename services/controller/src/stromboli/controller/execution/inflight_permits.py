@@ -34,7 +34,7 @@ class InFlightPermit:
 
     @contextlib.asynccontextmanager
     async def given_up(self) -> AsyncIterator[None]:
-        """Release the permit while inside. After a cancellation on exit there is none."""
+        """Release the permit while inside. After a cancellation on exit the permit is not held."""
         self._waiting += 1
         if self._waiting == 1:
             self.end()

@@ -88,11 +88,11 @@ def _before_bind_of_job(
         return None
     job = cache.job(key)
     if job is None and cache.state(kinds.JOBS, key) is None:
-        return ExecutionResult("refused", "JobGone", "the pod's job is gone")
+        return ExecutionResult("refused", "JobGone", "the pod's job is deleted")
     if job is None:
         return ExecutionResult("refused", "JobUnknown", "the pod's job cannot be read")
     if job.metadata.uid != owner.uid or cache.is_going(job):
-        return ExecutionResult("refused", "JobGone", "the pod's job is gone")
+        return ExecutionResult("refused", "JobGone", "the pod's job is deleted")
     if job.status.state.phase in lifecycle.STOPPING:
         return ExecutionResult("refused", "JobStopping", f"the job is {job.status.state.phase}")
     if manifests.version_of(pod) < job.status.version:

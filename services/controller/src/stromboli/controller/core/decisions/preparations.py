@@ -54,7 +54,7 @@ def for_volume(
     has given up.
     """
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
-        return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is gone")
+        return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is deleted")
     chosen = claim.metadata.annotation(keys.SELECTED_NODE)
     if claim.spec.volume_name:
         is_ours = claim.spec.volume_name == step.volume if step.volume else chosen == node
@@ -67,10 +67,12 @@ def for_volume(
     if chosen == node:
         return None
     if chosen:
-        text = f"the volume of persistentvolumeclaim {step.claim} is being made for node {chosen}"
+        text = f"the volume of persistentvolumeclaim {step.claim} is provisioned for node {chosen}"
         return refused("ClaimElsewhere", text)
     if is_asked:
-        text = f"no volume could be made for persistentvolumeclaim {step.claim} on node {node}"
+        text = (
+            f"no volume could be provisioned for persistentvolumeclaim {step.claim} on node {node}"
+        )
         return refused("ProvisioningFailed", text)
     annotations = {"annotations": {keys.SELECTED_NODE: node}}
     return manifests.merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
@@ -80,13 +82,13 @@ def _named_by(
     volume: storage.PersistentVolume | None, step: scheduling.ClaimedVolume, namespace: str
 ) -> Next:
     if volume is None or volume.metadata.deletion_timestamp is not None:
-        return refused("VolumeGone", f"persistentvolume {step.volume} is gone")
+        return refused("VolumeGone", f"persistentvolume {step.volume} is deleted")
     named = volume.spec.claim_ref
     if named is not None:
         is_it = (named.namespace, named.name) == (namespace, step.claim)
         if is_it and named.uid in ("", step.uid):
             return None
-        return refused("VolumeTaken", f"persistentvolume {step.volume} is another claim's")
+        return refused("VolumeTaken", f"persistentvolume {step.volume} is bound to another claim")
     reference = {
         "apiVersion": kinds.PERSISTENT_VOLUME_CLAIMS.api_version,
         "kind": kinds.PERSISTENT_VOLUME_CLAIMS.kind,
@@ -107,12 +109,14 @@ def for_devices(
 ) -> Next:
     """The next step for a device claim until it has the devices and is reserved for the pod."""
     if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
-        return refused("ClaimGone", f"resourceclaim {step.claim} is gone")
+        return refused("ClaimGone", f"resourceclaim {step.claim} is deleted")
     has = claim.status.allocation
     if has is None and step.allocation is None:
         return None  # Another pod of the claim is about to bring it its devices.
     if has is not None and step.allocation is not None and not _is_same(has, step.allocation):
-        return refused("ClaimAllocated", f"resourceclaim {step.claim} has other devices by now")
+        return refused(
+            "ClaimAllocated", f"resourceclaim {step.claim} is allocated to other devices"
+        )
     if any(each.uid == bind.uid for each in claim.status.reserved_for):
         return DONE
     if PROTECTION not in claim.metadata.finalizers:

@@ -72,5 +72,7 @@ def _refusal(job: Job, user_command: Command, *, is_known: bool, is_meant: bool)
     if user_command.action in lifecycle.PARTIAL:
         return f"{user_command.action} acts on a part of the job, so only a policy can use it"
     if not is_known:
-        return f"{user_command.action!r} is not an action; known are {', '.join((SYNC, *KNOWN))}"
+        return (
+            f"{user_command.action!r} is not an action; supported are {', '.join((SYNC, *KNOWN))}"
+        )
     return f"{user_command.action} has no effect in phase {job.status.state.phase or 'Pending'}"

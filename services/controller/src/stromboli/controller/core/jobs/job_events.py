@@ -77,8 +77,8 @@ def no_scheduler(
     cache: controller_cache.ControllerCache, job: Job, now: datetime
 ) -> Iterator[commands.RecordEvent]:
     """A Warning for a job without a scheduler's name that was created while another batch system
-    was active. The job may be the other system's while that is active, and it is never ours: its
-    progress there is unknown."""
+    was active. The job may belong to the other system while that is active. It is never ours,
+    because its progress in the other system is unknown."""
     is_over = job.status.state.phase in lifecycle.FINISHED or cache.is_going(job)
     if job.spec.scheduler_name or cache.sync.claimed or is_over:
         return

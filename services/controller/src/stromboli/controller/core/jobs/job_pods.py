@@ -123,7 +123,7 @@ class JobPods:
 
     @property
     def current(self) -> list[core.Pod]:
-        """Pods that are not of an earlier try, by name. O(pods log pods)."""
+        """Pods of the current attempt, by name. O(pods log pods)."""
         return [pod for pod in self.pods if not tasks.is_of_earlier_try(self._job, pod)]
 
     @property

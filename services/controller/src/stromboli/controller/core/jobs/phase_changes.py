@@ -52,7 +52,7 @@ def advance(
             *first, write = _change(cache, job, status, now)
             return (*first, (acted, *write))
         if policy_events.is_overdue(job, now):
-            why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
+            why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} has passed"
             status = status_transitions.after(job, "DeadlineExceeded", observed.counts, now, why)
             return _change(cache, job, status, now)
     is_possible = phase != "Pending" or not any(job_objects.blockers(cache, job))

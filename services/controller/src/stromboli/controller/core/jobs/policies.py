@@ -333,8 +333,8 @@ def default_backoff(job: Job, policy_event: PolicyEvent) -> Iterator[datetime]:
     """When the next attempt of a failed pod may begin, where its policy has no ``backoff``.
 
     The time counts from the pod's creation, so a pod that ran for longer is restarted immediately.
-    It grows with the pod's attempts, but not beyond the retries that the job has spent, since
-    people and evictions cause attempts, too. A rejection by the node spends none.
+    It grows with the pod's attempts, but not beyond the retries that the job has spent, since users
+    and evictions cause attempts, too. A rejection by the node spends none.
     """
     attempts = policy_event.attempt - 1
     if not policy_event.is_node_rejection:

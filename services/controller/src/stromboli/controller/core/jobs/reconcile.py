@@ -33,7 +33,7 @@ object of the job or of a job that it names, an error by back-off, and time by `
 
 Invariants
 ----------
-1. At most one pod exists for a task and index; one of an earlier job version goes first.
+1. At most one pod exists for a task and index; one of an earlier job version is deleted first.
 2. Phase and version change only by a transition of ``lifecycle.TABLE``.
 3. The retry count never exceeds ``maxRetry``, apart from retries that cost none.
 4. A pod is created only after the PodGroup of this version was admitted to its queue.

@@ -82,7 +82,7 @@ def _pending_since(group: PodGroup) -> datetime | None:
 def next_status(
     cache: controller_cache.ControllerCache, group: PodGroup, members: Members, now: datetime
 ) -> PodGroupStatus:
-    """The status that members and explanation amount to. O(standings)."""
+    """The status that follows from the members and the explanation. O(member states)."""
     running = succeeded = failed = placed = 0
     version = manifests.version_of(group)
     for found, keys in members.items():

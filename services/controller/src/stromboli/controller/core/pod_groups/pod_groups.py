@@ -125,8 +125,8 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
 
 
 def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
-    """Whether the group entered its queue by this very decision: then it is carried out, also if
-    the group waits outside again."""
+    """Whether this decision has admitted the group to its queue. It is then executed, even if the
+    group is Pending again."""
     return decision in _entries(group)
 
 

@@ -35,7 +35,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     asked = job_plugins.with_required_plugins(job.spec.plugins)
     for name in sorted(asked.keys() - plugins.keys()):
         known = ", ".join(sorted(plugins))
-        yield f"plugin {name} is unknown, so no pod is made; known are {known}"
+        yield f"plugin {name} is unknown, so no pod is created; known are {known}"
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
@@ -43,11 +43,11 @@ def blockers(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
         except Exception as error:
             found = str(PluginFailedError(name, error))
         if found:
-            yield f"plugin {name}: {found}; no pod is made"
+            yield f"plugin {name}: {found}; no pod is created"
     try:
         _additions(job, plugins)
     except PluginFailedError as error:
-        yield f"{error}; no pod is made"
+        yield f"{error}; no pod is created"
 
 
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:

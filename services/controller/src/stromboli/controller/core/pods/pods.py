@@ -1,7 +1,6 @@
-"""Pods of a job: the template as written, with what names, places and connects the pod added.
-
-As in Volcano. The volume of a claim has a name that follows from the claim, so
-that the same pod is built again after a crash.
+"""Pods of a job: the template as written, plus the pod's name, labels, PodGroup, claims and
+hostname, as in Volcano. The volume of a claim has a name that follows from the claim, so that the
+same pod is built again after a crash.
 """
 
 import hashlib
@@ -47,7 +46,7 @@ def blockers(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> I
     """What keeps the job Pending until a user changes it."""
     refusals = list(revalidation.refusals(job))
     for violation in refusals:
-        yield Blocker("Refused", f"{violation.message}; so no pod is made")
+        yield Blocker("Refused", f"{violation.message}; so no pod is created")
     if not refusals:  # for a job that is too large no host list can be created
         for message in plugin_objects.blockers(job, plugins):
             yield Blocker("PluginError", message)
@@ -66,10 +65,10 @@ def _of_spec(job: Job) -> Iterator[Blocker]:
             yield Blocker(
                 "PVCError",
                 f"the volume at {volume.mount_path} has neither volumeClaimName nor volumeClaim, "
-                "so no pod is made",
+                "so no pod is created",
             )
     for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
-        yield Blocker("FailedCreate", f"{problem}, so no pod is made")
+        yield Blocker("FailedCreate", f"{problem}, so no pod is created")
 
 
 def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.BUILT_IN) -> Iterator[Blocker]:

@@ -23,7 +23,7 @@ _SUFFIX_LENGTH = 12
 
 
 def is_made(volume: VolumeSpec) -> bool:
-    """Whether its claim is created for the job."""
+    """Whether the volume's claim is created for the job."""
     return bytes(volume.volume_claim) not in _NO_CLAIM
 
 

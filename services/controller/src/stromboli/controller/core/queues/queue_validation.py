@@ -35,7 +35,7 @@ def reconcile(cache: controller_cache.ControllerCache, name: str, now: datetime)
     if found:
         said = commands.event_about(kinds.QUEUES, queue, "Warning", "Refused", found, now)
     else:
-        why = "nothing is wrong with the queue any more"
+        why = "the queue is valid again"
         said = commands.event_about(kinds.QUEUES, queue, "Normal", "Accepted", why, now)
     annotations = {keys.VIOLATIONS: found or None}
     return ((said, manifests.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)

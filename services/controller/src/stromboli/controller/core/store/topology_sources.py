@@ -133,7 +133,7 @@ def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int
             if kind == "Node" or all(each in tiers for each in members)
         }
         if not ready:
-            raise ValueError(f"switches hold each other in a circle: {', '.join(sorted(left))}")
+            raise ValueError(f"switches contain each other in a cycle: {', '.join(sorted(left))}")
         tiers |= ready
         left = {name: own for name, own in left.items() if name not in ready}
     return tiers

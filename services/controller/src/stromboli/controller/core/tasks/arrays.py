@@ -79,7 +79,7 @@ def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
 
 
 def is_stale(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod is of a try of its index that is over: it has been counted."""
+    """Whether the pod belongs to an ended attempt of its index, which has been counted."""
     if job.spec.array is None:
         return False
     found = job.status.array or ArrayStatus()

@@ -41,8 +41,8 @@ def problem(job: Job) -> str:
 def released(
     cache: controller_cache.ControllerCache, job: Job, pods: Iterable[core.Pod]
 ) -> frozenset[str]:
-    """Names of the tasks that may have pods. ``pods``: those of the job that are not of an
-    earlier try. O(pods)."""
+    """Names of the tasks that may have pods. ``pods``: those of the job's current attempt.
+    O(pods)."""
     specs = tasks.specs(job)
     if not has_any(job):
         return frozenset(task.name for task in specs)
@@ -57,7 +57,7 @@ def released(
 
 
 def roots(job: Job) -> frozenset[str]:
-    """Tasks that wait for none; all, if they wait for each other."""
+    """Tasks without dependencies; all tasks if the dependencies form a cycle."""
     specs = tasks.specs(job)
     return frozenset(task.name for task in specs if not needs(task)) or frozenset(
         task.name for task in specs

@@ -19,7 +19,7 @@ LONGEST_MESSAGE = 1000
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Write every status that is another one."""
+    """Write every status that changed."""
     layout = cache.topology_index.layout
     counts = dict(zip(layout.names, layout.counts(), strict=True))
     patches: list[commands.Command] = []

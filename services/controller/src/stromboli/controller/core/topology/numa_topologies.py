@@ -19,7 +19,7 @@ from stromboli.shared.messages import node_topology
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Create or update it."""
+    """Create or update the Numatopology of a node."""
     observed, node = cache.hardware.of(key), cache.get(kinds.NODES, key)
     if observed is None or node is None or cache.is_going(node):
         return ()

@@ -108,7 +108,7 @@ def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
     found = manifests.count(text)
     if found is None:
         shown = text[:LONGEST_SHOWN]
-        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is not a count of pods; {least} is taken")
+        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is not a number of pods; {least} is used")
     return least if found is None else found
 
 
@@ -121,7 +121,7 @@ def _min_resources(
             found = decoding.decode(_QUANTITIES, text)
             units.amounts(found)
         except (msgspec.DecodeError, ValueError) as error:
-            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is taken")
+            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is used")
         else:
             return dict(found)
     try:

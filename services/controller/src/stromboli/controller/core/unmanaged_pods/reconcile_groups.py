@@ -49,7 +49,7 @@ _MADE_FROM = msgspec.json.Decoder(LastWritten)
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Bring one PodGroup to what its pods are."""
+    """Create, update or delete one PodGroup, from its pods and their owner."""
     state = cache.state(kinds.POD_GROUPS, key)
     group = cache.pod_group(key)
     if state is not None and (group is None or cache.is_going(group)):

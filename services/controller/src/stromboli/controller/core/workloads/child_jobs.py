@@ -158,7 +158,7 @@ def remove(job: batch.Job) -> commands.Delete:
 
 
 def taken(cache: controller_cache.ControllerCache, owner: meta.Object, name: str) -> str:
-    """Why the name of a job is not free, empty if it is."""
+    """Why a job cannot be created under this name; empty if the name is not in use."""
     state = cache.state(kinds.JOBS, f"{owner.metadata.namespace}/{name}")
     if state is None:
         return ""
@@ -176,7 +176,7 @@ def status_first(
     status: flow.CronJobStatus | flow.JobFlowStatus,
     *effects: commands.Stage,
 ) -> commands.Plan:
-    """The status, then what follows from it, a stage after another."""
+    """Two stages: the status write, then the commands that depend on it."""
     makes = any(isinstance(it, commands.Create) for stage in effects for it in stage)
     write: commands.Stage = ()
     if makes or status != before.status:

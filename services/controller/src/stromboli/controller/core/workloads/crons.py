@@ -140,7 +140,7 @@ def _lateness(
     cron, deadline = cron_state.cron, cron_state.cron.spec.starting_deadline_seconds
     last = cron.status.last_schedule_time
     if last is not None and last > now:
-        why = f"nothing is started until the clock passes {_text(cron, last)}, which had its job"
+        why = f"the clock was set back: the next job starts after {_text(cron, last)}"
         yield _about(cron, "Warning", "ClockSetBack", why, now)
     missed = schedule.last_until(cron_state.served, now)
     if missed is not None and _due_now(cron_state, schedule, now) is None:

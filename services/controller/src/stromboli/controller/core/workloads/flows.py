@@ -47,7 +47,7 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> flow.FlowDependsOn:
-        """Its dependencies."""
+        """The dependencies of the job on other jobs of the flow."""
         return self.entry.depends_on or flow.FlowDependsOn()
 
     @property
@@ -102,7 +102,7 @@ def _ours(cache: controller_cache.ControllerCache, key: str) -> JobFlow | None:
 
 
 def next_phase(phase: str, jobs: list[str | None]) -> str:
-    """The flow's phase after a look at its jobs' phases."""
+    """The flow's next phase, from the phases of its jobs."""
     if phase in FINAL:
         return phase
     if any(it in ("Failed", "Terminated") for it in jobs):

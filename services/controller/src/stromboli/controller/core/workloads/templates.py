@@ -11,7 +11,7 @@ from stromboli.shared.api import flow, kinds
 
 
 def reconcile(cache: controller_cache.ControllerCache, key: str, now: datetime) -> commands.Plan:
-    """Bring the list up to date."""
+    """Update the list of created jobs in the template's status."""
     template = cache.get(kinds.JOB_TEMPLATES, key)
     if template is None or cache.is_going(template):
         return ()
