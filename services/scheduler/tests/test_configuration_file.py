@@ -114,7 +114,7 @@ def test_without_a_file_the_default_of_volcanos_chart_applies() -> None:
         ),
         (
             of_plugin("- name: gang", "  enableJobReady: 1"),
-            "c.yaml:5: tiers[0].plugins[0].enableJobReady: 1 is not true or false",
+            "c.yaml:5: tiers[0].plugins[0].enableJobReady: 1 is neither true nor false",
         ),
         (
             of_plugin("- name: gang", "  arguments: [a]"),
@@ -132,7 +132,7 @@ def test_without_a_file_the_default_of_volcanos_chart_applies() -> None:
         ),
         (
             "actions: allocate\nmetrics:\n  type: elasticsearch\n  address: http://a",
-            "c.yaml:3: metrics.type: elasticsearch is not read here; write: type: prometheus",
+            "c.yaml:3: metrics.type: elasticsearch is not supported; write: type: prometheus",
         ),
         (
             "actions: allocate\nmetrics: {type: prometheus, address: prom, interval: 0s}",
@@ -183,11 +183,11 @@ def test_all_mistakes_are_reported_together() -> None:
         (
             ("- name: gang", "  arguments: {weight: 1}"),
             "c.yaml:5: tiers[0].plugins[0].arguments.weight: 'weight' is not a known argument and "
-            "has no effect; there are none: remove it",
+            "has no effect; none is known: remove it",
         ),
         (
             ("- name: proportion", "- name: capacity"),
-            "c.yaml:5: tiers[0].plugins[1]: proportion comes first",
+            "c.yaml:5: tiers[0].plugins[1]: plugin proportion is configured first",
         ),
     ],
 )

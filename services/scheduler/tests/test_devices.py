@@ -131,7 +131,10 @@ def test_a_template_that_needs_no_claim_needs_no_device() -> None:
             [device_claims.claim("c", constraints=[{"distinctAttribute": "a/b"}])],
             "resourceclaim default/c: constraints other than matchAttribute are not supported",
         ),
-        ([device_claims.claim("c", -1)], "resourceclaim default/c: request r: a count of -1"),
+        (
+            [device_claims.claim("c", -1)],
+            "resourceclaim default/c: request r: count -1 is negative",
+        ),
         (
             [device_claims.claim("c", requests=[{"name": "r"}])],
             "resourceclaim default/c: request r asks for no device",

@@ -136,7 +136,7 @@ def test_containers_are_separate_and_gpus_of_one_container_differ() -> None:
         tier=tier(),
     )
     assert given_to(decided) == {}
-    assert "GPUs that have enough left" in why(decided)
+    assert "without enough free GPUs" in why(decided)
     decided = default_sessions.closed(
         vgpu_node("n1", "A,8000", "B,8000"),
         *gang("g", wants(number=2, memory=1000), wants(), wants(memory=500, cores=50)),
@@ -186,7 +186,7 @@ def test_what_pods_have_is_read_from_them(there: str, demand: core.Container, fi
         vgpu_node("n1", "A,8000"), *old, *gang("g", demand), tier=tier()
     )
     assert bool(default_sessions.binds(decided)) == fits
-    assert ("cannot be read" in why(decided)) == (there == "A,NVIDIA")
+    assert ("unreadable GPU allocations" in why(decided)) == (there == "A,NVIDIA")
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_two_ways_of_counting_gpus_exclude_each_other() -> None:
         ({"GPUExclusiveRules": "x"}, "'x' is not a list of labels"),
         ({"KnownGeometries": [{"models": 1}]}, "is not a list of geometries"),
         ({"KnownGeometriesCMName": "c"}, "ConfigMaps are not read"),
-        ({"AscendHAMiVNPUEnable": True}, "Ascend GPUs are not known yet"),
+        ({"AscendHAMiVNPUEnable": True}, "Ascend GPUs are not supported"),
     ],
 )
 def test_a_meaningless_argument_is_reported(arguments: dict[str, Any], complaint: str) -> None:

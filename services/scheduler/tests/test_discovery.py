@@ -89,6 +89,8 @@ def test_an_import_error_is_an_error_of_the_configuration(folder: Path) -> None:
     with pytest.raises(configuration_file.ConfigurationFileError) as caught:
         configuration_file.parse(block("yaml"), "c.yaml", registry)
     (line,) = caught.value.lines
-    assert line.startswith("c.yaml:6: tiers[0].plugins[2]: it cannot be used: own_nodes:Plugin of ")
+    assert line.startswith(
+        "c.yaml:6: tiers[0].plugins[2]: the plugin cannot be used: own_nodes:Plugin of "
+    )
     assert "ModuleNotFoundError" in line
     assert configuration_file.load_default(registry).warnings == ()

@@ -278,7 +278,9 @@ def test_what_was_answered_decides_the_same_again() -> None:
     )
     again = held(external_calls.replay_responses(record), verbs, *default_sessions.gang("g", 3))
     assert again.decisions == first.decisions
-    with pytest.raises(external_calls.ReplayMismatchError, match="was not called then"):
+    with pytest.raises(
+        external_calls.ReplayMismatchError, match="was not called in the recorded session"
+    ):
         held(external_calls.replay_responses(record[:1]), verbs, *default_sessions.gang("g", 3))
 
 

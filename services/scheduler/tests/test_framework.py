@@ -220,5 +220,6 @@ def test_only_one_plugin_may_divide_the_cluster_between_queues() -> None:
     """The first one of proportion and capacity is used; the other one is reported as left out."""
     ssn = default_sessions.opened(tier=[sessions.plugin("proportion"), sessions.plugin("capacity")])
     assert ssn.complaints == [
-        "plugin capacity: proportion comes first and shares out queues already"
+        "plugin capacity: plugin proportion is configured first and already divides the cluster "
+        "among queues"
     ]

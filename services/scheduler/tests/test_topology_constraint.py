@@ -55,8 +55,8 @@ def test_a_gang_that_fits_in_no_domain_is_explained_with_numbers() -> None:
     decided = closed(*two_racks(), filler("n1"), *gang("g", 5, hard(1), cpu=1))
     assert placed(decided) == []
     assert job(decided).topology_error == (
-        "no part of the network that is near enough has room for the gang: 5 of its tasks must lie "
-        "in one, and r2 of tier 1, the roomiest, could hold 4"
+        "no topology domain of an allowed tier has room for the gang: 5 of its tasks need one "
+        "domain, and r2 of tier 1, which has the most room, can hold 4"
     )
 
 
@@ -157,7 +157,7 @@ def test_a_failed_pod_is_not_replaced_outside_its_domain() -> None:
     pods = gang("g", 2, hard(1), cpu=1)
     decided = closed(*objects, pods[0], pods[2])
     assert placed(decided) == []
-    assert "r1 of tier 1, the roomiest, could hold 0" in job(decided).topology_error
+    assert "r1 of tier 1, which has the most room, can hold 0" in job(decided).topology_error
 
 
 def test_an_elastic_gang_grows_near_its_running_pods() -> None:

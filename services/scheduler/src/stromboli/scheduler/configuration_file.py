@@ -62,7 +62,7 @@ def parse(text: str, name: str, registry: plugins.Registry) -> LoadedConfigurati
 
 
 class ConfigurationFile:
-    """A configuration file that may change."""
+    """The configuration file of the scheduler, read again when its content changes."""
 
     def __init__(self, path: Path, registry: plugins.Registry) -> None:
         self.path = path

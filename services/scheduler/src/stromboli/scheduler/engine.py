@@ -283,7 +283,7 @@ class Engine:
         missing = self._sync.missing(cluster_cache.KINDS, at_s, max_age_s, self.cache.offsets)
         competitors = self._sync.competitors(self._policy.scheduler_names)
         return {
-            "start": None if self._is_caught_up else "folding the log",
+            "start": None if self._is_caught_up else "materializing the log",
             "sync": "; ".join(missing) or None,
             "competitors": "; ".join(competitors) or None,
         }

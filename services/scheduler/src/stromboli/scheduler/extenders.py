@@ -21,7 +21,7 @@ MAX_RESPONSE_BYTES = 10 * 2**20
 """Largest response, as in Volcano."""
 
 _asked = telemetry.meter.create_counter(
-    "stromboli.scheduler.extender.questions", description="Questions to extenders, by outcome"
+    "stromboli.scheduler.extender.questions", description="Calls of extenders, by outcome"
 )
 
 

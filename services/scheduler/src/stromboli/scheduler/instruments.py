@@ -42,7 +42,9 @@ class Instruments:
             timing.OPENING: histogram("open_session_duration", "Opening of a session"),
             timing.ACTION: histogram("action_scheduling_latency", "An action in a session"),
         }
-        self._plugins = histogram("plugin_scheduling_latency", "A plugin at a session's ends")
+        self._plugins = histogram(
+            "plugin_scheduling_latency", "A plugin's work at the start and at the end of a session"
+        )
         self._transactions = meter.create_counter(
             f"{PREFIX}eviction_transactions", description="Statements that evict, by action"
         )
@@ -55,13 +57,13 @@ class Instruments:
         )
         self._unanswered = meter.create_gauge(
             "stromboli.scheduler.unanswered",
-            description="Binds and evictions decided and neither answered nor visible",
+            description="Decided binds and evictions without an outcome, not yet in the snapshots",
         )
         self._waiting: Mapping[tuple[str, str], int] = {}
         meter.create_observable_gauge(
             "stromboli.scheduler.gangs.waiting",
             [self._observe_waiting],
-            description="PodGroups that wait, by queue and by what blocks them",
+            description="Pending PodGroups, by queue and by what blocks them",
         )
         self._gauges: dict[str, list[extension_points.Gauge]] = {}
 

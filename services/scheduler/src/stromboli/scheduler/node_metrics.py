@@ -97,7 +97,9 @@ class Prometheus:
         try:
             found = decoding.decode(msgspec.json.Decoder(_Response), response.content)
         except msgspec.DecodeError as error:
-            raise MetricsError(f"{response.status_code}: not its API: {error}") from error
+            raise MetricsError(
+                f"{response.status_code}: not a response of the Prometheus API: {error}"
+            ) from error
         if found.status != "success" or found.data is None:
             raise MetricsError(f"{response.status_code}: {found.error or 'no success'}")
         if found.data.result_type != "vector":

@@ -1,1 +1,1 @@
-"""What the scheduler decides: plain functions over columns, without clock, client or chance."""
+"""What the scheduler decides: plain functions over columns, without clock, client or randomness."""

@@ -99,7 +99,7 @@ def dry_run(
     broken = list(_contradictions(configured, places))
     broken += [
         config_reader.ConfigMistake(
-            places[f"plugin {name}"], f"it cannot be used: {why}", "correct or omit it"
+            places[f"plugin {name}"], f"the plugin cannot be used: {why}", "correct or omit it"
         )
         for name, why in closed.failures.items()
     ]
@@ -178,5 +178,5 @@ def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.ConfigM
     if problem:
         place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
     return config_reader.ConfigMistake(
-        place, problem or rest, "correct it: the default holds until then"
+        place, problem or rest, "correct it: the default applies until then"
     )

@@ -217,7 +217,7 @@ def _untried_fit_error(closed: session.Session, task: entities.Task) -> entities
     if not np.any(filter_result.passed & fits):
         return closed.finder.fit_error(task, filter_result, fits)
     queue = closed.queues[closed.jobs[task.job].queue]
-    return entities.FitError(message=f"queue {queue.name} has its share", is_share=True)
+    return entities.FitError(message=f"queue {queue.name} has reached its share", is_share=True)
 
 
 def _placement_failure(

@@ -291,9 +291,11 @@ def _usable_measurements(
     if by.metrics is None:
         return None, []
     if newest is None:
-        return None, [f"metrics: nothing was measured yet by {by.metrics.address}: not used"]
+        return None, [f"metrics: {by.metrics.address} has returned no measurements yet"]
     if now - newest.at >= MEASUREMENT_MAX_AGE:
-        text = f"metrics: what {by.metrics.address} measured is of {newest.at.isoformat()}: "
+        text = (
+            f"metrics: the measurements of {by.metrics.address} are from {newest.at.isoformat()}: "
+        )
         return None, [f"{text}older than {MEASUREMENT_MAX_AGE}, not used"]
     return newest, []
 

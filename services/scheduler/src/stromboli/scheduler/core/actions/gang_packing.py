@@ -3,7 +3,7 @@
 Task order and node scores are blind to what later tasks of the gang need: a small task can take the
 only room of a large one. The second attempt chooses the tasks that the gang lacks, the smallest
 within one priority, and packs all of them together (``placement.vector_packing``). Plugins then
-check each placement as in the first attempt. Scores have no say in it: the gang starts or waits.
+check each placement as in the first attempt. Scores are not used: the gang starts or waits.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -25,8 +25,8 @@ def place(
 ) -> list[entities.Task]:
     """Place the tasks that the gang, or the group of it, lacks on idle nodes; returns them.
 
-    Returns none and places none if they are equal, or find no places with which it is ready.
-    ``tasks``: the candidates; ``trial``: empty.
+    Returns an empty list and places nothing if the tasks are equal or if no placement makes the
+    gang ready. ``tasks``: the candidates; ``trial``: empty.
     """
     if len({ssn.finder.kind(task) for task in tasks}) < 2:
         return []

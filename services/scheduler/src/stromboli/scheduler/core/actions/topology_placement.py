@@ -172,7 +172,7 @@ def _report_shortage(
     if domain == topology_domains.ROOT_INDEX:
         where = "the whole cluster"
     unit.job.topology_error = (
-        f"no part of the network that is near enough has room for {what}: "
+        f"no topology domain of an allowed tier has room for {what}: "
         f"{unit.missing_count} of its "
-        f"tasks must lie in one, and {where}, the roomiest, could hold {room[best]}"
+        f"tasks need one domain, and {where}, which has the most room, can hold {room[best]}"
     )

@@ -37,7 +37,7 @@ ChooseVictims = Callable[[entities.Task, Sequence[entities.Task]], list[entities
 
 
 class NodeRoom(msgspec.Struct, frozen=True, eq=False):
-    """A node that holds a task once the victims are gone. Nothing of it is applied."""
+    """A node on which a task fits once the victims are evicted. The evictions are not applied."""
 
     node: str
     victims: Sequence[entities.Task]
@@ -310,7 +310,7 @@ def _reprievable(
 
 
 def nodes_with_free_room(ssn: session.Session, task: entities.Task) -> extension_points.Mask:
-    """Return the nodes that hold the task without any eviction; none if it exceeds its queue's
+    """Return the nodes on which the task fits without an eviction; none if it exceeds its queue's
     quota."""
     if not ssn.allocatable(ssn.queue_of(ssn.jobs[task.job]), task):
         return np.zeros(len(ssn.nodes), np.bool_)

@@ -106,7 +106,7 @@ class Decision(msgspec.Struct, eq=False):
         return max((each.notice_s for each in self.statement.evictions), default=0.0)
 
     def remaining(self) -> scheduling.StatementDecided:
-        """The statement with what is open of it, to be republished under its id."""
+        """The statement reduced to its open parts, to be republished under its id."""
         of = self.statement
         return msgspec.structs.replace(
             of,

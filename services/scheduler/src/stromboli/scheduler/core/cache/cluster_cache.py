@@ -304,7 +304,7 @@ class ClusterCache:
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
         except Exception as error:
-            raise self.quarantine.broken("the world cannot be rebuilt", error) from error
+            raise self.quarantine.broken("the cluster model cannot be rebuilt", error) from error
         self.request_session(self._cause)
 
     # Snapshots

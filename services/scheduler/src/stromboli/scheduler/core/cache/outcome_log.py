@@ -46,8 +46,8 @@ class OutcomeLog:
             del self._early[heapq.heappop(self._early_offsets)]
 
     def first_of(self, first_open: float) -> float:
-        """Offset of the first outcome that was read of decisions from ``first_open`` on, else
-        infinite."""
+        """Offset of the first outcome of the decisions from ``first_open`` on; infinite if none was
+        read."""
         self._drop_below(first_open)
         return self._offsets[0][0] if self._offsets else math.inf
 

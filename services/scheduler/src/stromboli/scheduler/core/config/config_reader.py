@@ -140,7 +140,7 @@ class _Reader:
         flags = {flag: value for flag, value in plugin.items() if flag in configuration.FLAGS}
         for flag, value in flags.items():
             if not isinstance(value, bool):
-                self._note(f"{place}.{flag}", f"{value!r} is not true or false", "write one")
+                self._note(f"{place}.{flag}", f"{value!r} is neither true nor false", "write one")
         arguments = self._mapping(plugin.get("arguments"), f"{place}.arguments")
         return configuration.PluginOptions(name, flags, arguments)
 
@@ -165,7 +165,7 @@ class _Reader:
         self._known(entry, _METRICS_KEYS, "metrics")
         kind = self._text(entry.get("type"), "metrics.type")
         if kind in _METRICS_TYPES_LATER:
-            self._note("metrics.type", f"{kind} is not read here", "write: type: prometheus")
+            self._note("metrics.type", f"{kind} is not supported", "write: type: prometheus")
         elif kind and kind != "prometheus":
             self._unknown("metrics.type", kind, "source of measurements", ("prometheus",))
         address = self._text(entry.get("address"), "metrics.address")
@@ -186,7 +186,7 @@ class _Reader:
         if is_insecure not in (True, False, "true", "false"):
             self._note(
                 "metrics.tls.insecureSkipVerify",
-                f"{is_insecure!r} is not true or false",
+                f"{is_insecure!r} is neither true nor false",
                 "write one",
             )
         return configuration.Metrics(
@@ -205,7 +205,7 @@ class _Reader:
     def _text(self, given: Any, place: str) -> str:
         if isinstance(given, str) and given:
             return given
-        problem = "it is missing" if given in (None, "") else f"{given!r} is not a text"
+        problem = "it is missing" if given in (None, "") else f"{given!r} is not a string"
         self._note(place, problem, "write a text")
         return ""
 
@@ -237,4 +237,4 @@ def spelling_hint(name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, sorted(known), n=1)
     if close:
         return f"did you mean {close[0]}?"
-    return f"known: {', '.join(sorted(known))}" if known else "there are none: remove it"
+    return f"known: {', '.join(sorted(known))}" if known else "none is known: remove it"

@@ -71,7 +71,9 @@ def replay_responses(runs: Sequence[Run]) -> Ask:
     def ask(questions: Sequence[ExternalRequest]) -> Sequence[ExternalResponse]:
         answers = list(itertools.islice(left, len(questions)))
         if len(answers) < len(questions):
-            raise ReplayMismatchError(f"{questions[len(answers)].url} was not called then")
+            raise ReplayMismatchError(
+                f"{questions[len(answers)].url} was not called in the recorded session"
+            )
         return answers
 
     return ask

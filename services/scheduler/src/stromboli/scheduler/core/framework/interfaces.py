@@ -330,7 +330,7 @@ class Registry:
     # Queues and jobs ----------------------------------------------------------------------------
 
     def add_overused(self, test: extension_points.QueueTest) -> None:
-        """Whether the queue has its share, so that none of its jobs is served."""
+        """Whether the queue has reached its share, so that none of its jobs is served."""
         self._add(OVERUSED, test)
 
     def add_preemptive(self, test: extension_points.Preemptive) -> None:
@@ -466,7 +466,7 @@ class Registry:
         key: extension_points.Key[Any] | None,
     ) -> None:
         if (compare is None) == (key is None):
-            raise TypeError(f"{point.name}: exactly one of compare and key")
+            raise TypeError(f"{point.name}: give exactly one of compare and key")
         if compare is not None:
             self._add(point, compare)
         elif key is not None:

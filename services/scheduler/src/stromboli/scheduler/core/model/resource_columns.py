@@ -43,8 +43,8 @@ class TooManyNamesError(ValueError):
 class Resources:
     """Resource name -> column, with the objects that use each name.
 
-    ``names``: by column. Objects are identified by (kind, key); telling the names of an object
-    again replaces those told before.
+    ``names``: by column. Objects are identified by (kind, key); a later call for an object replaces
+    its earlier names.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,8 @@ class Resources:
             self._update(named)
 
     def take_retriable(self) -> list[Owner]:
-        """Refused objects whose names may have room now; each is returned once per chance."""
+        """Refused objects whose names may have room now; each is returned once after each change
+        that may help it."""
         found = list(self._retriable)
         self._retriable.clear()
         room = MAX_NAMES - len(self._only_requested)
@@ -125,7 +126,8 @@ class Resources:
         return found
 
     def compact(self) -> Sources | None:
-        """Remove columns without users. The column that each column was; None if none goes."""
+        """Remove columns without users. Returns the old column of each remaining one; None if no
+        column was removed."""
         kept = [
             column
             for column, name in enumerate(self.names)

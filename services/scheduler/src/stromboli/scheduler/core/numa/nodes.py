@@ -161,7 +161,7 @@ class HardwareCache:
 
 
 def counts(amounts: Mapping[str, core.Quantity]) -> dict[str, int]:
-    """Devices by resource: amounts of extended resources."""
+    """Number of devices by resource, from the amounts of extended resources."""
     return {name: int(units.quantity(value)) for name, value in amounts.items() if "/" in name}
 
 

@@ -1,4 +1,5 @@
-"""What a pod requires of a node's hardware exclusively for each container, and its alignment."""
+"""The exclusive hardware request of a pod: CPUs, memory and devices of each container, and their
+NUMA alignment."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -120,7 +120,7 @@ def sigmoid_score(gain: int) -> int:
 
 @compiled
 def best_fit_gpu(gpus: trace.Integers, milli: int) -> int:
-    """Return the first of the GPUs with the least sufficient rest, or -1."""
+    """Return the first of the GPUs with the least free part that suffices, or -1."""
     best, found = 1001, -1
     for place in range(len(gpus)):
         if milli <= gpus[place] < best:

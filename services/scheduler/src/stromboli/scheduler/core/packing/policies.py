@@ -100,9 +100,9 @@ def kernel_for(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[in
     """Return the kernel of a policy for a list, and the value in milli of opening an idle GPU.
 
     ``least-stranded`` uses stranded GPU to decide between equal scores of FGD while cpu is
-    plentiful, and weighs both alike once cpu is scarce: then idle GPUs without cpu are what is
-    lost. Small pods are worth an idle GPU in proportion to their part of the list (the square of
-    their share of the requested GPU).
+    plentiful, and weighs both alike once cpu is scarce: because then the GPUs that stay idle are
+    those without free cpu. Small pods are worth an idle GPU in proportion to their part of the list
+    (the square of their share of the requested GPU).
     """
     if policy.code != STRANDED_TIES or not is_cpu_scarce(nodes, pods):
         return policy.code, 0

@@ -11,10 +11,10 @@ CAPACITY_PERCENT = 100
 
 
 class ClusterUsage(NamedTuple):
-    """A cluster at a point of the sequence, in percent of its GPU capacity.
+    """GPU usage at a point of the sequence, in percent of the cluster's GPU capacity.
 
-    ``fragmented_percent`` is what the pods of the list cannot use of the GPUs on average (FGD's
-    measure), for every policy.
+    ``fragmented_percent``: the free GPU capacity that a pod of the list cannot use, on average over
+    the pods (FGD's measure); computed for every policy.
     """
 
     gpu_allocation_ratio_percent: float

@@ -5,10 +5,10 @@ can take the only room of a large one. ``pack`` looks for places for all tasks t
 
 1. The largest kind goes first, and fills the node on which it leaves the least room over.
 2. Where that fails and few tasks and nodes are left, a depth-first search tries the other counts
-   per node, with at most ``MAX_STEPS`` steps. It is exact if it ends before.
+   per node, with at most ``MAX_STEPS`` steps. It is exact if it ends within this limit.
 
 Vector packing is NP-hard; best-fit decreasing needs at most 11/9 of the optimum plus a constant in
-one dimension (Johnson et al. 1974), so that the search matters on small and full clusters alone.
+one dimension (Johnson et al. 1974), so the search helps only on small and full clusters.
 """
 
 from collections.abc import Sequence

@@ -75,7 +75,9 @@ def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
         raise LookupError("there is no such plugin")
     for rival in MUTUALLY_EXCLUSIVE:
         if name in MUTUALLY_EXCLUSIVE and rival in already_open:
-            raise LookupError(f"{rival} comes first and shares out queues already")
+            raise LookupError(
+                f"plugin {rival} is configured first and already divides the cluster among queues"
+            )
     module = importlib.import_module(f"{__name__}.{_module_of(name)}")
     make: interfaces.PluginFactory = module.Plugin
     return make

@@ -132,9 +132,9 @@ def _window(text: str) -> Window:
         try:
             end = start + durations.duration(second)
         except OverflowError:
-            raise ValueError(f"{text!r} ends beyond all time") from None
+            raise ValueError(f"{text!r} ends after the year 9999") from None
     if end > LATEST:
-        raise ValueError(f"{text!r} ends beyond all time")
+        raise ValueError(f"{text!r} ends after the year 9999")
     if end <= start:
         raise ValueError(f"{text!r} ends before it begins")
     return Window(start.timestamp(), end.timestamp())

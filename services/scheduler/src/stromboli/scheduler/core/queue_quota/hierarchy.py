@@ -83,7 +83,7 @@ class Hierarchy:
             if parent != ROOT and parent not in self._queues:
                 return way, f"the parent {parent} of queue {below} does not exist"
             if parent == name or parent in way:
-                return way, f"queue {parent} is below itself"
+                return way, f"queue {parent} is its own ancestor"
             way.append(parent)
             below = parent
         return way, ""

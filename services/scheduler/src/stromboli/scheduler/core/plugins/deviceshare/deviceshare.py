@@ -26,8 +26,8 @@ from stromboli.scheduler.core.plugins.deviceshare import (
     mig,
 )
 
-NOT_ENOUGH = "node(s) without GPUs that have enough left"
-UNREADABLE = "GPUs or what pods have of them cannot be read"
+NOT_ENOUGH = "node(s) without enough free GPUs"
+UNREADABLE = "node(s) with unreadable GPUs or unreadable GPU allocations"
 LOCKED = "a pod's devices are being set up"
 PREFIX = "deviceshare."
 FRAGMENTATION, LINKS = "fragmentation", "links"
@@ -73,7 +73,7 @@ class Plugin:
             self._policy, self._weight = "", 0
         for name in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"):
             if arguments.boolean(f"{PREFIX}{name}", default=False):
-                arguments.complaints.append(f"{PREFIX}{name}: Ascend GPUs are not known yet")
+                arguments.complaints.append(f"{PREFIX}{name}: Ascend GPUs are not supported")
         if self._policy == FRAGMENTATION:
             fragmentation.compile_kernels()
 

@@ -2,8 +2,8 @@
 
 A part of a GPU is taken from a GPU in use, the fullest first, so that whole GPUs stay free. Several
 GPUs, and the first part of a whole one, are chosen as in ``core.numa.gpu_interconnect``: the set
-with the best links, among equals the one that leaves the best rest, on the fewest NUMA nodes. The
-score compares the choice with the best set that these GPUs could give.
+with the best links, among equals the one that leaves the best remaining set, on the fewest NUMA
+nodes. The score compares the choice with the best set that these GPUs could give.
 """
 
 from collections.abc import Sequence

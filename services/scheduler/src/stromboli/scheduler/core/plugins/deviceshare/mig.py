@@ -51,7 +51,7 @@ def read(document: Sequence[Mapping[str, Any]]) -> tuple[ModelGeometries, ...]:
     for each in known:
         for group in each.allowed_geometries:
             if "-" in group.group:
-                raise ValueError(f"group {group.group!r}: it must not hold a hyphen")
+                raise ValueError(f"group {group.group!r}: it must not contain a hyphen")
             if any(kind.memory <= 0 or kind.count <= 0 for kind in group.geometries):
                 raise ValueError(f"group {group.group!r}: memory and count must be above 0")
     return known

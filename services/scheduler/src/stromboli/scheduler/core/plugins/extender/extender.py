@@ -160,7 +160,7 @@ class Plugin:
         if not self._trouble:
             self._trouble = f"{url}: {problem}"
             if self._within.outside.is_possible:
-                instead = "is ignored" if self._is_ignorable else "counts as refusing"
+                instead = "is ignored" if self._is_ignorable else "counts as a refusal"
                 self._within.complaints.append(
                     f"plugin extender: {self._trouble}; for this session it {instead}"
                 )
@@ -303,14 +303,14 @@ class Plugin:
                 self._refused[task.job] = reason
                 self._request_retry()
                 self._within.complaints.append(
-                    f"plugin extender: {task.key} on {task.node} is not counted: {reason}"
+                    f"plugin extender: placing {task.key} on {task.node} was refused: {reason}"
                 )
 
     def _on_deallocate(self, tasks: Sequence[entities.Task]) -> None:
         for task, answer in self._notify("deallocateFunc", tasks):
             if answer is not None and answer.error_message:
                 self._within.complaints.append(
-                    f"plugin extender: {task.key} is not taken back: {answer.error_message}"
+                    f"plugin extender: the rollback of {task.key} failed: {answer.error_message}"
                 )
 
     def _notify(

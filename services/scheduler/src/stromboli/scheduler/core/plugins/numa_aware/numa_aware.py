@@ -23,11 +23,11 @@ BEST = 100
 MAX_CACHED = 100_000
 """The number of results cached between sessions, over all kinds of requests."""
 NO_REPORT = "node(s) had no report of their CPUs"
-NOT_STATIC = "node(s) had another CPU manager policy than static"
+NOT_STATIC = "node(s) had a CPU manager policy other than static"
 OTHER_POLICY = "node(s) had another topology manager policy"
-MISFIT = "node(s) had no CPUs that their topology manager would take together"
+MISFIT = "node(s) had no free CPUs that their topology manager policy accepts"
 SILENT = "node(s) whose agent has been silent for too long to know their hardware"
-TOO_FEW = "node(s) had too few devices that are well and free"
+TOO_FEW = "node(s) had too few free and healthy devices"
 _REFUSALS = (
     (NO_REPORT, extension_points.Code.UNRESOLVABLE),
     (NOT_STATIC, extension_points.Code.UNRESOLVABLE),

@@ -235,7 +235,7 @@ def _device_spec(
     name: str, asked: resource.ExactRequest | resource.SubRequest, *, is_admin: bool = False
 ) -> DeviceSpec:
     if asked.count < 0:
-        raise ValueError(f"request {name}: a count of {asked.count}")
+        raise ValueError(f"request {name}: count {asked.count} is negative")
     takes_all = asked.allocation_mode == "All"
     return DeviceSpec(
         name,

@@ -85,7 +85,7 @@ class Devices:
         if needed.problem:
             return needed.problem
         if self._unread and self._lacking(needed.claims):
-            return f"resourceclaim {min(self._unread)} cannot be read: its devices may be any"
+            return f"resourceclaim {min(self._unread)} cannot be read, so its devices are unknown"
         for claim in needed.claims:
             try:
                 wants = [want for request in self._demand(claim).requests for want in request]

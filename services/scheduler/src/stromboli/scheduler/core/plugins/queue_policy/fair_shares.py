@@ -46,8 +46,8 @@ class FairShareSettings(msgspec.Struct, frozen=True):
 
     @property
     def uses_history(self) -> bool:
-        """Return whether past usage counts. By job it does not: the history of a job would only
-        count against the job."""
+        """Return whether past usage counts. It does not with ``share-by: job``, because the history
+        of a job would only count against that job."""
         return self.by != JOB and self.half_life > timedelta(0)
 
 

@@ -50,7 +50,9 @@ class Plugin:
         try:
             wanted = buckets.task_affinity(annotations, roles | set(job.task_min_available))
         except buckets.AffinityError as error:
-            self._session.complaints.append(f"PodGroup {job.key}: {error}: nothing of it counts")
+            self._session.complaints.append(
+                f"PodGroup {job.key}: {error}: the affinities are ignored"
+            )
             return
         if wanted is not None:
             self._jobs[job.key] = buckets.JobBuckets(job, wanted, self._size_of)
