@@ -26,7 +26,7 @@ async def end_offsets(
 def fail_on_recreated(recreated: Collection[str]) -> None:
     """Raises LogLostError: state derived from these topics is void."""
     names = ", ".join(sorted(recreated))
-    raise errors.LogLostError(f"read {names}", "deleted and created again, or cut short")
+    raise errors.LogLostError(f"read {names}", "the topic was recreated or truncated")
 
 
 async def materialize(

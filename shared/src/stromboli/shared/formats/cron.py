@@ -71,7 +71,7 @@ def problem(text: str) -> str | None:
     if not text.strip():
         return "is empty"
     if "TZ" in text:
-        return f"{text!r} names a time zone, whose place is spec.timeZone"
+        return f"{text!r} names a time zone; set spec.timeZone instead"
     if text.startswith("@"):
         return None if text in DESCRIPTORS or _interval(text) else f"{text!r} is not a descriptor"
     parts = text.split()
@@ -80,7 +80,7 @@ def problem(text: str) -> str | None:
     for part, field in zip(parts, FIELDS, strict=True):
         for item in part.split(","):
             if _span(item, field) is None:
-                return f"{item!r} is no {field.name} ({field.low} to {field.high})"
+                return f"{item!r} is not a valid {field.name} ({field.low} to {field.high})"
     return None
 
 

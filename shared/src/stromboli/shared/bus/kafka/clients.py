@@ -77,7 +77,7 @@ def translate_error(what: str, error: BaseException) -> errors.ExternalError:
     if isinstance(error, _TOO_LARGE):
         return errors.TooLargeError(what, reason)
     if isinstance(error, kafka_errors.InvalidReplicationFactorError):
-        return errors.PermanentError(what, f"{reason}: are there as many brokers?")
+        return errors.PermanentError(what, f"{reason}: the cluster needs as many brokers")
     return errors.UnavailableError(what, reason)
 
 

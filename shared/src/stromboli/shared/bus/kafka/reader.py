@@ -218,7 +218,7 @@ class Reader:
         topic = self.partitions[partition]
         at = await self.consumer.position(partition)
         ends, begins = await clients.retry_until_available(
-            "find the begin of the log", self._bounds
+            "find the beginning of the log", self._bounds
         )
         begin, end = begins[partition], ends[partition]
         _log.warning("offset out of range", topic=topic.name, at=at, begin=begin, end=end)
@@ -242,7 +242,7 @@ class Reader:
         if not recreated:
             return frozenset()
         ends, begins = await clients.retry_until_available(
-            "find the begin of the log", self._bounds
+            "find the beginning of the log", self._bounds
         )
         # Not before the await: a commit meanwhile names the topic that its offsets belong to.
         self.topic_ids |= found

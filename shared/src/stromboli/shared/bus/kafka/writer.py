@@ -308,7 +308,7 @@ class KafkaWriter:
         UnavailableError once the writer is closed.
         """
         if self._is_closed:
-            raise errors.UnavailableError(what, "the log was left")
+            raise errors.UnavailableError(what, "the writer is closed")
         self._is_sound = False
         if self._producer is not None:
             failed = next((e.error for e in self._unacknowledged if e.error is not None), None)

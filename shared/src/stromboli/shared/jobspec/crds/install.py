@@ -35,8 +35,9 @@ class InstalledDefinition(msgspec.Struct, frozen=True):
         if self.is_new:
             return f"{self.name}: created"
         if not self.lacks:
-            return f"{self.name}: was there, and has all that is needed"
-        return f"{self.name}: was there and stays; it lacks {definition_diff.shortened(self.lacks)}"
+            return f"{self.name}: exists and has all required fields"
+        lacking = definition_diff.shortened(self.lacks)
+        return f"{self.name}: exists and was not changed; it lacks {lacking}"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +71,8 @@ async def _main() -> None:
     sys.stdout.writelines(f"{definition}\n" for definition in found)
     if any(definition.lacks for definition in found):
         sys.exit(
-            "Fields that a definition lacks are dropped from objects without a word. Apply our "
-            "definitions yourself once the other system can do with them: charts/base/crds."
+            "Fields that a definition lacks are dropped from objects silently. Apply our "
+            "definitions yourself once the other system accepts them: charts/base/crds."
         )
 
 

@@ -58,7 +58,7 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
         if first != index:
             yield Violation(
                 path=f"spec.tasks[{index}].name",
-                reason=f"{task.name!r} is the name of spec.tasks[{first}] already",
+                reason=f"{task.name!r} is also the name of spec.tasks[{first}]",
                 expected="a unique name",
             )
     yield from _of_size(spec)
@@ -82,7 +82,7 @@ def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
     if pods > batch.MOST_PODS:
         yield Violation(
             path="spec.tasks",
-            reason=f"{pods} pods in all",
+            reason=f"{pods} pods in total",
             expected=f"at most {batch.MOST_PODS} in one job",
         )
 
@@ -128,7 +128,7 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
     if not 0 <= spec.min_available <= replicas:
         yield Violation(
             path="spec.minAvailable",
-            reason=f"{spec.min_available} is not possible with {replicas} replicas in all",
+            reason=f"{spec.min_available} is not possible with {replicas} replicas in total",
             expected=f"0 to {replicas}",
         )
     if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
@@ -259,7 +259,7 @@ def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
             yield Violation(
                 path=f"{path}.mountPath",
                 reason=f"{volume.mount_path} is mounted already",
-                expected="a path of its own",
+                expected="a path that no other mount uses",
             )
         seen.add(volume.mount_path)
         if has_claim == bool(volume.volume_claim_name):

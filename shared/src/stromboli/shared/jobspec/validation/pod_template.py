@@ -219,7 +219,7 @@ def _of_mounts(
             yield Violation(
                 path=f"{path}[{index}].mountPath",
                 reason=f"{mount.mount_path} is mounted twice",
-                expected="a path of its own",
+                expected="a path that no other mount uses",
             )
         seen.add(mount.mount_path)
 

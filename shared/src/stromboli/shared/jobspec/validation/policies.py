@@ -47,7 +47,7 @@ def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Viola
                 yield Violation(
                     path=f"{at}.exitCode",
                     reason=f"exit code {policy.exit_code} has policy {path}[{first}] already",
-                    expected="one policy an exit code",
+                    expected="at most one policy per exit code",
                 )
     if policy_event_names.ANY in seen_events and len(seen_events) > 1:
         yield Violation(

@@ -380,7 +380,7 @@ def _sums(
                     path=f"spec.{path}.{name}",
                     reason=f"the sum {whose} is {units.text(name, wanted)}, more than queue "
                     f"{parent.metadata.name!r} has",
-                    expected=f"in all at most {units.text(name, available.get(name, 0))}",
+                    expected=f"a sum of at most {units.text(name, available.get(name, 0))}",
                 )
 
 
