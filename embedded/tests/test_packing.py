@@ -37,7 +37,7 @@ def test_seeds_are_ranges_and_numbers_each_once(text: str, seeds: list[int]) -> 
         ("", "'' is not a seed; write 42-51 or 42,45"),
         ("4-", "'4-' is not a seed"),
         ("-4", "'-4' is not a seed"),
-        ("51-42", "it runs backwards; write 42-51"),
+        ("51-42", "the range is descending; write 42-51"),
         ("0-1000", "more than 1000"),
         ("1-500,1000-1500", "more than 1000"),
     ],

@@ -130,7 +130,7 @@ def test_config_maps_and_secrets_come_whole_or_by_key_and_own_variables_win() ->
         (ref("configMapKeyRef", name="none", key="a"), "ConfigMap none does not exist"),
         (ref("configMapKeyRef", name="map", key="z"), "ConfigMap map has no key z"),
         (ref("fieldRef", fieldPath="spec.unknown"), "spec.unknown"),
-        ({"name": "X", "valueFrom": {"fileKeyRef": {}}}, "says not where"),
+        ({"name": "X", "valueFrom": {"fileKeyRef": {}}}, "valueFrom without a source"),
     ],
 )
 def test_what_is_missing_is_named(source: dict[str, Any], said: str) -> None:

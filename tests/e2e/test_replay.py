@@ -108,6 +108,6 @@ async def test_replay_does_not_create_a_missing_log(tmp_path: Path) -> None:
     assert (shown.exit_code, lines) == (1, [])
     assert shown.stderr == (
         f"strom: {state_folder.embedded(tmp_path) / state_folder.LOG}: there is no log\n"
-        "next: name the folder of strom up (--state) or a broker\n"
+        "next: set --state to the folder of strom up, or name a broker\n"
     )
     assert not state_folder.embedded(tmp_path).exists()

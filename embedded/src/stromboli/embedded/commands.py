@@ -35,7 +35,7 @@ def up(
     nodes: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Simulated nodes to begin with. [default: 4; 0 with --process-nodes]"
+            min=0, help="Simulated nodes at the start. [default: 4; 0 with --process-nodes]"
         ),
     ] = None,
     process_nodes: Annotated[
@@ -62,11 +62,13 @@ def up(
         Path | None,
         typer.Option(
             exists=True,
-            help="Scheduler configuration, as volcano-scheduler.conf; changes hold at once. "
+            help="Scheduler configuration, as volcano-scheduler.conf; changes apply immediately. "
             "[default: the built-in one]",
         ),
     ] = None,
-    state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = state_folder.STATE,
+    state: Annotated[
+        Path, typer.Option(help="Folder of the log, the cluster and all other state.")
+    ] = state_folder.STATE,
     port: Annotated[
         int | None,
         typer.Option(
@@ -79,14 +81,14 @@ def up(
         Path | None,
         typer.Option(
             exists=True,
-            help="File of accounts and RBAC roles, whose tokens REST asks for. [default: none, "
+            help="File of accounts and RBAC roles, whose tokens REST requires. [default: none, "
             "you may do everything, with a token that strom finds by itself]",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
     fault_seed: Annotated[
         int | None,
-        typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
+        typer.Option(help="For tests: delay, duplicate and reorder records, with this seed."),
     ] = None,
 ) -> None:
     """Start the whole system in one process.
@@ -124,8 +126,8 @@ def up(
         runtime.run(lambda: _up(options, state))
     except (OSError, errors.ExternalError, machine.UnsupportedMachineError) as error:
         if isinstance(error, OSError) and error.errno == EADDRINUSE:
-            next_step = "stop what listens there, name another port, or leave --port out"
-            raise CommandError(f"up: port {options.port}", "it is taken", next_step) from None
+            next_step = "stop the process that listens there, set another port, or omit --port"
+            raise CommandError(f"up: port {options.port}", "it is in use", next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -179,7 +181,7 @@ def demo() -> None:
             failures = runner.run(_demo(console, state))
     if failures:
         for line in failures:
-            console.print(f"[red]did not hold:[/red] {line}")
+            console.print(f"[red]check failed:[/red] {line}")
         raise typer.Exit(1)
 
 

@@ -20,7 +20,7 @@ PUBLISHED_SEEDS = "42-51"
 MOST_SEEDS = 1000
 
 Policy = StrEnum("Policy", {name: name for name in policies.POLICIES})  # type: ignore[misc]  # from data
-POLICY_HELP = "Who goes where. " + "; ".join(
+POLICY_HELP = "The placement policy. " + "; ".join(
     f"{name}: {policy.description}" for name, policy in policies.POLICIES.items()
 )
 
@@ -107,7 +107,7 @@ def parse_seeds(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise typer.BadParameter(
-                f"{part}: it runs backwards; write {last}-{first}", param_hint="--seeds"
+                f"{part}: the range is descending; write {last}-{first}", param_hint="--seeds"
             )
         if last - first + len(found) >= MOST_SEEDS:
             raise typer.BadParameter(f"more than {MOST_SEEDS} of them", param_hint="--seeds")

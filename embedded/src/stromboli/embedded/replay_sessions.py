@@ -43,7 +43,7 @@ def replay(
         typer.Option(help="The folder of `strom up`, which must not be running."),
     ] = state_folder.STATE,
     kafka: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The log on a broker instead.")
+        str, typer.Option(metavar="HOST:PORT", help="Read the log from this broker instead.")
     ] = "",
     cluster_name: Annotated[
         str, typer.Option(help="Name of the cluster: the prefix of its topics.")
@@ -102,7 +102,7 @@ def _embedded(state: Path) -> EmbeddedBus:
     file = state_folder.embedded(state) / state_folder.LOG
     if not file.is_file():
         raise CommandError(
-            str(file), "there is no log", "name the folder of strom up (--state) or a broker"
+            str(file), "there is no log", "set --state to the folder of strom up, or name a broker"
         )
     return EmbeddedBus(file)
 

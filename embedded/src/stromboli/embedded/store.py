@@ -229,4 +229,4 @@ def _locked(path: Path) -> Iterator[None]:
 def _holder(lock: IO[str]) -> str:
     lock.seek(0)
     process = lock.read().strip()
-    return f"process {process or 'unknown'} uses it: stop that, or use another place"
+    return f"process {process or 'unknown'} uses it: stop it, or use another folder"

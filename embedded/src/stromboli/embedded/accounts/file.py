@@ -144,7 +144,9 @@ def parse(text: str, own_username: str) -> FileAccounts:
                     place = _place(made.metadata, is_namespaced=kind == "RoleBinding")
                     bindings.append(rbac.Binding(place, made.subjects, made.role_ref))
                 case _:
-                    raise ValueError(f"kind {kind!r}: it is Account or one of RBAC's four")
+                    raise ValueError(
+                        f"kind {kind!r}: it must be Account or one of RBAC's four kinds"
+                    )
         except ValueError as error:  # msgspec's are, too
             raise ValueError(f"line {tree.line}: {error}") from None
     return FileAccounts(known, rbac.Policy(roles, tuple(bindings)), own_username)
@@ -152,7 +154,7 @@ def parse(text: str, own_username: str) -> FileAccounts:
 
 def _converted(document: dict[str, Any], struct: type[Any], api_version: str) -> Any:
     if document.get("apiVersion") != api_version:
-        raise ValueError(f"apiVersion {document.get('apiVersion')!r}: it is {api_version}")
+        raise ValueError(f"apiVersion {document.get('apiVersion')!r}: it must be {api_version}")
     return msgspec.convert(document, struct)
 
 

@@ -182,11 +182,11 @@ class EmbeddedCluster:
         container = pods.container_of(found, query.container, what)
         node = found.spec.node_name
         if not node:
-            raise errors.InvalidError(what, "the pod has no node yet, so nothing of it runs")
+            raise errors.InvalidError(what, "the pod has no node yet, so no container is running")
         kubelet = self._kubelets.get(node)
         if kubelet is None:
-            reason = f"node {node} runs no processes, so there is no output; a node that runs them"
-            raise errors.UnsupportedError(what, f"{reason} comes with strom up --process-nodes 2")
+            reason = f"node {node} is simulated, so there is no output; nodes that run commands"
+            raise errors.UnsupportedError(what, f"{reason} need strom up --process-nodes 2")
         chosen = msgspec.structs.replace(query, container=container)
         async with kubelet.logs(found.metadata.uid, chosen) as chunks:
             yield chunks
@@ -416,7 +416,9 @@ def _served_kind(kind: port.AnyKind, what: str) -> port.AnyKind:
     """The kind, if the embedded cluster has it."""
     found = kinds.BY_NAME.get((kind.api_version, kind.kind))
     if found is None:
-        raise errors.UnsupportedError(what, f"{kind.plural} of {kind.api_version} are not embedded")
+        raise errors.UnsupportedError(
+            what, f"{kind.plural} of {kind.api_version} are not served by the embedded cluster"
+        )
     return found
 
 

@@ -26,5 +26,5 @@ def position_of(token: str, what: str) -> tuple[str, str]:
         return msgspec.json.decode(place, type=tuple[str, str])
     except (binascii.Error, ValueError):
         raise errors.InvalidError(
-            what, f"{token[:80]!r} is not a continue token; begin again"
+            what, f"{token[:80]!r} is not a continue token; list from the beginning"
         ) from None

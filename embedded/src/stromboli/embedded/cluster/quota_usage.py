@@ -64,7 +64,7 @@ class QuotaUsage:
         """Yield the unreadable objects and their consequences."""
         for namespace in sorted(self._unread):
             if reason := self._closed(namespace):
-                yield f"no pod comes into namespace {namespace}: {reason}"
+                yield f"no pod is admitted to namespace {namespace}: {reason}"
 
     def saw(self, event: Event) -> list[str]:
         """Apply a decided change; return the names of the quotas whose status it may have outdated.

@@ -156,7 +156,8 @@ def validate_update(kind: port.AnyKind, old: Document, new: Document, what: str)
     before, after = old["metadata"], new["metadata"]
     late = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if late and "deletionTimestamp" in before:
-        reason = f"metadata.finalizers: too late for {', '.join(sorted(late))}, the object is going"
+        added = ", ".join(sorted(late))
+        reason = f"metadata.finalizers: {added} cannot be added: the object is being deleted"
         raise errors.InvalidError(what, reason)
     if kind is kinds.PODS:
         for fault in pods.update_errors(old, new):

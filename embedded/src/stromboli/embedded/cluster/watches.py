@@ -34,7 +34,7 @@ class Watches:
             raise errors.UnavailableError(what, "the cluster is closed")
         behind = _number(version, what)
         if not self._state.oldest <= behind <= self._state.version:
-            raise errors.ExpiredError(what, f"version {version} is not kept")
+            raise errors.ExpiredError(what, f"version {version} is no longer kept")
         index = self._state.index_behind(behind)
         resource = resource_of(kind)
         answered = self._bookmarks_asked
@@ -42,7 +42,7 @@ class Watches:
         while self.is_open:
             fresh = self._state.events_from(index)
             if fresh is None:
-                raise errors.ExpiredError(what, "this watch fell behind what is kept")
+                raise errors.ExpiredError(what, "the watch is behind the oldest event that is kept")
             index += len(fresh)
             reached = fresh[-1].version if fresh else self._state.version
             for event in fresh:

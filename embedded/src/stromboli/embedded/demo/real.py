@@ -51,7 +51,7 @@ class RealJobsResult(msgspec.Struct, frozen=True):
     def failures(self) -> list[str]:
         """Return the expectations that were not met."""
         return [
-            f"the job {job.name} is {job.phase} and its output says not {PROOF[job.name]!r}"
+            f"the job {job.name} is {job.phase} and its output does not contain {PROOF[job.name]!r}"
             for job in self.ran
             if job.phase != "Completed" or not any(PROOF[job.name] in line for line in job.lines)
         ]

@@ -119,5 +119,5 @@ def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
         if not trial.gang and trial.jobs == 5 and trial.finished == 5:
             lines.append("five jobs without gangs did not come to a deadlock")
     if not reasons:
-        lines.append("no job was there to be explained")
+        lines.append("no job was pending, so none was explained")
     return lines

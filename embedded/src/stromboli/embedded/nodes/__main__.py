@@ -33,9 +33,9 @@ def main(
     cpu: Annotated[str, typer.Option(help="Cores of each.")] = "8",
     memory: Annotated[str, typer.Option(help="Memory of each.")] = "32Gi",
     gpus: Annotated[int, typer.Option(help="GPUs of each (nvidia.com/gpu).")] = 0,
-    prefix: Annotated[str, typer.Option(help="Beginning of their names.")] = "simulated",
+    prefix: Annotated[str, typer.Option(help="Prefix of their names.")] = "simulated",
     rules: Annotated[Path | None, typer.Option(help="How long pods run, and how they end.")] = None,
-    kubeconfig: Annotated[str, typer.Option(help="Where the cluster is.")] = "",
+    kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
 ) -> None:
     """Add simulated nodes to a cluster and run their pods until stopped."""
     telemetry.configure_logs()

@@ -30,11 +30,11 @@ def main(
     nodes: Annotated[int, typer.Option(help="How many nodes to add.", min=1)] = 2,
     cpu: Annotated[str, typer.Option(help="Cores of each. [default: a share]")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each. [default: a share]")] = "",
-    prefix: Annotated[str, typer.Option(help="Beginning of their names.")] = "process",
+    prefix: Annotated[str, typer.Option(help="Prefix of their names.")] = "process",
     state: Annotated[
         Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")
     ] = None,
-    kubeconfig: Annotated[str, typer.Option(help="Where the cluster is.")] = "",
+    kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
 ) -> None:
     """Add process nodes to a cluster and run their pods until stopped."""
     telemetry.configure_logs()

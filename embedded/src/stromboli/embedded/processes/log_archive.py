@@ -64,5 +64,5 @@ def _folder(namespace: str, name: str, uid: str) -> str:
     """
     parts = (namespace, name, uid)
     if any("/" in part or "_" in part or part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{parts} are no names of a pod")
+        raise ValueError(f"{parts} are not the names of a pod")
     return "_".join(parts)

@@ -30,8 +30,8 @@ def check() -> None:
     """Raise UnsupportedMachineError if process nodes cannot run here."""
     if platform.system() != "Linux":
         raise UnsupportedMachineError(
-            f"process nodes need Linux, this is {platform.system()}: they reap and kill by its "
-            "means. Simulated nodes run anywhere"
+            f"process nodes need Linux, this is {platform.system()}: they use its system "
+            "calls. Simulated nodes run on every system"
         )
 
 

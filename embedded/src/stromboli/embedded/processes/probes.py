@@ -42,7 +42,7 @@ async def run_probe(
     """Return whether a probe succeeded, and its output."""
     timeout_s = float(max(probe.timeout_seconds, 1))
     if running is None:
-        return False, "the container does not run"
+        return False, "the container is not running"
     if probe.exec is not None:
         return await running.execute(probe.exec.command, timeout_s)
     try:

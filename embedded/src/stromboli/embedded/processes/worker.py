@@ -95,7 +95,7 @@ class PodWorker:
                 self._events.put_nowait(lifecycle.NodeUnsuitable("NotSupported", obstacle))
             self._events.put_nowait(lifecycle.TimePassed())
             if self._unheeded:
-                message = "left out on this node: " + ", ".join(self._unheeded)
+                message = "not supported on this node and ignored: " + ", ".join(self._unheeded)
                 group.create_task(self._say("Unheeded", message))
             while not (self._life.is_over and self._life.is_deleted):
                 event = await self._next()

@@ -121,7 +121,7 @@ def field(pod: pods.Pod, path: str, address: str) -> str:
     if match := _SUBSCRIPT.fullmatch(path):
         found = meta.labels if match[1] == "labels" else meta.annotations
         return (found or {}).get(match[2], "")
-    raise MissingError(f"there is no field {path!r} of a pod that could be given")
+    raise MissingError(f"pod field {path!r} is not supported")
 
 
 def resource(
@@ -167,7 +167,7 @@ def _value(
             if selector.optional:
                 return None
             raise MissingError(f"{kind} {selector.name} has no key {selector.key}")
-    raise MissingError(f"variable {variable.name} says not where its value comes from")
+    raise MissingError(f"variable {variable.name} has a valueFrom without a source")
 
 
 def _data(objects: Objects, kind: str, name: str, optional: bool) -> Mapping[str, bytes]:

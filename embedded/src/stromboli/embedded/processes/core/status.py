@@ -68,7 +68,7 @@ def _conditions(
         for kind in ("ContainersReady", "Ready"):
             made[kind]["reason"] = "PodCompleted"
     if unsupported:
-        message = "not had on this node, so left out: " + ", ".join(unsupported)
+        message = "not supported on this node and ignored: " + ", ".join(unsupported)
         made[UNHEEDED] = {**_condition(UNHEEDED, "True"), "message": message}
     for kind, condition in made.items():
         old = before.get(kind, {})

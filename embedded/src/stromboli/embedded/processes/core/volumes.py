@@ -138,7 +138,7 @@ def _field(pod: pods.Pod, item: pods.DownwardFile, given: environment.PodContext
     if item.resource_field_ref is not None:
         any_container = pod.spec.containers[0]
         return environment.resource(pod, any_container, item.resource_field_ref, given.machine)
-    raise environment.MissingError(f"{item.path}: says not which field")
+    raise environment.MissingError(f"{item.path}: neither fieldRef nor resourceFieldRef is set")
 
 
 def _escapes_folder(path: str) -> bool:
