@@ -39,7 +39,7 @@ def test_options_before_the_command_are_an_error_with_their_place() -> None:
     refused = call("--server", "http://a", "job", "list")
     assert refused.exit_code == 2
     assert refused.stderr == (
-        "strom: No such option: --server\nnext: put options behind the command; see strom --help\n"
+        "strom: No such option: --server\nnext: put options after the command; see strom --help\n"
     )
 
 
@@ -129,8 +129,8 @@ def test_a_port_in_use_is_reported_with_the_next_step(tmp_path: Path) -> None:
         refused = subprocess.run(up, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"strom: up: port {port}: it is taken\n"
-        "next: stop what listens there, name another port, or leave --port out\n"
+        f"strom: up: port {port}: it is in use\n"
+        "next: stop the process that listens there, set another port, or omit --port\n"
     )
 
 
@@ -191,14 +191,14 @@ def test_no_colour_if_disabled() -> None:
 def test_a_server_of_another_program_is_reported(api_server: Any, strom: Any) -> None:
     other = strom("job", "list", "--server", f"{api_server.url}/schema")
     assert other.exit_code == 1
-    assert "its response is not of Stromboli" in other.stderr
+    assert "the response is not from a Stromboli server" in other.stderr
 
 
 def test_the_address_stored_by_strom_up_is_used(api_server: Any, strom: Any) -> None:
     Path(".strom").mkdir()
     Path(".strom/server").write_text(api_server.url + "\n")
     shown = strom("version", env={"STROM_SERVER": None})
-    assert f"server {api_server.url} (remembered by strom up in " in shown.stdout
+    assert f"server {api_server.url} (stored by strom up in " in shown.stdout
 
 
 def test_version_shows_the_readiness_of_the_server(api_server: Any, strom: Any) -> None:

@@ -44,11 +44,11 @@ def text(pods: list[Any], leases: dict[str, coordination.Lease | None]) -> list[
 def test_pods_that_no_kubelet_takes_are_shown_with_the_age_of_the_lease() -> None:
     pods = [pod(bound_s=17), pod(bound_s=20), pod(started=True)]
     assert text(pods, {"n1": lease(12)}) == [
-        "2 pods bound to node n1 since 43 s, not taken by its kubelet; "
+        "2 pods bound to node n1 since 43 s, not acknowledged by its kubelet; "
         "node's lease renewed 48 s ago"
     ]
     assert text(pods[:1], {"n1": None}) == [
-        "1 pod bound to node n1 since 43 s, not taken by its kubelet; the node has no lease"
+        "1 pod bound to node n1 since 43 s, not acknowledged by its kubelet; the node has no lease"
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_node_without_known_lease_is_not_taken_for_lost(
 
 @pytest.fixture
 def late_pod(api_server: Any, strom: Any) -> None:
-    """A job whose pod is bound to a node, and is not taken by its kubelet."""
+    """A job whose pod is bound to a node, and is not acknowledged by its kubelet."""
     strom("job", "run", "train", "--", "true")
     now = datetime.now(UTC)
     api_server.create_namespace("kube-node-lease")
@@ -99,7 +99,7 @@ def test_a_job_reports_a_bound_pod_that_its_kubelet_has_not_taken(
 ) -> None:
     shown = strom(*command, "train").stdout
     assert "default/train is pending: its pods are bound, and kubelets" in shown
-    (line,) = (line for line in shown.splitlines() if "not taken by its kubelet" in line)
+    (line,) = (line for line in shown.splitlines() if "not acknowledged by its kubelet" in line)
     assert line.split("1 pod ")[1].startswith("bound to node node since 3")
     assert "node's lease renewed 20" in line
 

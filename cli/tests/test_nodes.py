@@ -37,7 +37,7 @@ MACHINE = topology.NodeTopology(
             numa_node=1,
             slices=(topology.MigSlice(uuid="MIG-b1", profile="1g.10gb"),),
         ),
-        topology.Gpu(index=2, uuid="GPU-c", problems=("the driver does not list it any more",)),
+        topology.Gpu(index=2, uuid="GPU-c", problems=("the driver no longer lists it",)),
     ),
     gpu_connections=(("X", "SYS", "SYS"), ("SYS", "X", "SYS"), ("SYS", "SYS", "X")),
     nvlinks=((0, 4, 0), (3, 0, 0), (0, 0, 0)),
@@ -130,7 +130,7 @@ def test_the_text_lists_all_data_and_what_is_unknown() -> None:
         "NV3*",
         "team/train-0",
         "MIG: 1 × 1g.10gb",
-        "the driver does not list it any more",
+        "the driver no longer lists it",
         "RDMA: no such folder",
     ):
         assert part in said
@@ -138,7 +138,7 @@ def test_the_text_lists_all_data_and_what_is_unknown() -> None:
 
 def test_an_old_report_is_shown_with_its_age() -> None:
     drawn = picture(silent_since=builders.NOON)
-    assert "silent for 5m: nothing here is sure" in text(drawn)
+    assert "silent for 5m: the data may be outdated" in text(drawn)
     assert "silent for 5m" in node_svg.render_svg(drawn)
 
 

@@ -48,7 +48,7 @@ def test_every_address_has_its_origin(everything: dict[str, str], tmp_path: Path
     del everything["STROM_SERVER"]
     assert origin() == f"from {tmp_path}/config/stromboli/config.yaml"
     everything["XDG_CONFIG_HOME"] = str(tmp_path / "absent")
-    assert origin() == f"remembered by strom up in {tmp_path}/.strom/server"
+    assert origin() == f"stored by strom up in {tmp_path}/.strom/server"
 
 
 def test_the_configuration_is_in_the_home_directory_or_that_of_xdg() -> None:
@@ -91,5 +91,5 @@ def test_a_directory_cannot_lead_to_another_machine(tmp_path: Path) -> None:
     remembered = tmp_path / ".strom" / "server"
     remembered.parent.mkdir()
     remembered.write_text("https://elsewhere.example:1\n")
-    with pytest.raises(CommandError, match="only ever remembers this machine"):
+    with pytest.raises(CommandError, match="may only name an address of this machine"):
         server.address(None, {"XDG_CONFIG_HOME": str(tmp_path / "absent")}, tmp_path)

@@ -67,7 +67,7 @@ def test_run_takes_a_file_alone(api_server: Any, program: Program, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("vcctl", "job", "run"), "Failed to job run: job: neither a name nor a file"),
+        (("vcctl", "job", "run"), "Failed to job run: job: neither a name nor a file is set"),
         (("vcctl", "job", "view"), "Failed to job view: name: it is mandatory, and it is empty"),
         (
             ("vcctl", "job", "delete", "-N", "absent"),

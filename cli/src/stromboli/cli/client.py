@@ -304,7 +304,7 @@ class Client:
     def _unreadable(self, why: str) -> CommandError:
         return CommandError(
             self._server,
-            f"its response is not of Stromboli: {why}",
+            f"the response is not from a Stromboli server: {why}",
             "set the right URL with --server or STROM_SERVER",
         )
 

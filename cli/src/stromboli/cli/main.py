@@ -257,6 +257,6 @@ def _usage_error_lines(error: typer.TyperException, path: str, called: Any) -> l
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
-        return [what, f"next: put options behind the command; see {path} --help"]
+        return [what, f"next: put options after the command; see {path} --help"]
     about = usage_errors.option_help(error, called)
     return [what, *about, f"next: see {path} --help"]

@@ -44,13 +44,13 @@ def address(flag: str | None, environment: Mapping[str, str], directory: Path) -
     for parent in (directory, *directory.parents):
         remembered = parent / REMEMBERED
         if line := _text(remembered).strip():
-            found = _checked(line, f"remembered by strom up in {remembered}")
+            found = _checked(line, f"stored by strom up in {remembered}")
             if found.is_loopback:
                 return found
             # The owner of the directory controls this file, and tokens are sent to its address.
             raise CommandError(
                 f"server {found.url}",
-                f"{found.origin}, which only ever remembers this machine",
+                f"{found.origin}, which may only name an address of this machine",
                 "delete that file, or name the server with --server or STROM_SERVER",
             )
     return Address(DEFAULT_URL, "the default")

@@ -87,7 +87,7 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
     if waiting.failing:
         return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
     if waiting.untaken and explanation.phase == "Pending":
-        return "is pending: its pods are bound, and kubelets have not taken all of them"
+        return "is pending: its pods are bound, and kubelets have not acknowledged all of them"
     if explanation.phase == "Pending":
         return "is Pending: its pods are bound and about to start"
     return f"is not pending: it is {explanation.phase}"

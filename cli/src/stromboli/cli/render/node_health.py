@@ -108,7 +108,7 @@ def _line(one: Stuck, now: datetime) -> str:
     if one.untaken:
         pods = f"{one.untaken} pod{'s' * (one.untaken > 1)}"
         since = f" since {_seconds(one.bound_at, now)}" if one.bound_at else ""
-        return f"{pods} bound to node {one.node}{since}, not taken by its kubelet; {lease}"
+        return f"{pods} bound to node {one.node}{since}, not acknowledged by its kubelet; {lease}"
     pods = f"{one.taken} pod{'s' * (one.taken > 1)}"
     return f"{pods} on node {one.node}, whose kubelet does not respond; {lease}"
 

@@ -88,7 +88,7 @@ def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayo
     )
     silent = seen.silent_since
     age = (
-        f"silent for {output.age(silent, now)}: nothing here is sure"
+        f"silent for {output.age(silent, now)}: the data may be outdated"
         if silent is not None
         else f"unchanged for {output.age(seen.at, now)}"
     )

@@ -184,7 +184,7 @@ def _nic_columns(
 
 def _cell_title(numa_node: node_layout.NumaCell) -> tuple[str, list[str]]:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
-        return "of no NUMA node that is known", []
+        return "of an unknown NUMA node", []
     said = [f"socket {', '.join(map(str, numa_node.sockets))}"] if numa_node.sockets else []
     if numa_node.numa_node.memory_bytes:
         said.append(node_layout.format_bytes(numa_node.numa_node.memory_bytes))
@@ -331,7 +331,7 @@ def _table(layout: node_layout.NodeLayout, y: float) -> tuple[list[str], float]:
     """Ways between GPUs and network cards."""
     if not _has_table(layout):
         return [], y
-    parts = [_text(MARGIN, y + 14, "Ways between devices", 15, bold=True)]
+    parts = [_text(MARGIN, y + 14, "Connections between devices", 15, bold=True)]
     y += 30
     left = MARGIN + 84
     for place, gpu in enumerate(layout.gpus):
@@ -352,7 +352,7 @@ def _table(layout: node_layout.NodeLayout, y: float) -> tuple[list[str], float]:
     if any(link is not None and link.differs for line in layout.links for link in line):
         y += 16
         parts.append(
-            _text(MARGIN, y, "dashed, *: the two ends tell different numbers of NVLinks", 12, BAD)
+            _text(MARGIN, y, "dashed, *: the two ends report different numbers of NVLinks", 12, BAD)
         )
     return parts, y + 12
 
@@ -390,7 +390,7 @@ def _legend(layout: node_layout.NodeLayout, y: float, left: float) -> tuple[list
         parts.append(_text(x + 36, y + 27, "  ·  ".join(held), 12, FAINT))
         y += 42
     if not layout.holders:
-        parts.append(_text(x, y + 12, "no pod holds anything alone", 13, FAINT))
+        parts.append(_text(x, y + 12, "no pod has exclusive CPUs, memory or devices", 13, FAINT))
         y += 30
     for mark, said in (
         (node_layout.FREE, "free"),

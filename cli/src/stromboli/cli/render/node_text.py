@@ -70,7 +70,7 @@ def _cell(layout: node_layout.NodeLayout, numa_node: node_layout.NumaCell) -> Pa
 
 def _cell_title(numa_node: node_layout.NumaCell) -> Text:
     if numa_node.numa_node.id == UNKNOWN_NUMA_NODE:
-        return Text("of no NUMA node that is known")
+        return Text("of an unknown NUMA node")
     said = [f"NUMA node {numa_node.numa_node.id}"]
     if numa_node.sockets:
         said.append("socket " + ", ".join(map(str, numa_node.sockets)))
@@ -134,7 +134,10 @@ def _nic(layout: node_layout.NodeLayout, at: int) -> Text:
 
 def _links(layout: node_layout.NodeLayout) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    parts: list[RenderableType] = [Text("ways between GPUs and network cards", "bold"), table]
+    parts: list[RenderableType] = [
+        Text("connections between GPUs and network cards", "bold"),
+        table,
+    ]
     table.add_column("")
     for place in layout.gpus:
         table.add_column(f"GPU{place.gpu.index}", justify="center", no_wrap=True)
@@ -148,7 +151,7 @@ def _links(layout: node_layout.NodeLayout) -> Group:
             ]
             table.add_row(Text(nic.name, "bold"), *numa_nodes)
     if any(link is not None and link.differs for line in layout.links for link in line):
-        parts.append(Text("* the two ends tell different numbers of NVLinks: one may be broken"))
+        parts.append(Text("* the two ends report different numbers of NVLinks: one may be broken"))
     return Group(*parts)
 
 
@@ -162,7 +165,7 @@ def _link_label(link: node_layout.Link | None) -> Text:
 def _holders(layout: node_layout.NodeLayout) -> RenderableType:
     marks = f"{node_layout.FREE} free   {node_layout.RESERVED} reserved"
     if not layout.holders:
-        return Text(f"no pod holds anything alone   {marks}", "dim")
+        return Text(f"no pod has exclusive CPUs, memory or devices   {marks}", "dim")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in ("", "pod", "CPUs", "GPUs", "devices", "memory"):
         table.add_column(header)

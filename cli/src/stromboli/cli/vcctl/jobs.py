@@ -26,8 +26,8 @@ AMOUNTS = "cpu=1000m,memory=100Mi"
 Image = Annotated[str, typer.Option("--image", "-i", help="The container's image.")]
 Minimum = Annotated[int, typer.Option("--min", "-m", help="Pods that must run together.")]
 Replicas = Annotated[int, typer.Option("--replicas", "-r", help="The number of pods.")]
-Requests = Annotated[str, typer.Option("--requests", "-R", help="What a pod asks for.")]
-Limits = Annotated[str, typer.Option("--limits", "-L", help="What a pod may use.")]
+Requests = Annotated[str, typer.Option("--requests", "-R", help="Requests of a pod.")]
+Limits = Annotated[str, typer.Option("--limits", "-L", help="Limits of a pod.")]
 
 job = shell.program("job")
 
@@ -56,7 +56,9 @@ def run(
         made = _of_file(filename)
     else:
         if not name:
-            raise CommandError("job", "neither a name nor a file", "give one of --name, --filename")
+            raise CommandError(
+                "job", "neither a name nor a file is set", "give one of --name, --filename"
+            )
         made = document(name, image, minimum, replicas, requests, limits, scheduler, ())
     made["metadata"].setdefault("namespace", namespace)
     with shell.client(master, kubeconfig) as client:
@@ -157,7 +159,9 @@ def vsub(
             "--scheduler", "-S", envvar="VOLCANO_SCHEDULER_NAME", help="The scheduler's name."
         ),
     ] = SCHEDULER,
-    command: Annotated[str, typer.Option("--command", "-c", help="What the pods run.")] = "",
+    command: Annotated[
+        str, typer.Option("--command", "-c", help="The command that the pods run.")
+    ] = "",
     master: shell.Master = None,
     kubeconfig: shell.Kubeconfig = None,
 ) -> None:

@@ -23,7 +23,7 @@ Master = Annotated[
 Kubeconfig = Annotated[
     str | None,
     typer.Option(
-        "--kubeconfig", "-k", help="Taken, and not used: jobs go over Stromboli's REST API."
+        "--kubeconfig", "-k", help="Accepted and ignored: requests use Stromboli's REST API."
     ),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The namespace.")]
@@ -34,7 +34,9 @@ Scheduler = Annotated[str, typer.Option("--scheduler", "-S", help="The scheduler
 NameSelector = Annotated[
     str, typer.Option("--selector", help="Only jobs with this text in their name.")
 ]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="Of all namespaces.")]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", help="List objects of all namespaces.")
+]
 
 _RESOURCES = {
     "job": "jobs.batch.volcano.sh",
@@ -77,7 +79,7 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
 def client(master: str | None, kubeconfig: str | None) -> Any:
     """A connection to the server."""
     if kubeconfig:
-        output.show_note("note: --kubeconfig is not used; jobs go over Stromboli's REST API")
+        output.show_note("note: --kubeconfig is ignored; requests use Stromboli's REST API")
     return options.client(master)
 
 

@@ -45,7 +45,9 @@ def worker_job(name: str, workers: int, session: str, options: WorkerOptions) ->
     Raises InvalidArgumentError.
     """
     if workers < 1:
-        raise errors.InvalidArgumentError("executor", f"workers is {workers}; at least 1")
+        raise errors.InvalidArgumentError(
+            "executor", f"workers is {workers}; it must be at least 1"
+        )
     spec: dict[str, Any] = {
         "minAvailable": 1,
         "maxRetry": MAX_RETRY,
