@@ -1,5 +1,7 @@
 """References to objects that do not exist are rejected immediately, at every entry point."""
 
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import msgspec
 import pytest
 
 from stromboli.admission.rest import application
+from stromboli.admission.review import listings
 from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
 from stromboli.shared.runtime import runtime
 from stromboli.testkit.admission_cases import manifests
 
@@ -94,6 +98,69 @@ async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) ->
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         document = manifests.job(priorityClassName="system-node-critical")
         assert (await pending_reviews(admission, document))["allowed"]
+
+
+def named(name: str, **spec: Any) -> dict[str, Any]:
+    job = manifests.job(**spec)
+    job["metadata"]["name"] = name
+    return job
+
+
+class CountingCluster(EmbeddedCluster):
+    """Counts the lists of each kind."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.lists: Counter[str] = Counter()
+
+    async def list(self, kind: port.AnyKind, *arguments: Any, **named: Any) -> port.Listing:
+        self.lists[kind.plural] += 1
+        return await super().list(kind, *arguments, **named)
+
+
+@pytest.mark.parametrize("path", ["/v1/check", "/v1/bulk"])
+async def test_objects_of_one_request_share_the_lists_of_the_api_server(
+    path: str, tmp_path: Path
+) -> None:
+    """Else the cost of a request is its number of objects times the number of queues."""
+    jobs = [named(f"j{number}", queue="absent", priorityClassName="urgent") for number in range(50)]
+    async with CountingCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        app: Any = application.app(application.routes(admission, cluster))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+            began = time.monotonic()
+            if path == "/v1/bulk":
+                content = b"\n".join(map(msgspec.json.encode, jobs))
+                headers = {"content-type": "application/x-ndjson"}
+                answer = await client.post(path, content=content, headers=headers)
+                assert answer.json()["counts"] == {"refused": 50}
+            else:
+                answer = await client.post(path, json={"objects": jobs})
+                assert len(answer.json()["violations"]) == 100
+        most = 2 + (time.monotonic() - began) / listings.MAX_AGE_S
+        assert 1 <= cluster.lists["queues"] <= most
+        assert 1 <= cluster.lists["priorityclasses"] <= most
+
+
+async def test_a_queue_that_was_just_created_is_found(tmp_path: Path) -> None:
+    """A list that began before the request is not recent enough, also within one bulk request."""
+    job = named("j", queue="new")
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
+        assert (await checked(admission, cluster, job)).status_code == 422
+        await cluster.create(kinds.QUEUES, "", msgspec.json.encode(manifests.queue("new")))
+        assert (await checked(admission, cluster, job)).status_code == 200
+        lines = [named("a", queue="later"), manifests.queue("later"), job]
+        lines.append(named("b", queue="later"))
+        app: Any = application.app(application.routes(admission, cluster))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+            content = b"\n".join(map(msgspec.json.encode, lines))
+            headers = {"content-type": "application/x-ndjson"}
+            answer = await client.post("/v1/bulk", content=content, headers=headers)
+    results = [item["result"] for item in answer.json()["items"]]
+    assert results == ["refused", "created", "created", "created"]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,8 @@ async def submit(
     derive from it.
     """
     key = idempotency.scoped(key, principal) if key else ""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()
     unread = index = 0
@@ -108,12 +110,15 @@ async def submit(
             if index >= MAX_ITEMS:
                 unread += 1
                 continue
-            task = group.create_task(_submit_line(admission, index, line, key, principal, results))
+            task = group.create_task(
+                _submit_line(admission, index, line, key, principal, since, results)
+            )
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             index += 1
             if line is not None and not _is_job(line):
                 await asyncio.wait(under_way)
+                since = loop.time()  # the next lines may refer to what this one created
             while len(under_way) >= MAX_CONCURRENT:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
     results.sort(key=lambda item: item.index)
@@ -126,9 +131,10 @@ async def _submit_line(
     line: bytes | None,
     key: str,
     principal: authentication.Principal,
+    since: float,
     results: list[ItemResult],
 ) -> None:
-    results.append(await _result_of(admission, index, line, key, principal))
+    results.append(await _result_of(admission, index, line, key, principal, since))
 
 
 async def _result_of(
@@ -137,6 +143,7 @@ async def _result_of(
     line: bytes | None,
     key: str,
     principal: authentication.Principal,
+    since: float,
 ) -> ItemResult:
     if line is None:
         why = f"the line is longer than {LINE_BYTES} bytes"
@@ -147,7 +154,7 @@ async def _result_of(
             document = submitted_objects.with_generated_name(
                 document, idempotency.digest(key, str(index))
             )
-        (applied,) = await admission.submit([document], principal)
+        (applied,) = await admission.submit([document], principal, since=since)
     except msgspec.DecodeError as error:
         why = f"not a JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)

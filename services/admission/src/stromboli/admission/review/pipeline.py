@@ -5,6 +5,7 @@ API servers call admission too; for them ``webhook_review`` runs the steps that 
 to webhooks. Both use the same defaults and rules (``reviewer``).
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -57,12 +58,15 @@ class AdmissionPipeline:
         *,
         traceparent: str = "",
         only_new: bool = False,
+        since: float | None = None,
     ) -> list[SubmittedObject]:
         """Steps 1 to 5: the objects as they would be stored.
 
-        ``attempts`` takes the verdicts. ``only_new``: existing objects are not changed. Raises
+        ``attempts`` takes the verdicts. ``only_new``: existing objects are not changed. ``since``:
+        see ``Reviewer.violations``, by default the start of this review. Raises
         RejectedError, ForbiddenError, AlreadyExistsError, ExternalError.
         """
+        since = asyncio.get_running_loop().time() if since is None else since
         # 1. Parse: each document has a known kind, a bounded depth and a name.
         named = _parse(documents)
         # 2. Authorize reading: whether an object exists is known only to those who may read it.
@@ -77,7 +81,7 @@ class AdmissionPipeline:
         # 4. Authorize writing.
         missing = await submitted_objects.missing_rights(objects, principal)
         # 5. Validate against the schema, the rules and the cluster.
-        found = missing if any(missing) else await self._validate(objects, principal)
+        found = missing if any(missing) else await self._validate(objects, principal, since)
         attempts.judged(objects, found)
         submitted_objects.raise_if_missing(missing)
         submitted_objects.raise_if_any(found)
@@ -90,12 +94,18 @@ class AdmissionPipeline:
         attempts: SubmitAttempts,
         *,
         only_new: bool = False,
+        since: float | None = None,
     ) -> list[Applied]:
         """All steps. ``attempts.written`` keeps what is written, so that a repetition after a
         conflict continues behind it. Raises what ``review`` raises."""
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             objects = await self.review(
-                documents, principal, attempts, traceparent=traceparent, only_new=only_new
+                documents,
+                principal,
+                attempts,
+                traceparent=traceparent,
+                only_new=only_new,
+                since=since,
             )
             # 6. Count new jobs against the limits of live jobs.
             self._reserve(objects, principal, attempts)
@@ -175,7 +185,10 @@ class AdmissionPipeline:
         return SubmittedObject(kind, namespace, merged, before)
 
     async def _validate(
-        self, objects: Sequence[SubmittedObject], principal: authentication.Principal
+        self,
+        objects: Sequence[SubmittedObject],
+        principal: authentication.Principal,
+        since: float,
     ) -> list[tuple[Violation, ...]]:
         """The violations of each object. Objects of one request may refer to each other: a queue
         to its parent, a job to a priority class or to a job that it depends on."""
@@ -192,7 +205,8 @@ class AdmissionPipeline:
         )
         who = reviewer.RequestIdentity.user(principal.name, principal.groups)
         return [
-            () if each.is_done else await self._violations(each, together, who) for each in objects
+            () if each.is_done else await self._violations(each, together, who, since)
+            for each in objects
         ]
 
     async def _violations(
@@ -200,10 +214,17 @@ class AdmissionPipeline:
         submitted: SubmittedObject,
         together: reviewer.Together,
         who: reviewer.RequestIdentity,
+        since: float,
     ) -> tuple[Violation, ...]:
         kind, document, before = submitted.kind, submitted.document, submitted.before
         found = await self._reviewer.violations(
-            kind, submitted.operation, document, before, together=together, who=who
+            kind,
+            submitted.operation,
+            document,
+            before,
+            together=together,
+            who=who,
+            since=since,
         )
         if self._rejects_unknown_fields:
             found += await self._reviewer.unknown_fields(kind, document, before)

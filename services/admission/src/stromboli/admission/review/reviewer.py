@@ -6,14 +6,13 @@ inputs.
 
 import asyncio
 import concurrent.futures
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from stromboli.admission.core import live_jobs
-from stromboli.admission.review import resource_groups
+from stromboli.admission.review import listings, resource_groups
 from stromboli.shared import errors, network_topology, snapshot
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.api.kinds import Kind
@@ -24,7 +23,6 @@ from stromboli.shared.jobspec.validation import jobs as job_rules
 from stromboli.shared.jobspec.validation.patch import Document
 from stromboli.shared.messages.admission import Violation
 
-T = TypeVar("T", bound=meta.Object)
 R = TypeVar("R")
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 """Priority classes that every cluster has."""
@@ -80,6 +78,7 @@ class Reviewer:
         jobs: live_jobs.LiveJobs,
     ) -> None:
         self._cluster = cluster
+        self._listings = listings.Listings(cluster)
         self._cache = cache
         self.policy = policy
         self._groups = groups
@@ -96,12 +95,15 @@ class Reviewer:
         together: Together = ALONE,
         claimed: frozenset[str] = frozenset(),
         who: RequestIdentity = UNKNOWN_IDENTITY,
+        since: float | None = None,
     ) -> tuple[Violation, ...]:
         """All violations. ``claimed``: scheduler names of other systems, if the object may be
-        theirs. Raises ExternalError when queues, HyperNodes or priority classes must be read and
-        the API server does not answer.
+        theirs. ``since``: lists of the API server that began later are recent enough, by default
+        those that begin now. Raises ExternalError when queues, HyperNodes or priority classes must
+        be read and the API server does not answer.
         """
-        classes = await self._priority_classes(kind, document)
+        since = asyncio.get_running_loop().time() if since is None else since
+        classes = await self._priority_classes(kind, document, since)
         absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
@@ -126,14 +128,17 @@ class Reviewer:
             kind in permissions.SUBMITTER_KINDS and not self.is_caught_up
         )
         if needs_queues:
-            queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
+            queues.update(
+                {it.metadata.name: it for it in await self._listings.of(kinds.QUEUES, since)}
+            )
         found = await judged()
         if review.may_depend_on_topology(found):
-            hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
+            hyper_nodes.extend(await self._listings.of(kinds.HYPER_NODES, since))
             found = await judged()
         if needs_queues or not review.may_depend_on_queues(found):
             return found
-        queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
+        listed = await self._listings.of(kinds.QUEUES, since)
+        queues.update({queue.metadata.name: queue for queue in listed})
         return await judged()
 
     async def unknown_fields(
@@ -165,7 +170,7 @@ class Reviewer:
         return ()
 
     async def _priority_classes(
-        self, kind: Kind[Any], document: Document
+        self, kind: Kind[Any], document: Document, since: float
     ) -> dict[str, core.PriorityClass]:
         """The known priority classes; read from the API server if the object names an unknown one,
         or the cache is incomplete.
@@ -173,7 +178,8 @@ class Reviewer:
         found = {it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
         named = review.priority_classes(kind, document)
         if named and not (self.is_caught_up and named <= found.keys()):
-            found = {it.metadata.name: it for it in await self._listed(kinds.PRIORITY_CLASSES)}
+            listed = await self._listings.of(kinds.PRIORITY_CLASSES, since)
+            found = {it.metadata.name: it for it in listed}
         return found
 
     async def absent(
@@ -193,15 +199,6 @@ class Reviewer:
                 except errors.NotFoundError:
                     found.append(job_rules.missing_dependency(name))
         return tuple(found)
-
-    async def _listed(self, kind: Kind[T]) -> list[T]:
-        """All readable objects of a kind as they are now; none where the kind is not installed."""
-        found = []
-        with contextlib.suppress(errors.NotFoundError):
-            for item in (await self._cluster.list(kind)).items:
-                with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
-                    found.append(kind.decode(item))
-        return found
 
     async def completed(
         self,

@@ -165,13 +165,15 @@ class AdmissionService:
         entry_point: EntryPoint = "rest",
         only_new: bool = False,
         marks: Sequence[str] = (),
+        since: float | None = None,
     ) -> list[Applied]:
         """Create or change objects, all or none as far as validation can determine it.
 
         ``only_new``: change none, so that the right to create is enough. ``marks``: the digest of
         the request for each object. Generated names derive from it, and created objects carry it,
         so that the API server arbitrates between replicas that get the same request: an object with
-        its mark is this request's own work and counts as ``created``.
+        its mark is this request's own work and counts as ``created``. ``since``: see
+        ``AdmissionPipeline.review``.
 
         Raises ForbiddenError with every missing right, RejectedError with all violations,
         AlreadyExistsError, ConflictError after repeated conflicts, and ExternalError if the API
@@ -188,9 +190,11 @@ class AdmissionService:
             for _ in range(MAX_CONFLICT_RETRIES if is_repeatable else 0):
                 with contextlib.suppress(errors.ConflictError):  # re-read the objects and retry
                     return await self._pipeline.submit(
-                        documents, principal, attempts, only_new=only_new
+                        documents, principal, attempts, only_new=only_new, since=since
                     )
-            return await self._pipeline.submit(documents, principal, attempts, only_new=only_new)
+            return await self._pipeline.submit(
+                documents, principal, attempts, only_new=only_new, since=since
+            )
         except (submitted_objects.RejectedError, authentication.ForbiddenError) as error:
             if not attempts.reviews:  # refused before any object was validated
                 self._record_refused(documents, error, principal, entry_point)

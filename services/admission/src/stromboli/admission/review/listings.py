@@ -1,0 +1,54 @@
+"""Lists of an API server's objects, shared by the reviews of one request.
+
+A review reads queues, priority classes or HyperNodes from the API server if its cache does not have
+what an object names, because the object may have been created a moment ago. A request has up to
+thousands of such objects: reading for each of them would cost their number times the number of
+queues.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import port as cluster_port
+
+T = TypeVar("T", bound=meta.Object)
+MAX_AGE_S = 1.0
+"""How long a list is shared, at most: long requests see what is created meanwhile."""
+
+
+class Listings:
+    """The newest list of each kind. Memory: one decoded list per kind, for ``MAX_AGE_S``."""
+
+    def __init__(self, cluster: cluster_port.Cluster) -> None:
+        self._cluster = cluster
+        self._newest: dict[Kind[Any], tuple[float, list[Any]]] = {}
+        self._locks: defaultdict[Kind[Any], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def of(self, kind: Kind[T], since: float) -> list[T]:
+        """All readable objects of a kind, from a list that began after ``since`` (the event loop's
+        time); none where the kind is not installed. Raises ExternalError.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._locks[kind]:
+            began, found = self._newest.get(kind, (-1.0, []))
+            if began >= max(since, loop.time() - MAX_AGE_S):
+                return found
+            began, found = loop.time(), []
+            with contextlib.suppress(errors.NotFoundError):
+                for item in (await self._cluster.list(kind)).items:
+                    with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
+                        found.append(kind.decode(item))
+            self._newest[kind] = began, found
+            loop.call_later(MAX_AGE_S, self._forget, kind, began)
+            return found
+
+    def _forget(self, kind: Kind[Any], began: float) -> None:
+        if kind in self._newest and self._newest[kind][0] == began:
+            del self._newest[kind]
