@@ -110,11 +110,11 @@ def _names_refusal(
 def _with_capacity(
     explanation: messages.PodGroupExplained, reason: str
 ) -> messages.PodGroupExplained:
-    """The explanation of a gang that can never fit, which has precedence; else unchanged."""
+    """The explanation of a gang that can never fit, in place of what a session reports about
+    current use; else unchanged."""
     if not reason:
         return explanation
-    message = f"{reason}. {explanation.message}"
-    return msgspec.structs.replace(explanation, tier="never-fits", message=message)
+    return msgspec.structs.replace(explanation, tier="never-fits", message=reason)
 
 
 def _queue_order_changes(
