@@ -35,6 +35,15 @@ def test_a_problem_is_an_error_of_its_status_with_the_servers_message(
     assert caught.value.status == status
 
 
+def test_an_error_names_its_object_once() -> None:
+    """Servers name it in their own message as well."""
+    call = calls.create_job("default", {"metadata": {"name": "train"}})
+    body = problem("Job default/train: exists already")
+    with pytest.raises(errors.ConflictError) as caught:
+        calls.answer(call, 409, PROBLEM, body)
+    assert str(caught.value) == "job default/train: exists already"
+
+
 def test_a_refusal_has_every_mistake_with_its_path() -> None:
     wrong = [{"path": "spec.queue", "reason": "unknown", "expected": "a queue"}]
     with pytest.raises(errors.RejectedError) as caught:

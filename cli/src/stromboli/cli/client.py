@@ -328,8 +328,6 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
         return ForbiddenError(what, error.violations)
     if error.violations:
         return RejectedError(what, error.violations)
-    if why.lower().startswith(f"{what}: "):
-        why = why[len(what) + 2 :]
     next_step = _NEXT.get(error.status, "check the server: strom version")
     kind = ConflictedError if isinstance(error, client_errors.ConflictError) else CommandError
     return kind(what, why, next_step)

@@ -17,6 +17,8 @@ from typing import Any
 
 import fsspec.core
 
+REMOVALS = 10
+"""Attempts to delete a session; a worker writes two files a second at most."""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -69,6 +71,14 @@ class SessionStore:
             self._fs.rm_file(self._path(name))
 
     def remove_all(self) -> None:
-        """Delete the session with all its files."""
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm(self._root, recursive=True)
+        """Delete the session with all its files. A worker may write while they are deleted, so the
+        deletion is repeated a few times."""
+        for left in reversed(range(REMOVALS)):
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.rm(self._root, recursive=True)
+                if not self._fs.exists(self._root):
+                    return
+            except OSError:
+                if not left:
+                    raise
