@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.embedded.nodes import rules, simulated
@@ -101,3 +102,15 @@ async def test_an_ended_pod_has_the_times_of_bind_start_and_end(tmp_path: Path) 
     assert conditions == {"PodScheduled": "True", "Ready": "False", "ContainersReady": "False"}
     (container,) = document["status"]["containerStatuses"]
     assert {"startedAt", "finishedAt"} < container["state"]["terminated"].keys()
+
+
+def test_an_error_in_a_rule_file_names_its_line_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    for text, said in (
+        ("default: [", "2: not YAML: expected the node content, but found '<stream end>'"),
+        ("default: {runSecond: 1}", " Object contains unknown field `runSecond` - at `$.default`"),
+    ):
+        file.write_text(f"{text}\n")
+        with pytest.raises(ValueError, match=r"rules\.yaml") as caught:
+            rules.read_rules(file)
+        assert str(caught.value) == f"{file}:{said}"

@@ -142,11 +142,17 @@ async def _up(options: system.Options, state: Path) -> None:
         typer.echo(f"state  {options.state}")
         for line in machine.describe_isolation(*running.view):
             typer.echo(line)
-        typer.echo("next   strom job run hello --replicas 4 -- echo hello    Ctrl-C stops")
+        typer.echo(f"next   {_first_job(options)}    Ctrl-C stops")
         try:
             await asyncio.Event().wait()
         finally:
             remembered.unlink(missing_ok=True)
+
+
+def _first_job(options: system.Options) -> str:
+    """A first command. Simulated nodes run no commands, so pods there get a duration instead."""
+    does = "-- echo hello" if options.process_nodes else "--run-seconds 2"
+    return f"strom job run hello --replicas 4 {does}"
 
 
 def _progress(line: str) -> None:

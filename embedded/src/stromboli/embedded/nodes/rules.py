@@ -15,11 +15,11 @@ import fnmatch
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.shared.api.meta import Part
+from stromboli.shared.formats import documents
 
 
 class Match(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,10 +54,14 @@ class Rules(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_rules(path: Path) -> Rules:
-    """Read a rule file. Raises ValueError with file and reason."""
+    """Read a rule file. Raises ValueError with file, line and reason."""
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text()) or {}, Rules)
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        found = [document for document, _ in documents.read(path.read_text())]
+        return msgspec.convert(found[0] if found else {}, Rules)
+    except documents.DocumentError as error:
+        place = f"{path}:{error.line}" if error.line else str(path)
+        raise ValueError(f"{place}: {error.problem}") from None
+    except (OSError, msgspec.ValidationError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
