@@ -28,7 +28,7 @@ def job(strom: Any) -> None:
 def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, strom: Any) -> None:
     waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
     assert waited.exit_code == 124
-    assert "jupyter is not there after 0.1 s: no pod of the job runs yet" in waited.stderr
+    assert "jupyter is not ready after 0.1 s: no pod of the job runs yet" in waited.stderr
     assert wanted(api_server) == [{"tool": "jupyter"}]
     api_server.start_tool("a", "jupyter")
     there = strom("job", "attach", "a", "--tool", "jupyter")
@@ -43,6 +43,17 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(api_server: Any, str
 def test_attach_reports_what_it_waits_for(api_server: Any, strom: Any) -> None:
     waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
     assert waited.stderr.startswith("jupyter: no pod of the job runs yet\n")
+
+
+@pytest.mark.usefixtures("job")
+def test_attach_reports_why_the_pod_of_the_tool_is_absent(api_server: Any, strom: Any) -> None:
+    """The job runs, so it is not the job that the tool waits for."""
+    api_server.set_status("a", "Running")
+    waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
+    assert waited.stderr.startswith("jupyter: its pod is not created yet\n")
+    api_server.annotate("a", **{keys.HELD: "FailedCreate: exceeded quota: q"})
+    waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
+    assert waited.stderr.startswith("jupyter: its pod: FailedCreate: exceeded quota: q\n")
 
 
 def test_a_tool_that_cannot_start_reports_the_reason() -> None:

@@ -142,11 +142,31 @@ def undecided(held: str = "", phase: str = "Pending") -> responses.Explanation:
 def test_the_reason_why_pods_are_not_created_is_shown() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
     assert explanation_view.render(undecided("WaitsForJob: afterok:a: job a is Running")) == [
-        "default/train is pending: not all of its pods are created.",
+        "default/train is pending: it waits for another job.",
         "  controller WaitsForJob: afterok:a: job a is Running",
     ]
+    never = explanation_view.render(undecided("NeverBegins: afterok:a: job a ended as Failed"))
+    assert never[0] == "default/train is pending: it can never start, as its dependency is not met."
     quota = msgspec.structs.replace(explanation(), held="FailedCreate: exceeded quota")
     assert explanation_view.render(quota)[-1] == "  controller FailedCreate: exceeded quota"
+
+
+def test_pods_that_cannot_be_created_come_before_their_effect_on_the_gang() -> None:
+    """The scheduler counts too few pods; the controller has the reason."""
+    found = msgspec.structs.replace(explanation(members=0), held="FailedCreate: exceeded quota")
+    gang = msgspec.structs.replace(found.explained, tier="gang", min_member=1)  # type: ignore[type-var]
+    shown = explanation_view.render(msgspec.structs.replace(found, explained=gang))
+    assert shown[0] == "default/train is pending: not all of its pods are created."
+    assert shown[2] == "  gang       1 pod must start"
+
+
+def test_a_running_job_with_a_pod_that_cannot_be_created_is_not_pending() -> None:
+    """Such as the pod of a debug tool beyond a quota."""
+    shown = explanation_view.render(undecided("FailedCreate: exceeded quota", "Running"))
+    assert shown == [
+        "default/train is Running: not all of its pods are created.",
+        "  controller FailedCreate: exceeded quota",
+    ]
 
 
 def test_a_job_without_a_serving_scheduler_is_reported() -> None:

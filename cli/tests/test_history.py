@@ -1,9 +1,11 @@
 """Rules of ``strom job history``."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from stromboli.cli.commands.jobs import job_history
 from stromboli.cli.render import output
@@ -26,6 +28,23 @@ def test_an_attempt_has_its_pending_and_run_time() -> None:
     )
     assert (cells["STATE"], cells["EXIT"], cells["REASON"]) == ("Failed", "137", "OOMKilled")
     assert (cells["PENDING"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
+
+
+@pytest.mark.parametrize(("ran_s", "shown"), [(0.9, "1s"), (1.2, "1s"), (0.3, "0s"), (14.7, "15s")])
+def test_a_run_time_is_rounded_to_the_nearest_second(ran_s: float, shown: str) -> None:
+    """The start of a run of one second is observed later than its end, by a tenth of a second."""
+    ran = TaskAttempt(
+        task="w",
+        index=0,
+        attempt=1,
+        pod="p",
+        pod_uid="u",
+        state="Succeeded",
+        running_at=NOON,
+        ended_at=NOON + timedelta(seconds=ran_s),
+    )
+    cells = dict(zip(job_history.HEADERS, job_history.row(ran, NOON), strict=True))
+    assert cells["RAN"] == shown
 
 
 def test_an_attempt_that_never_ran_is_pending_until_now() -> None:

@@ -28,6 +28,11 @@ TIERS: Mapping[Tier, str] = {
 """The reason code of a pending job -> its text."""
 NO_SCHEDULER = "NoScheduler"
 """The start of the message about a job that no Stromboli scheduler handles."""
+DEPENDENCIES = {
+    "WaitsForJob": "it waits for another job",
+    "NeverBegins": "it can never start, as its dependency is not met",
+}
+"""The controller's reason for a job with dependencies -> its text."""
 FRONT_SHOWN = 5
 """The most names of jobs in front that are listed; the position counts all of them."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -74,6 +79,8 @@ def render(
     if explained.message and (verbose or explained.tier in ("never-fits", "refused")):
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} is pending: {TIERS[explained.tier]}."
+    if explanation.held and explained.tier == "gang":  # the effect of what the controller reports
+        headline = f"{explanation.job} {_held_headline(explanation)}."
     output_lines = [f"  {label:<10} {text}" for label, text in _collapse_labels(facts)]
     return [headline, *output_lines, *said]
 
@@ -83,7 +90,7 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
     if explanation.held.startswith(NO_SCHEDULER):
         return "is pending: no scheduler of Stromboli handles its pods"
     if explanation.held:
-        return "is pending: not all of its pods are created"
+        return _held_headline(explanation)
     if waiting.failing:
         return f"is pending: {len(waiting.failing)} of its pods cannot start on their nodes"
     if waiting.untaken and explanation.phase == "Pending":
@@ -91,6 +98,14 @@ def _headline(explanation: Explanation, waiting: WaitingPods) -> str:
     if explanation.phase == "Pending":
         return "is Pending: its pods are bound and about to start"
     return f"is not pending: it is {explanation.phase}"
+
+
+def _held_headline(explanation: Explanation) -> str:
+    """The headline of a job of which the controller cannot create all pods."""
+    if explanation.phase == "Running":
+        return "is Running: not all of its pods are created"
+    reason = explanation.held.partition(":")[0]
+    return f"is pending: {DEPENDENCIES.get(reason, 'not all of its pods are created')}"
 
 
 def _unscheduled(held: str) -> list[str]:
@@ -147,7 +162,7 @@ def _gang(explained: PodGroupExplained) -> str:
     """The gang as text. A PodGroup has no members before it is admitted to its queue."""
     least, members = explained.min_member, explained.members
     pods = f"{least} of {members} pods" if members > least else f"{least} pods"
-    need = f"{pods} must start together" if (least, members) != (1, 1) else "1 pod"
+    need = f"{pods} must start together" if max(least, members) > 1 else "1 pod must start"
     state = f"{explained.running} running, {explained.placeable} more can be placed now"
     return f"{need}: {state}" if members else need
 

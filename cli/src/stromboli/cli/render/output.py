@@ -347,5 +347,11 @@ def age(created: datetime | None, now: datetime) -> str:
     return f"{days // 365}y"
 
 
+def duration(began: datetime | None, ended: datetime) -> str:
+    """The length of a run, to the nearest second: its begin is observed later than its end is, so a
+    run of one second takes 0.9."""
+    return age(began, ended + timedelta(milliseconds=500))
+
+
 def _two_units(large: int, unit: str, small: int, below: str) -> str:
     return f"{large}{unit}{small}{below}" if small else f"{large}{unit}"

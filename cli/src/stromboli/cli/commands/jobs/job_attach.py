@@ -163,8 +163,9 @@ def _wait_until_ready(
 ) -> pod_status.Pod:
     """The tool's pod once it is ready. Raises TimedOutError with the state of the pod."""
     deadline = time.monotonic() + timeout_s
-    state, detail = "no pod of the job runs yet", ""
+    detail = ""
     while True:
+        state = ""
         for raw in client.tools(namespace, name):
             pod = pod_status.decode(raw)
             if pod.metadata.label(keys.TOOL) != request.tool or pod.metadata.deletion_timestamp:
@@ -172,16 +173,25 @@ def _wait_until_ready(
             if _is_ready(pod):
                 return pod
             state = tool_state(pod)
+        state = state or _absent_state(client.decode(kinds.JOBS, client.job(namespace, name)))
         if state != detail:
             output.show_note(f"{request.tool}: {state}")
             detail = state
         if time.monotonic() >= deadline:
             raise TimedOutError(
                 f"job {namespace}/{name}",
-                f"{request.tool} is not there after {timeout_s:g} s: {state}",
-                f"see why: strom job describe {name} -n {namespace}; it comes as soon as it can",
+                f"{request.tool} is not ready after {timeout_s:g} s: {state}",
+                f"see why: strom job describe {name} -n {namespace}; it starts when it can",
             )
         time.sleep(LOOK_EVERY_S)
+
+
+def _absent_state(job: batch.Job) -> str:
+    """Why a tool has no pod."""
+    if phases.phase_of(job) != "Running":
+        return "no pod of the job runs yet"
+    held = job.metadata.annotation(keys.HELD)
+    return f"its pod: {held}" if held else "its pod is not created yet"
 
 
 def tool_state(pod: pod_status.Pod) -> str:

@@ -90,7 +90,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.node,
         output.age(attempt.created_at, began),
-        output.age(ran_from, attempt.ended_at or now),
+        output.duration(ran_from, attempt.ended_at or now),
         output.age(attempt.created_at or attempt.bound_at, now),
         device_annotations.format_assignments(attempt.devices),
     )
