@@ -36,9 +36,11 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        """The name in its first line, if that is ``# NAME.yaml`` and perhaps more."""
+        """The name in its first line, if that is ``# NAME.yaml`` or ``# NAME.py`` and perhaps
+        more."""
         words = self.text.partition("\n")[0].removeprefix("# ").split()
-        return words[0].rstrip(",") if words and words[0].rstrip(",").endswith(".yaml") else ""
+        name = words[0].rstrip(",") if words else ""
+        return name if name.endswith((".yaml", ".py")) else ""
 
 
 class Step(msgspec.Struct, frozen=True):

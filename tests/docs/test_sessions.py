@@ -19,7 +19,7 @@ from tests.e2e import conftest
 WITHIN_S, LOOK_EVERY_S = 60.0, 0.2
 TUTORIALS = ("tutorial",)
 GUIDES = tuple(
-    page.stem
+    str(page.relative_to(ROOT))
     for page in blocks.PAGES
     if page.stem not in TUTORIALS
     and any(block.language == "console" for block in blocks.of_page(page))
@@ -47,7 +47,7 @@ class Shell:
 
     def page(self, name: str) -> None:
         """Do what the page does: write its files, run its commands, compare what they print."""
-        for block in blocks.of_page(ROOT / "docs" / f"{name}.md"):
+        for block in blocks.of_page(ROOT / name):
             if block.file:
                 (self._folder / block.file).write_text(block.text)
             if block.language == "console":
@@ -120,7 +120,7 @@ def test_every_command_of_a_tutorial_prints_the_documented_output(
 ) -> None:
     shell = Shell(tmp_path)
     try:
-        shell.page(name)
+        shell.page(f"docs/{name}.md")
     finally:
         shell.close()
 
