@@ -72,9 +72,8 @@ def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
 def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.ResponseError:
     kind = errors.BY_STATUS.get(status, errors.ResponseError)
     reason = problem.detail or problem.title or f"status {status}"
-    named = len(call.what) + 2
-    if reason[:named].lower() == f"{call.what}: ".lower():  # the server names the object as well
-        reason = reason[named:]
+    if reason.lower().startswith(f"{call.what}: ".lower()):  # the server names the object as well
+        reason = reason[len(call.what) + 2 :]
     return kind(call.what, reason, status, problem.violations, is_creation=call.is_creation)
 
 
