@@ -3,6 +3,7 @@
 import httpx
 import msgspec
 import pytest
+import uvicorn
 
 from stromboli.client import Client, calls, errors, server
 from stromboli.client.jobs import job
@@ -96,6 +97,13 @@ def test_an_empty_name_is_never_sent() -> None:
     for call in (calls.delete_job("default", ""), calls.job("", "train"), calls.delete_queue("")):
         with pytest.raises(errors.EmptyNameError):
             server.request(call)
+
+
+def test_an_idle_connection_is_dropped_before_the_server_closes_it() -> None:
+    """A request on a connection that is being closed fails, and requests are not repeated."""
+    limits = server.httpx_options("http://127.0.0.1:1", 1.0)["limits"]
+    assert limits.keepalive_expiry < uvicorn.Config("app").timeout_keep_alive
+    assert limits.max_connections == 100  # httpx's default, which Limits() does not have
 
 
 def test_names_are_escaped_in_paths() -> None:

@@ -31,6 +31,11 @@ def url(given: str | None) -> str:
     return chosen.rstrip("/")
 
 
+IDLE_S = 2.0
+"""Idle time after which a connection is not used again: shorter than the 5 s after which the server
+closes it. A request on a connection that the server is closing fails."""
+
+
 def httpx_options(
     base_url: str,
     response_timeout_s: float,
@@ -41,7 +46,14 @@ def httpx_options(
     """The arguments of an httpx client. No proxy is used for this machine itself. Raises
     ClientError for a token that must not be sent there, or a CA file that cannot be read."""
     is_loopback = urlsplit(base_url).hostname in LOOPBACK
-    found = {"base_url": base_url, "timeout": response_timeout_s, "trust_env": not is_loopback}
+    found = {
+        "base_url": base_url,
+        "timeout": response_timeout_s,
+        "trust_env": not is_loopback,
+        "limits": httpx.Limits(  # otherwise as httpx has them by default
+            max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
+        ),
+    }
     if urlsplit(base_url).scheme == "http":
         # No certificate is needed for http: loading the system's takes 30 ms. Without any, a
         # redirect to https would fail, not pass unchecked.
