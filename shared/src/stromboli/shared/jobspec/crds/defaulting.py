@@ -6,8 +6,9 @@ not create `spec`).
 """
 
 import copy
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,35 +22,61 @@ def apply_defaults(group: str, kind: str, document: Any) -> Any:
     keys become text. Idempotent. Raises ValueError for an unknown kind and TypeError for values
     that JSON cannot represent.
     """
-    schema = catalog.schema(group, kind)
     filled = msgspec.to_builtins(document, str_keys=True)
-    _fill(filled, schema)
+    _fill(filled, _compiled(group, kind))
     metadata = filled.get("metadata") if isinstance(filled, dict) else None
     if isinstance(metadata, dict):  # metadata has no schema; nulls are removed there, too
         filled["metadata"] = {key: held for key, held in metadata.items() if held is not None}
     return filled
 
 
-def _fill(value: Any, schema: Mapping[str, Any]) -> None:
+class _Node(NamedTuple):
+    """What defaulting needs of a schema: 6 of the 147 fields of a job have a default. The embedded
+    cluster applies them 20 times in the life of a job."""
+
+    properties: Mapping[str, "_Node"]
+    others: "_Node | None"
+    items: "_Node | None"
+    defaults: tuple[tuple[str, Any], ...]
+
+
+@functools.cache
+def _compiled(group: str, kind: str) -> _Node:
+    return _node(catalog.schema(group, kind))
+
+
+def _node(schema: Mapping[str, Any]) -> _Node:
+    properties = schema.get("properties", {})
+    others, items = schema.get("additionalProperties"), schema.get("items")
+    return _Node(
+        {name: _node(child) for name, child in properties.items()},
+        _node(others) if isinstance(others, Mapping) else None,
+        _node(items) if isinstance(items, Mapping) else None,
+        tuple((name, it["default"]) for name, it in properties.items() if "default" in it),
+    )
+
+
+def _fill(value: Any, node: _Node) -> None:
     """Apply defaults to `value` in place, recursively."""
     if isinstance(value, dict):
-        _fill_object(value, schema)
-    elif isinstance(value, list) and "items" in schema:
+        _fill_object(value, node)
+    elif isinstance(value, list) and node.items is not None:
         for item in value:
-            _fill(item, schema["items"])
+            _fill(item, node.items)
 
 
-def _fill_object(value: dict[str, Any], schema: Mapping[str, Any]) -> None:
-    properties = schema.get("properties", {})
-    others = schema.get("additionalProperties")
-    for name in list(value):
-        child = properties.get(name, others)
+def _fill_object(value: dict[str, Any], node: _Node) -> None:
+    nulls = []
+    for name, held in value.items():
+        child = node.properties.get(name, node.others)
         if child is None:
             continue  # unknown: kept if the schema preserves unknown fields, else rejected
-        if value[name] is None:
-            del value[name]
-        else:
-            _fill(value[name], child)
-    for name, child in properties.items():
-        if "default" in child and name not in value:
-            value[name] = copy.deepcopy(child["default"])
+        if held is None:
+            nulls.append(name)
+        elif isinstance(held, dict | list):
+            _fill(held, child)
+    for name in nulls:
+        del value[name]
+    for name, default in node.defaults:
+        if name not in value:
+            value[name] = copy.deepcopy(default)
