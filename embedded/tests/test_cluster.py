@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.embedded.cluster import EmbeddedCluster
+from stromboli.embedded.cluster import EmbeddedCluster, state
 from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
@@ -176,6 +176,36 @@ async def test_a_silent_watch_sends_bookmarks(tmp_path: Path) -> None:
             objects.make(PODS, "", {"resourceVersion": str(int(version) + 1)}),
         )
         await stream.aclose()
+
+
+async def test_a_quiet_watch_does_not_expire_while_other_kinds_change(tmp_path: Path) -> None:
+    """It is woken rarely, but before the events at which it waits are dropped."""
+    async with EmbeddedCluster(tmp_path / "cluster", events_kept=10) as cluster:
+        stream = cluster.watch(PODS, (await cluster.list(PODS)).resource_version)
+        waiting = asyncio.ensure_future(anext(stream))
+        for number in range(100):
+            await cluster.create(CONFIG_MAPS, "default", objects.config_map(f"c{number}"))
+        cluster.bookmark()
+        async with asyncio.timeout(records.DEADLINE_S):
+            assert (await waiting).type == "BOOKMARK"
+        await stream.aclose()
+
+
+async def test_a_change_wakes_only_the_watches_of_its_resource(tmp_path: Path) -> None:
+    """Each service watches thirty kinds, and most changes are of three of them."""
+    found = state.State(tmp_path / "cluster", events_kept=1_000)
+    await found.open()
+    key = state.key_of(CONFIG_MAPS, "default", "c")
+    waiting = {it: asyncio.ensure_future(found.growth(it)) for it in (key.resource, "pods")}
+    await asyncio.wait(waiting.values(), timeout=0)  # all have begun to wait
+    document = objects.read(objects.config_map("c"))
+    document["metadata"]["uid"] = "u1"
+    await found.change(key, "ADDED", document, "create")
+    await waiting[key.resource]
+    assert not waiting["pods"].done()
+    found.wake()
+    await waiting["pods"]
+    await found.close()
 
 
 async def test_a_bookmark_can_be_requested(cluster: EmbeddedCluster) -> None:

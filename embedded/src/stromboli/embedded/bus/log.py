@@ -99,7 +99,11 @@ class Log:
 
     def has_more(self, positions: Mapping[str, int]) -> bool:
         """Return whether one of the topics has records behind its position."""
-        return any(position < self.ends[name] for name, position in positions.items())
+        ends = self.ends
+        for name, position in positions.items():  # noqa: SIM110 - each append wakes each reader
+            if position < ends[name]:
+                return True
+        return False
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the ids that tell each topic from earlier topics of the same name."""

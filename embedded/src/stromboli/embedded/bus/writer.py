@@ -32,6 +32,7 @@ class EmbeddedWriter:
         self._sequence = 0  # of ``opened``
         main = topics.MAIN[service]
         self._main_identity = log.topic_ids([main.name])[main.name] if main.is_fenced else ""
+        self._own = {it.name: it for it in topics.of(service) if it.is_announced}
         self._announced: dict[str, str] = {}  # topic -> its identity then
 
     async def announce(self) -> None:
@@ -76,9 +77,10 @@ class EmbeddedWriter:
 
     def _announcements(self) -> list[envelope.Draft]:
         """Return announcements for topics that are new to this writer or were recreated."""
-        own = {topic.name: topic for topic in topics.of(self._service) if topic.is_announced}
-        topic_ids = self._log.topic_ids(list(own))
-        wanted = [own[name] for name in own if self._announced.get(name) != topic_ids[name]]
+        topic_ids = self._log.topic_ids(list(self._own))
+        wanted = [
+            own for name, own in self._own.items() if self._announced.get(name) != topic_ids[name]
+        ]
         return fencing.announcements(wanted, self._service, self._instance, self._clock())
 
     def _check_main(self) -> None:

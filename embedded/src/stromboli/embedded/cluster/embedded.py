@@ -11,6 +11,7 @@ contains more than the cluster does, whenever the process is killed.
 import asyncio
 import contextlib
 import heapq
+import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -44,8 +45,12 @@ _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: without vowels they form no words. Kubernetes uses the same."""
 
 
+_RANDOM = random.Random()  # noqa: S311 - uids are unique, not secret
+
+
 def _new_id() -> str:
-    return str(uuid.uuid4())
+    # Not uuid4: each call reads from the system, and gives up the interpreter's lock.
+    return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
 
 
 class EmbeddedCluster:
@@ -348,9 +353,10 @@ class EmbeddedCluster:
         )
         if not subresource:
             mutated = await self._reviews.mutate(kind, "UPDATE", new, old, what)
-            new = storage_rules.prepare_for_update(
-                kind, old, storage_rules.set_defaults(kind, mutated), subresource
-            )
+            if mutated is not new:
+                new = storage_rules.prepare_for_update(
+                    kind, old, storage_rules.set_defaults(kind, mutated), subresource
+                )
         if new != old:
             storage_rules.validate_update(kind, old, new, what)
             storage_rules.validate(kind, new, what)

@@ -41,7 +41,7 @@ def apply(document: Document, patch: bytes, patch_type: str, what: str) -> Docum
         steps = _STEPS.decode(patch)
     except msgspec.DecodeError as error:
         raise errors.InvalidError(what, f"not a {patch_type} patch: {error}") from None
-    result = copy.deepcopy(document)
+    result: Document = msgspec.to_builtins(document)  # copies it ten times as fast as deepcopy
     for step in steps:
         try:
             _apply(result, step)

@@ -89,7 +89,8 @@ class State:
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._decided = 0
-        self._grown = asyncio.Event()
+        self._grown: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """Resource -> the event for which the readers of its changes wait."""
         self.version = 0
         self.events: list[Event] = []
         self.first_index = 0
@@ -149,14 +150,18 @@ class State:
         """Return the events from an index on; None if the first of them has been dropped."""
         return None if index < self.first_index else self.events[index - self.first_index :]
 
-    async def growth(self) -> None:
-        """Wait for events or a wake-up."""
-        await self._grown.wait()
+    async def growth(self, resource: str) -> None:
+        """Wait for events of a resource or a wake-up."""
+        await self._grown[resource].wait()
 
     def wake(self) -> None:
         """Wake all waiting readers."""
-        self._grown.set()
-        self._grown = asyncio.Event()
+        for resource in list(self._grown):
+            self._wake_readers(resource)
+
+    def _wake_readers(self, resource: str) -> None:
+        if (grown := self._grown.pop(resource, None)) is not None:
+            grown.set()
 
     # --- changing --------------------------------------------------------------------------
 
@@ -199,7 +204,10 @@ class State:
         self._trim()
         for callback in self.when_published:
             callback(event)
-        self.wake()
+        if event.version % max(self._events_kept // 2, 1) == 0:
+            self.wake()  # readers of quiet resources, before the events where they are drop out
+        else:
+            self._wake_readers(key.resource)
 
     def _trim(self) -> None:
         """Drop the oldest events in batches: removing the head of a list takes linear time."""

@@ -1,6 +1,7 @@
 """Watches over the event history of the embedded cluster."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -52,23 +53,22 @@ class Watches:
             if self._state.version != reached:
                 continue
             is_asked = answered < self._bookmarks_asked
-            if is_asked or not await self._grows(silent_until):
+            if is_asked or asyncio.get_running_loop().time() >= silent_until:
                 answered = self._bookmarks_asked
                 yield _bookmark(kind, reached)
                 silent_until = self._silence()
+            else:
+                await self._grows(resource, silent_until)
 
     def _silence(self) -> float:
         """Return the loop time until which an idle watch sends no bookmark."""
         return asyncio.get_running_loop().time() + self._bookmark_after_s
 
-    async def _grows(self, until: float) -> bool:
-        """Wait; return True when events may be available, False when a bookmark is due."""
-        try:
+    async def _grows(self, resource: str, until: float) -> None:
+        """Wait until events may be available, or a bookmark is due."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                await self._state.growth()
-        except TimeoutError:
-            return False
-        return True
+                await self._state.growth(resource)
 
 
 def _number(version: str, what: str) -> int:
