@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from services.controller.tests.support import service_harness
 from services.controller.tests.support.core_harness import CoreHarness
 from stromboli.controller.core import commands
+from stromboli.controller.execution import event_recorder
 from stromboli.controller.execution.event_recorder import EventRecorder
 from stromboli.controller.execution.request_limiter import RequestLimiter
 from stromboli.embedded.cluster import EmbeddedCluster
@@ -156,3 +158,18 @@ def test_what_still_holds_is_reported_again_only_after_a_while() -> None:
     here.cache.mark_recorded(event())
     assert here.cache.is_recorded(event())
     assert not here.cache.is_recorded(event(1))
+
+
+async def test_a_burst_of_dropped_events_is_logged_twice(cluster: EmbeddedCluster) -> None:
+    """At its begin and, with their number, at its end: a line for each of thousands hides all
+    others on a terminal."""
+    recorder = event_recorder.EventRecorder(cluster, RequestLimiter(4), 0)
+    with structlog.testing.capture_logs() as logged:
+        for number in range(event_recorder.MOST_EVENTS + 250):
+            recorder.record(event(number, recurs=False))
+        recorder.stop()
+        await recorder.run()
+    assert [(it["event"], it.get("count")) for it in logged] == [
+        ("events dropped: more occur than can be written", None),
+        ("events dropped", 250),
+    ]

@@ -59,15 +59,18 @@ class EventRecorder:
         self._scheduled: deque[commands.RecordEvent] = deque(maxlen=MOST_SCHEDULED)
         self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._next_at = 0.0
+        self._dropped = 0
+        """Events dropped since the queue was last empty."""
         self._news = asyncio.Event()
         self._stopping = False
 
     def record(self, event: commands.RecordEvent) -> None:
         """Queue an Event."""
         if len(self._events) == MOST_EVENTS:
-            dropped = self._events[0]
-            _log.warning("event dropped", about=dropped.name, message=dropped.message)
+            self._dropped += 1
             _written.add(1, {"result": "dropped"})
+            if self._dropped == 1:  # one line for a burst of thousands, and its count at the end
+                _log.warning("events dropped: more occur than can be written")
         self._events.append(event)
         self._news.set()
 
@@ -98,6 +101,9 @@ class EventRecorder:
     def _next(self) -> commands.RecordEvent | None:
         if self._events:
             return self._events.popleft()
+        if self._dropped:
+            _log.warning("events dropped", count=self._dropped)
+            self._dropped = 0
         now = asyncio.get_running_loop().time()
         if self._stopping or not self._scheduled or now < self._next_at:
             return None
