@@ -110,16 +110,6 @@ async def test_folders_on_the_way_are_created(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b" / "store").exists()
 
 
-async def test_writes_of_one_turn_of_the_event_loop_are_one_transaction(store: Store) -> None:
-    """A transaction and two switches between threads for each write cost more than the write."""
-    statements: list[str] = []
-    await store.write(lambda database: database.set_trace_callback(statements.append))
-    statements.clear()
-    turn = [store.write(lambda database, at=at: insert(at, database)) for at in range(20)]  # type: ignore[misc]  # binds the number
-    assert await asyncio.gather(*turn) == list(range(20))
-    assert statements.count("COMMIT") == 1
-
-
 async def test_a_store_that_closes_finishes_what_was_asked_before(tmp_path: Path) -> None:
     """Also in the same turn of the event loop."""
     opened = Store(tmp_path / "closing", SCHEMA)

@@ -65,9 +65,7 @@ class Store:
     def __init__(self, path: Path, schema: Sequence[str]) -> None:
         self._path = path
         self._schema = schema
-        self._queue: queue.SimpleQueue[list[_Job[Any]] | None] = queue.SimpleQueue()
-        self._asked: list[_Job[Any]] = []
-        """Jobs of this turn of the event loop: the thread gets them together."""
+        self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
@@ -90,7 +88,6 @@ class Store:
     async def close(self) -> None:
         """Finish pending work and release the file."""
         if self._thread is not None:
-            self._hand_over()
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
@@ -115,15 +112,8 @@ class Store:
         future: asyncio.Future[T] = self._loop.create_future()
         # A caller that does not wait needs no error: a failure stops the store for all callers.
         future.add_done_callback(_retrieve)
-        if not self._asked:
-            self._loop.call_soon(self._hand_over)
-        self._asked.append(_Job(work, future, then, is_write=is_write))
+        self._queue.put(_Job(work, future, then, is_write=is_write))
         return future
-
-    def _hand_over(self) -> None:
-        if self._asked:
-            self._queue.put(self._asked)
-            self._asked = []
 
     # --- in the thread ---------------------------------------------------------------------
 
@@ -150,12 +140,12 @@ class Store:
     def _serve(self, database: sqlite3.Connection) -> None:
         is_open = True
         while is_open:
-            turns = [self._queue.get()]
+            jobs = [self._queue.get()]
             with contextlib.suppress(queue.Empty):
                 while True:
-                    turns.append(self._queue.get_nowait())
-            is_open = None not in turns
-            asked = [job for turn in turns if turn is not None for job in turn]
+                    jobs.append(self._queue.get_nowait())
+            is_open = None not in jobs
+            asked = [job for job in jobs if job is not None]
             self._commit(database, [job for job in asked if job.is_write])
             self._answer(database, [job for job in asked if not job.is_write])
 
