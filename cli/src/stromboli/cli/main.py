@@ -60,6 +60,16 @@ class Root(lazy.Group):
             "stromboli.cli.commands.apply:apply",
             "Create or update objects of manifests, all or none.",
         ),
+        "delete": Entry(
+            "stromboli.cli.commands.objects:delete", "Delete the objects of manifests."
+        ),
+        "diff": Entry(
+            "stromboli.cli.commands.objects:diff", "Show what apply would change; writes nothing."
+        ),
+        "get": Entry(
+            "stromboli.cli.commands.objects:get",
+            "Show objects of a kind: strom get job train -o yaml.",
+        ),
         "explain": Entry(
             "stromboli.cli.commands.explain:explain", "Explain why a job is pending, with numbers."
         ),

@@ -22,18 +22,21 @@ class _Named(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
 
 
+ManifestNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="STROM_NAMESPACE",
+        metavar="NAME",
+        help="Namespace of objects whose manifest names none. [default: default]",
+    ),
+]
+
+
 def apply(
     files: options.Files,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            envvar="STROM_NAMESPACE",
-            metavar="NAME",
-            help="Namespace of objects whose manifest names none. [default: default]",
-        ),
-    ] = None,
+    namespace: ManifestNamespace = None,
     server: options.Server = None,
 ) -> None:
     """Create or update objects of manifests, all or none.
@@ -43,12 +46,12 @@ def apply(
     from stromboli.cli.client import RejectedError
 
     found = manifests_of(files)
-    documents = [_default_namespace(manifest, namespace) for manifest in found]
+    documents = [in_namespace(manifest, namespace) for manifest in found]
     with options.client(server) as client:
         try:
             applied = client.apply(documents)
         except RejectedError as error:
-            raise _with_source(error, found) from None
+            raise with_source(error, found) from None
     output.show_lines(f"{title(one.object, one.name)} {one.result}" for one in applied)
 
 
@@ -66,7 +69,7 @@ def manifests_of(files: Sequence[str]) -> "list[Manifest]":
     return manifests.read(files, sys.stdin)
 
 
-def _default_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
+def in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
     """The document in this namespace. Raises CommandError if it names another one."""
     document = manifest.document
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
@@ -83,7 +86,7 @@ def _default_namespace(manifest: "Manifest", namespace: str | None) -> dict[str,
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandError:
+def with_source(error: "RejectedError", found: "Sequence[Manifest]") -> CommandError:
     """The rejection with file and line instead of the object's index."""
     details = []
     for violation in error.violations:

@@ -1,0 +1,201 @@
+"""``strom get``, ``delete`` and ``diff``: objects of any kind, by kind and name or by manifest."""
+
+import difflib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import options, resources, selectors
+from stromboli.cli.commands import apply
+from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.render import output
+from stromboli.shared.api import kinds
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+    from stromboli.cli.manifests import Manifest
+
+WORDS = ", ".join(each.word for each in resources.RESOURCES)
+SYSTEM_FIELDS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+"""Metadata that the API server writes; a diff does not show them."""
+
+
+def get(
+    ctx: typer.Context,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {WORDS}.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names. [default: all objects]")
+    ] = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    all_namespaces: options.AllNamespaces = False,
+    selector: options.Selector = "",
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show objects of a kind: strom get job train -o yaml.
+
+    Without -o it is the same as the commands get and list of the kind.
+    """
+    found = _resource(kind)
+    if output_format.is_table:
+        _delegate(ctx, found, names, namespace, all_namespaces, selector, output_format, server)
+        return
+    wanted = options.selector(selector)
+    with options.client(server) as client:
+        if names:
+            raws = [msgspec.Raw(client.send(found.get(namespace, name))) for name in names]
+        else:
+            items = client.send(found.list("" if all_namespaces else namespace)).items
+            labelled = [(kinds.metadata_of(raw).labels, raw) for raw in items]
+            raws = [raw for labels, raw in labelled if selectors.matches(wanted, labels)]
+    output.show_objects(output_format, found.kind, raws, many=len(names or ()) != 1)
+
+
+def delete(
+    files: options.Files,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="Objects that do not exist are no error.")
+    ] = False,
+    namespace: apply.ManifestNamespace = None,
+    server: options.Server = None,
+) -> None:
+    """Delete the objects of manifests.
+
+    The last object is deleted first, so that jobs precede their queue. An error about one object
+    does not stop the others.
+    """
+    found = [apply.in_namespace(each, namespace) for each in reversed(apply.manifests_of(files))]
+    titles = {title(document): document for document in found}
+    with options.client(server) as client:
+
+        def remove(name: str) -> str:
+            document = titles[name]
+            resource = _resource_of(document)
+            if resource.delete is None:
+                why = f"a {resource.kind.kind} is deleted with its owner"
+                raise CommandError(name, why, "delete its job")
+            metadata = document["metadata"]
+            space = metadata.get("namespace") or options.DEFAULT_NAMESPACE
+            try:
+                client.send(resource.delete(space, metadata["name"]))
+            except NotFoundError:
+                if not ignore_not_found:
+                    raise
+                return f"{name} not found"
+            return f"{name} deleted"
+
+        options.for_each(list(titles), remove)
+
+
+def diff(
+    files: options.Files,
+    namespace: apply.ManifestNamespace = None,
+    server: options.Server = None,
+) -> None:
+    """Show what apply would change; writes nothing.
+
+    The defaults and errors of admission are included. Exit code 0: no difference. 1: differences,
+    or rejected.
+    """
+    found = apply.manifests_of(files)
+    documents = [apply.in_namespace(each, namespace) for each in found]
+    with options.client(server) as client:
+        lines = [line for pair in _pairs(client, found, documents) for line in _diff(*pair)]
+    output.show_lines(lines)
+    if lines:
+        raise typer.Exit(1)
+
+
+def title(document: dict[str, Any]) -> str:
+    """``job.batch.volcano.sh/train``. Raises CommandError for a manifest without a name."""
+    name = (document.get("metadata") or {}).get("name")
+    if not name:
+        raise CommandError(str(document.get("kind")), "it has no name", "set metadata.name")
+    group = str(document["apiVersion"]).rpartition("/")[0]
+    return f"{str(document['kind']).lower()}{'.' if group else ''}{group}/{name}"
+
+
+def _pairs(
+    client: "Client", found: "list[Manifest]", documents: list[dict[str, Any]]
+) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The title of each object, as it is stored and as ``apply`` would store it."""
+    from stromboli.cli.client import RejectedError
+
+    try:
+        checked = client.check(documents)
+    except RejectedError as error:
+        raise apply.with_source(error, found) from None
+    pairs = []
+    for document, after in zip(documents, checked, strict=True):
+        resource = _resource_of(document)
+        try:
+            raw = client.send(resource.get(after.namespace, after.name))
+            before = output.with_type_meta(resource.kind, raw)
+        except NotFoundError:
+            before = {}
+        pairs.append((title(document), before, msgspec.json.decode(after.object)))
+    return pairs
+
+
+def _diff(name: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    old, new = (_yaml(each) for each in (before, after))
+    return list(difflib.unified_diff(old, new, f"stored/{name}", f"applied/{name}", lineterm=""))
+
+
+def _yaml(document: dict[str, Any]) -> list[str]:
+    """The lines of an object, without status and system fields; none if there is no object."""
+    import yaml
+
+    if not document:
+        return []
+    metadata = {k: v for k, v in document["metadata"].items() if k not in SYSTEM_FIELDS}
+    shown = {**document, "metadata": metadata}
+    shown.pop("status", None)
+    text: str = yaml.safe_dump(shown, allow_unicode=True)
+    return text.splitlines()
+
+
+def _delegate(
+    ctx: typer.Context,
+    found: resources.Resource,
+    names: list[str] | None,
+    namespace: str,
+    all_namespaces: bool,
+    selector: str,
+    wanted: output.Format,
+    server: str | None,
+) -> None:
+    """Call the kind's own ``get`` for each name, or its ``list``."""
+    place = ["-n", namespace] if found.kind.namespaced else []
+    common = [*(["--server", server] if server else [])]
+    if not names:
+        scope = ["-A"] if all_namespaces and found.kind.namespaced else place
+        labels = ["-l", selector] if selector else []
+        return _call(ctx, [found.word, "list", *scope, *labels, "-o", wanted.value, *common])
+    for name in names:
+        _call(ctx, [found.word, "get", name, *place, *common])
+    return None
+
+
+def _call(ctx: typer.Context, words: list[str]) -> None:
+    code = ctx.find_root().command.main(words, prog_name="strom", standalone_mode=False)
+    if code:
+        raise typer.Exit(code)
+
+
+def _resource(word: str) -> resources.Resource:
+    found = resources.named(word)
+    if found is None:
+        raise typer.BadParameter(f"{word!r} is not one of {WORDS}", param_hint="KIND")
+    return found
+
+
+def _resource_of(document: dict[str, Any]) -> resources.Resource:
+    """Raises CommandError for a kind that REST does not read."""
+    kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
+    found = None if kind is None else resources.BY_KIND.get(kind)
+    if found is None:
+        why = f"kinds are {', '.join(it.kind.kind for it in resources.RESOURCES)}"
+        raise CommandError(title(document), why, "use kubectl for other kinds")
+    return found
