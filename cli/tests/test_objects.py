@@ -104,3 +104,13 @@ def test_a_kind_that_rest_does_not_read_is_named(strom: Any, tmp_path: Path) -> 
     path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n")
     refused = strom("delete", "-f", str(path))
     assert (refused.exit_code, "use kubectl for other kinds" in refused.stderr) == (1, True)
+
+
+def test_a_cordoned_node_gets_no_pods_until_it_is_uncordoned(api_server: Any, strom: Any) -> None:
+    for name in ("n1", "n2"):
+        api_server.create(kinds.NODES, builders.make_node(name))
+    done = strom("node", "cordon", "n1", "absent", "n2")
+    assert (done.exit_code, done.stdout) == (1, "node/n1 cordoned\nnode/n2 cordoned\n")
+    assert strom("node", "list").stdout.count("SchedulingDisabled") == 2
+    assert strom("node", "uncordon", "n1", "n2").exit_code == 0
+    assert "SchedulingDisabled" not in strom("node", "list").stdout

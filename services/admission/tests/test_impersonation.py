@@ -125,10 +125,11 @@ def existing(namespace: str) -> list[dict[str, Any]]:
         manifests.bare_object(kinds.RESOURCE_CLAIMS, "there", spec={}),
         manifests.bare_object(kinds.RESOURCE_CLAIM_TEMPLATES, "there", spec={"spec": {}}),
         manifests.queue("there"),
+        manifests.bare_object(kinds.NODES, "there", spec={}),
     ]
-    for each in found[:-1]:
+    for each in found[:-2]:
         each["metadata"]["namespace"] = namespace
-    found[-1]["status"] = {"state": "Closed"}
+    found[-2]["status"] = {"state": "Closed"}
     return found
 
 
@@ -161,6 +162,8 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
         lambda _: {"replicas": {"work": 3}, "minAvailable": 1},
         [("patch", "Job")],
     ),
+    ("POST", "/v1/nodes/{name}/cordon"): (None, [("patch", "Node")]),
+    ("POST", "/v1/nodes/{name}/uncordon"): (None, [("patch", "Node")]),
     ("DELETE", f"{NAMESPACE}/cronjobs/{{name}}"): (None, [("delete", "CronJob")]),
     ("DELETE", f"{NAMESPACE}/jobflows/{{name}}"): (None, [("delete", "JobFlow")]),
     ("DELETE", f"{NAMESPACE}/jobtemplates/{{name}}"): (None, [("delete", "JobTemplate")]),

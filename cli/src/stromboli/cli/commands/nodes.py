@@ -11,7 +11,7 @@ import typer
 from stromboli.cli import lazy, options, selectors
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import listing, node_health, node_layout, output
-from stromboli.client import calls
+from stromboli.client import calls, job_calls
 from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -173,3 +173,30 @@ def _show_status(client: "Client", node: core.Node) -> None:
     if node.status.conditions:
         output.show_lines([""])
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))
+
+
+NodeNames = Annotated[
+    list[str], typer.Argument(metavar="NODE...", help="Names of nodes.", autocompletion=_names)
+]
+
+
+@app.command("cordon")
+def cordon(nodes: NodeNames, server: options.Server = None) -> None:
+    """Bind no new pods to nodes; their pods continue."""
+    _set_schedulable(nodes, server, is_schedulable=False)
+
+
+@app.command("uncordon")
+def uncordon(nodes: NodeNames, server: options.Server = None) -> None:
+    """Bind pods to nodes again."""
+    _set_schedulable(nodes, server, is_schedulable=True)
+
+
+def _set_schedulable(nodes: list[str], server: str | None, *, is_schedulable: bool) -> None:
+    with options.client(server) as client:
+
+        def change(name: str) -> str:
+            client.send(job_calls.cordon(name, is_schedulable=is_schedulable))
+            return f"node/{name} {'uncordoned' if is_schedulable else 'cordoned'}"
+
+        options.for_each(nodes, change)

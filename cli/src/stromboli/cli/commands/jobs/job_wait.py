@@ -2,19 +2,23 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stromboli.cli import options
+from stromboli.cli.errors import CommandError
 from stromboli.cli.render import job_view, output
 from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
+from stromboli.shared.api.task_history import TaskAttempt
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
+SHOWN = 3
+"""Failed attempts that are listed."""
 ONWARD = "the job continues; wait again: strom job wait {name} -n {namespace}"
 
 
@@ -37,7 +41,8 @@ def wait(
     """Wait until a job reaches a phase or ends.
 
     Exit code 0: the job is in a phase of --for, or Completed. 1: it ended in another phase or was
-    deleted. 124: timeout.
+    deleted. 124: timeout. For a job that failed, the reason, the first failed pods and their exit
+    codes are on stderr.
     """
     phases = None if wanted is None else options.phases(wanted, "--for")
     timeout_s = options.duration_s(timeout, "--timeout")
@@ -66,7 +71,41 @@ def until(
             raise
     output.show_lines([job_view.progress(job)])
     if phase_of(job) not in {"Completed", *(phases or ())}:
+        attempts: tuple[TaskAttempt, ...] = ()
+        with contextlib.suppress(CommandError):  # the reason in the job's status remains
+            attempts = client.tasks(namespace, name, job.metadata.uid).tasks
+        for line in why_it_failed(job, attempts):
+            output.show_note(line)
         raise typer.Exit(1)
+
+
+def why_it_failed(job: batch.Job, attempts: Sequence[TaskAttempt]) -> list[str]:
+    """The reason in the job's status, the first failed attempts with node, reason and exit code,
+    and the command that shows the log of the first one. Pure."""
+    state = job.status.state
+    reason = ": ".join(part for part in (state.reason, state.message) if part)
+    lines = [f"  reason: {reason}"] if reason else []
+    failed = [each for each in attempts if each.state == "Failed" or each.exit_code]
+    failed.sort(key=lambda each: (each.ended_at is None, each.ended_at))
+    for each in failed[:SHOWN]:
+        code = "" if each.exit_code is None else f"exit code {each.exit_code}"
+        facts = [
+            each.detail or each.reason,
+            code,
+            f"attempt {each.attempt}" if each.attempt else "",
+        ]
+        where = f" on node {each.node}" if each.node else ""
+        lines.append(f"  pod {each.pod}{where}: {', '.join(filter(None, facts))}")
+    if len(failed) > SHOWN:
+        lines.append(f"  and {len(failed) - SHOWN} more: strom job history {job.metadata.name}")
+    if failed:
+        first = failed[0]
+        attempt = f" --attempt {first.attempt}" if first.attempt else ""
+        lines.append(
+            f"next: strom job logs {job.metadata.name} --task {first.task} --index {first.index}"
+            f"{attempt} -n {job.metadata.namespace}"
+        )
+    return lines
 
 
 @contextlib.contextmanager

@@ -2,11 +2,12 @@
 agents report it."""
 
 import msgspec
-from litestar import get
+from litestar import get, post
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.rest.authorization import many, needs, one
+from stromboli.admission.rest.creation import Asked
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
 from stromboli.shared import errors
@@ -16,6 +17,7 @@ from stromboli.shared.messages import base
 
 LEASES = "kube-node-lease"
 """The namespace in which each kubelet renews a lease of its node's name."""
+CHANGED = needs(one("get", kinds.NODES), one("patch", kinds.NODES))
 
 
 def routes(
@@ -61,4 +63,28 @@ def routes(
             )
         return msgspec.Raw(base.encode(found))
 
-    return [nodes, node, lease, leases, topology]
+    async def set_schedulable(request: Asked, name: str, *, is_schedulable: bool) -> msgspec.Raw:
+        change = {"spec": {"unschedulable": None if is_schedulable else True}}
+        writer = admission.writes_as(request.user)
+        body = msgspec.json.encode(change)
+        return msgspec.Raw(await writer.patch(kinds.NODES, "", name, body, patch_type="merge"))
+
+    @post(
+        "/v1/nodes/{name:str}/cordon",
+        status_code=200,
+        opt=CHANGED,
+        summary="Bind no new pods to a node; its pods continue",
+    )
+    async def cordon(request: Asked, name: FromPath[str]) -> msgspec.Raw:
+        return await set_schedulable(request, name, is_schedulable=False)
+
+    @post(
+        "/v1/nodes/{name:str}/uncordon",
+        status_code=200,
+        opt=CHANGED,
+        summary="Bind pods to a node again",
+    )
+    async def uncordon(request: Asked, name: FromPath[str]) -> msgspec.Raw:
+        return await set_schedulable(request, name, is_schedulable=True)
+
+    return [nodes, node, lease, leases, topology, cordon, uncordon]
