@@ -86,6 +86,29 @@ def test_a_command_imports_only_what_it_needs(tmp_path: Path, arguments: tuple[s
         assert heavy not in modules
 
 
+def targets(group: Any) -> list[str]:
+    """The modules of all commands below a group."""
+    found = [entry.target.partition(":")[0] for entry in group.entries.values()]
+    for name in group.entries:
+        inner = lazy.loaded(group.get_command(typer.Context(group), name))
+        found += targets(inner) if isinstance(inner, lazy.Group) else []
+    return found
+
+
+def test_no_command_imports_a_heavy_library_before_it_needs_it(tmp_path: Path) -> None:
+    """All commands together: what none of them imports, each of them saves."""
+    modules = sorted(set(targets(typer.main.get_command(main.app))))
+    assert len(modules) > 20
+    code = (
+        "import sys; sys.modules['httpx._main'] = None\n"
+        + "".join(f"import {module}\n" for module in modules)
+        + "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"httpx", "rich.console", "yaml", "pygments", "pydantic", "stromboli.embedded.commands"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
 def libraries_s(tmp_path: Path) -> float:
     """CPU seconds of the import of Typer, httpx and msgspec alone."""
     code = "import sys; sys.modules['httpx._main'] = None; import typer, httpx, msgspec"

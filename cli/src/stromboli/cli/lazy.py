@@ -70,6 +70,15 @@ def loaded(command: Any) -> Any:
     return command.load(STYLE) if isinstance(command, LazyCommand) else command
 
 
+def use_context_namespace(command: Any) -> None:
+    """Let ``--namespace`` default to the namespace of the selected context."""
+    for param in command.params:
+        if param.name == "namespace" and param.default == "default":
+            from stromboli.cli import options
+
+            param.default = options.default_namespace()
+
+
 class Group(TyperGroup):
     """A group of commands that shows its help when no command is named.
 
@@ -100,6 +109,7 @@ class Group(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         found = loaded(command)
         use_plain_values(found)
+        use_context_namespace(found)
         return (self.aliases.get(name, name) if name else name), found, rest
 
 

@@ -81,6 +81,18 @@ class Root(lazy.Group):
             "stromboli.cli.commands.topology:topology",
             "Show HyperNodes and the free resources of each.",
         ),
+        "context": Entry(
+            "stromboli.cli.commands.context:app",
+            "Show, select and change contexts: servers with a namespace.",
+        ),
+        "login": Entry(
+            "stromboli.cli.commands.context:login",
+            "Store a token from stdin in a context and select it.",
+        ),
+        "whoami": Entry(
+            "stromboli.cli.commands.context:whoami",
+            "Show the user, the groups and the server of this command line.",
+        ),
         "version": Entry(
             "stromboli.cli.commands.version:version",
             "Show the version, and whether the server is ready.",

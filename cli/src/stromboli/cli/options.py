@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import parsing, selectors
+from stromboli.cli import contexts, parsing, selectors
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, UnreachableError
 from stromboli.cli.render import output
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 DEFAULT_NAMESPACE = "default"
+TOKEN_VARIABLES, CA_VARIABLE = ("STROM_TOKEN", "STROM_TOKEN_FILE"), "STROM_CA_FILE"
+"""Variables that precede the files of a context."""
 
 
 CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars.ContextVar(
@@ -84,8 +86,8 @@ Server = Annotated[
     str | None,
     typer.Option(
         "--server",
-        help="Base URL of the REST API. [default: STROM_SERVER, the configuration file, the URL "
-        f"that strom up stored, {server_address.DEFAULT_URL}]",
+        help="Base URL of the REST API. [default: STROM_SERVER, the context, the configuration "
+        f"file, the URL that strom up stored, {server_address.DEFAULT_URL}]",
         metavar="URL",
     ),
 ]
@@ -198,7 +200,22 @@ def client(flag: str | None) -> "Client":
     from stromboli.cli.client import Client
 
     token_file, ca_file = CREDENTIALS.get()
-    return Client(server_address.address(flag, os.environ, Path.cwd()), token_file, ca_file)
+    address = server_address.address(flag, os.environ, Path.cwd())
+    if not token_file and not any(map(os.environ.get, TOKEN_VARIABLES)):
+        token_file = address.token_file or None
+    if not ca_file and not os.environ.get(CA_VARIABLE):
+        ca_file = address.ca_file or None
+    return Client(address, token_file, ca_file)
+
+
+def default_namespace() -> str:
+    """The namespace without ``--namespace``: ``STROM_NAMESPACE``, that of the context, default.
+    Raises CommandError."""
+    named = os.environ.get("STROM_NAMESPACE")
+    if named:
+        return named
+    selected = contexts.current(os.environ)
+    return (selected and selected[1].namespace) or DEFAULT_NAMESPACE
 
 
 def submitter(client: "Client", *, is_me: bool, user: str | None = None) -> str | None:

@@ -1,7 +1,7 @@
 """Determines the server that ``strom`` connects to, and the source of that setting.
 
-The first of: the flag, ``STROM_SERVER``, the configuration file, the address that ``strom up``
-recorded in this directory or a parent, the default.
+The first of: the flag, ``STROM_SERVER``, the selected context, the configuration file, the address
+that ``strom up`` recorded in this directory or a parent, the default.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from stromboli.cli import contexts
 from stromboli.cli.errors import CommandError, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8480"
@@ -21,10 +22,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The server's base URL, and a description of where it is configured."""
+    """The server's base URL, and a description of where it is configured. ``token_file`` and
+    ``ca_file`` are those of its context: they are for no other server."""
 
     url: str
     origin: str
+    token_file: str = ""
+    ca_file: str = ""
 
     @property
     def is_loopback(self) -> bool:
@@ -35,16 +39,21 @@ class Address(msgspec.Struct, frozen=True):
 def address(flag: str | None, environment: Mapping[str, str], directory: Path) -> Address:
     """The address in force. Raises UsageError if the first one found is not a URL."""
     if flag:
-        return _checked(flag, "from --server")
+        return checked(flag, "from --server")
     if given := environment.get(VARIABLE):
-        return _checked(given, f"from {VARIABLE}")
+        return checked(given, f"from {VARIABLE}")
+    if selected := contexts.current(environment):
+        name, context = selected
+        found = checked(context.server, f"from context {name}")
+        files = {"token_file": context.token_file, "ca_file": context.ca_file}
+        return msgspec.structs.replace(found, **files)
     file = config_file(environment)
     if configured := _configured(file):
-        return _checked(configured, f"from {file}")
+        return checked(configured, f"from {file}")
     for parent in (directory, *directory.parents):
         remembered = parent / REMEMBERED
         if line := _text(remembered).strip():
-            found = _checked(line, f"stored by strom up in {remembered}")
+            found = checked(line, f"stored by strom up in {remembered}")
             if found.is_loopback:
                 return found
             # The owner of the directory controls this file, and tokens are sent to its address.
@@ -58,12 +67,11 @@ def address(flag: str | None, environment: Mapping[str, str], directory: Path) -
 
 def config_file(environment: Mapping[str, str]) -> Path:
     """``stromboli/config.yaml`` in the user's configuration directory (XDG base directories)."""
-    home = environment.get("XDG_CONFIG_HOME")
-    base = Path(home) if home else Path(environment.get("HOME", "~")).expanduser() / ".config"
-    return base / "stromboli" / "config.yaml"
+    return contexts.folder(environment) / "config.yaml"
 
 
-def _checked(url: str, origin: str) -> Address:
+def checked(url: str, origin: str) -> Address:
+    """The address of a URL. Raises UsageError if it is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(

@@ -74,9 +74,11 @@ def in_namespace(manifest: "Manifest", namespace: str | None) -> dict[str, Any]:
     document = manifest.document
     kind = kinds.BY_NAME.get((document["apiVersion"], document["kind"]))
     metadata = document.get("metadata")
-    if namespace is None or kind is None or not kind.namespaced or not isinstance(metadata, dict):
+    if kind is None or not kind.namespaced or not isinstance(metadata, dict):
         return document
-    own = metadata.get("namespace") or namespace
+    own = metadata.get("namespace") or namespace or options.default_namespace()
+    if namespace is None:
+        namespace = own
     if own != namespace:
         raise CommandError(
             manifest.place("metadata.namespace"),
