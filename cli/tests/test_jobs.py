@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli.render import job_view, pod_status, timeline
+from stromboli.cli.render import job_view, pod_status
+from stromboli.client import responses
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
@@ -390,8 +391,8 @@ def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted()
 
     assert (ran("Running"), ran("Completed"), ran("Pending")) == ("90s", "60s", "")
     assert ran("Completed", is_seen=False) == "2m40s"
-    event = timeline.Event(
-        involved_object=timeline.InvolvedObject(kind="Job", name="a"),
+    event = responses.KubernetesEvent(
+        involved_object=responses.InvolvedObject(kind="Job", name="a"),
         reason="Reclaimed",
         message="2 pods reclaimed by queue research for job default/x",
         last_timestamp=builders.NOON,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stromboli.cli.commands.jobs import job_exec
 from stromboli.cli.render import log_lines, pod_status
+from stromboli.client import job_logs
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit import builders
 
@@ -140,7 +141,7 @@ def test_a_container_that_never_started_is_named_with_its_reason() -> None:
 @given(st.lists(st.binary(max_size=5), max_size=10))
 def test_lines_do_not_depend_on_where_chunks_are_cut(chunks: list[bytes]) -> None:
     def lines(parts: list[bytes]) -> list[str]:
-        cut = log_lines.LineBuffer()
+        cut = job_logs.LineBuffer()
         return [line for part in parts for line in cut.feed(part)] + list(cut.end())
 
     assert lines(chunks) == lines([b"".join(chunks)])

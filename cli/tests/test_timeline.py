@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from stromboli.cli.render import pod_status, timeline
+from stromboli.client import responses
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.api.task_history import TaskAttempt
@@ -42,8 +43,8 @@ def attempt(number: int, **more: Any) -> TaskAttempt:
     )
 
 
-def event(reason: str, seconds: float, **more: Any) -> timeline.Event:
-    return timeline.Event(
+def event(reason: str, seconds: float, **more: Any) -> responses.KubernetesEvent:
+    return responses.KubernetesEvent(
         reason=reason, message="text", last_timestamp=at(seconds), count=1, **more
     )
 
@@ -113,7 +114,7 @@ def test_entries_of_one_second_are_in_order_of_their_causes() -> None:
 
 def test_pods_of_the_last_attempt_follow_their_restart() -> None:
     """All within one second, in which there were other pods before."""
-    about = timeline.InvolvedObject(kind="Job", name="a")
+    about = responses.InvolvedObject(kind="Job", name="a")
     phases = ("Pending", "Running", "Restarting", "Pending", "Running", "Failed")
     events = [
         event(
@@ -135,7 +136,7 @@ def test_pods_of_the_last_attempt_follow_their_restart() -> None:
 
 def test_earlier_attempts_follow_their_cause() -> None:
     """Pods of earlier attempts are deleted; only the history has them."""
-    about = timeline.InvolvedObject(kind="Job", name="a")
+    about = responses.InvolvedObject(kind="Job", name="a")
     events = [
         event(
             reason,
@@ -203,7 +204,7 @@ def test_events_of_one_second_are_in_order() -> None:
 
 def test_an_event_has_its_count_and_pod() -> None:
     repeated = msgspec.structs.replace(
-        event("Failed", 60, involved_object=timeline.InvolvedObject(kind="Pod", name="a-w-3")),
+        event("Failed", 60, involved_object=responses.InvolvedObject(kind="Pod", name="a-w-3")),
         count=4,
         first_timestamp=at(30),
     )
@@ -229,7 +230,7 @@ def test_a_repeated_phase_is_shown_once() -> None:
 def test_a_phase_with_an_event_is_shown_once() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
-    tells = event("Running", 6, involved_object=timeline.InvolvedObject(kind="Job", name="a"))
+    tells = event("Running", 6, involved_object=responses.InvolvedObject(kind="Job", name="a"))
     assert told(job(conditions=(phase,), state=state), [], [tells])[1:] == [
         (6, "job", "Running: text")
     ]

@@ -18,10 +18,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+import msgspec
 
-from stromboli.client import calls, errors, job_calls, server, watch_state, workload_calls
+from stromboli.client import (
+    calls,
+    errors,
+    job_calls,
+    job_logs,
+    server,
+    watch_state,
+    workload_calls,
+)
 from stromboli.client.events import Change
-from stromboli.client.responses import Applied, BulkResult, Explanation, Page
+from stromboli.client.job_logs import LogLine
+from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -186,6 +196,47 @@ class AsyncClient:
     async def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
         """Execute an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""
         return kinds.COMMANDS.decode(await self.send(calls.command(namespace, name, action)))
+
+    async def suspend(self, name: str, namespace: str = "default") -> batch.Command:
+        """End a job's pods; the job can be resumed. Raises NotFoundError, RejectedError."""
+        return await self.command(name, "AbortJob", namespace)
+
+    async def resume(self, name: str, namespace: str = "default") -> batch.Command:
+        """Let a suspended job run again. Raises NotFoundError, RejectedError."""
+        return await self.command(name, "ResumeJob", namespace)
+
+    async def restart(self, name: str, namespace: str = "default") -> batch.Command:
+        """Delete a job's pods and create them again. Raises NotFoundError, RejectedError."""
+        return await self.command(name, "RestartJob", namespace)
+
+    async def events(self, name: str, namespace: str = "default") -> list[KubernetesEvent]:
+        """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
+        page = await self.send(calls.job_events(namespace, name))
+        return [msgspec.json.decode(item, type=KubernetesEvent) for item in page.items]
+
+    async def logs(
+        self,
+        name: str,
+        namespace: str = "default",
+        *,
+        task: str = "",
+        indexes: Collection[int] = (),
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[LogLine, None]:
+        """The lines of the logs of a job's pods up to now, by task and index. Raises NotFoundError;
+        pods that are deleted meanwhile are left out.
+        """
+        pods = await self.pods(name, namespace)
+        for pod, container in job_logs.started_containers(pods, task, indexes):
+            lines = job_logs.LineBuffer()
+            call = calls.log(namespace, pod, container, tail_lines=tail_lines)
+            with contextlib.suppress(errors.NotFoundError):
+                async with self.stream(call) as chunks:
+                    async for chunk in chunks:
+                        for text in lines.feed(chunk):
+                            yield LogLine(pod, container, text)
+            for text in lines.end():
+                yield LogLine(pod, container, text)
 
     async def scale(
         self,

@@ -9,10 +9,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+import msgspec
 
-from stromboli.client import calls, errors, job_calls, server, watch_state, workload_calls
+from stromboli.client import (
+    calls,
+    errors,
+    job_calls,
+    job_logs,
+    server,
+    watch_state,
+    workload_calls,
+)
 from stromboli.client.events import Change
-from stromboli.client.responses import Applied, BulkResult, Explanation, Page
+from stromboli.client.job_logs import LogLine
+from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -177,6 +187,46 @@ class Client:
     def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
         """Execute an action on a job, such as ``AbortJob``. Raises NotFoundError, RejectedError."""
         return kinds.COMMANDS.decode(self.send(calls.command(namespace, name, action)))
+
+    def suspend(self, name: str, namespace: str = "default") -> batch.Command:
+        """End a job's pods; the job can be resumed. Raises NotFoundError, RejectedError."""
+        return self.command(name, "AbortJob", namespace)
+
+    def resume(self, name: str, namespace: str = "default") -> batch.Command:
+        """Let a suspended job run again. Raises NotFoundError, RejectedError."""
+        return self.command(name, "ResumeJob", namespace)
+
+    def restart(self, name: str, namespace: str = "default") -> batch.Command:
+        """Delete a job's pods and create them again. Raises NotFoundError, RejectedError."""
+        return self.command(name, "RestartJob", namespace)
+
+    def events(self, name: str, namespace: str = "default") -> list[KubernetesEvent]:
+        """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
+        page = self.send(calls.job_events(namespace, name))
+        return [msgspec.json.decode(item, type=KubernetesEvent) for item in page.items]
+
+    def logs(
+        self,
+        name: str,
+        namespace: str = "default",
+        *,
+        task: str = "",
+        indexes: Collection[int] = (),
+        tail_lines: int | None = None,
+    ) -> Iterator[LogLine]:
+        """The lines of the logs of a job's pods up to now, by task and index. Raises NotFoundError;
+        pods that are deleted meanwhile are left out.
+        """
+        pods = self.pods(name, namespace)
+        for pod, container in job_logs.started_containers(pods, task, indexes):
+            lines = job_logs.LineBuffer()
+            call = calls.log(namespace, pod, container, tail_lines=tail_lines)
+            with contextlib.suppress(errors.NotFoundError), self.stream(call) as chunks:
+                for chunk in chunks:
+                    for text in lines.feed(chunk):
+                        yield LogLine(pod, container, text)
+            for text in lines.end():
+                yield LogLine(pod, container, text)
 
     def scale(
         self,

@@ -1,12 +1,18 @@
 """Creates a job of one task and one container. Pure."""
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
 from stromboli.client import errors
 from stromboli.shared.api import batch, meta
+from stromboli.shared.formats import indexes
+
+GPU = "nvidia.com/gpu"
+"""What ``gpus`` counts."""
 
 
 def job(
@@ -17,15 +23,24 @@ def job(
     replicas: int = 1,
     min_available: int = 0,
     requests: Mapping[str, str] | None = None,
+    gpus: int = 0,
+    env: Mapping[str, str] | None = None,
+    working_dir: str = "",
+    time_limit: timedelta | None = None,
+    array: str = "",
     queue: str = "",
+    priority_class: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> batch.Job:
     """A job of ``replicas`` equal pods, of which ``min_available`` (default: all) start together.
 
     ``requests``: the requests of each pod, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
-    ``annotations`` are set on its pods. With an empty ``queue`` the server chooses. Jobs of several
-    tasks are ``batch.Job`` of ``stromboli.shared.api``, or dictionaries as in YAML. Raises
-    InvalidArgumentError if ``command`` is one string.
+    ``gpus`` adds ``nvidia.com/gpu`` to them. ``time_limit``: the job is terminated then, and it is
+    the expected run time. ``array``: a pod for each index, ``0-999%50`` for 50 at the same time;
+    each reads ``STROM_ARRAY_INDEX``. ``annotations`` are set on its pods. With an empty ``queue``
+    the server chooses. Jobs of several tasks are ``batch.Job`` of ``stromboli.shared.api``, or
+    dictionaries as in YAML. Raises
+    InvalidArgumentError if ``command`` is one string, and for an invalid array.
     """
     if isinstance(command, str):
         raise errors.InvalidArgumentError(
@@ -36,17 +51,46 @@ def job(
     container: dict[str, object] = {"name": "main", "image": image}
     if command:
         container["command"] = list(command)
-    if requests:
-        container["resources"] = {"requests": dict(requests)}
+    if env:
+        container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    if working_dir:
+        container["workingDir"] = working_dir
+    devices = {GPU: str(gpus)} if gpus else {}
+    if requests or devices:
+        # Kubernetes takes requests of devices only with equal limits.
+        limits = {"limits": devices} if devices else {}
+        container["resources"] = {"requests": {**(requests or {}), **devices}, **limits}
     pod = msgspec.json.encode({"restartPolicy": "Never", "containers": [container]})
     template = batch.PodTemplate(
         metadata=meta.ObjectMeta(annotations=dict(annotations) if annotations else None),
         spec=msgspec.Raw(pod),
     )
+    written, replicas = _array(name, array, replicas) if array else ("", replicas)
     spec = batch.JobSpec(
         tasks=(batch.TaskSpec(name="main", replicas=replicas, template=template),),
-        min_available=min_available,
+        min_available=min_available or (1 if array else 0),
+        priority_class_name=priority_class,
+        array=batch.ArraySpec(indexes=written) if array else None,
     )
+    if time_limit is not None:
+        seconds = math.ceil(time_limit.total_seconds())
+        spec = msgspec.structs.replace(
+            spec, active_deadline_seconds=seconds, running_estimate=f"{seconds}s"
+        )
     if queue:
         spec = msgspec.structs.replace(spec, queue=queue)
     return batch.Job(metadata=meta.ObjectMeta(name=name), spec=spec)
+
+
+def _array(name: str, array: str, replicas: int) -> tuple[str, int]:
+    """The indexes and how many of them run at the same time. Raises InvalidArgumentError."""
+    written, percent, at_once = array.partition("%")
+    problem = indexes.problem(written)
+    if not problem and percent and not (at_once.isdecimal() and int(at_once)):
+        problem = f"{at_once!r} after % is not a number"
+    if not problem and replicas != 1:
+        problem = "replicas of an array are written as 0-999%50"
+    if problem:
+        raise errors.InvalidArgumentError(f"job {name}", f"array {array!r}: {problem}")
+    count = indexes.count(written)
+    return written, min(int(at_once), count) if percent else count

@@ -1,7 +1,10 @@
 """The server's responses as Structs. Objects in them stay Kubernetes' own JSON, not decoded."""
 
+from datetime import datetime
+
 import msgspec
 
+from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.messages.admission import Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained
 
@@ -94,3 +97,30 @@ class Problem(msgspec.Struct, frozen=True):
     title: str = ""
     detail: str = ""
     violations: tuple[Violation, ...] = ()
+
+
+class InvolvedObject(Part, frozen=True, kw_only=True):
+    """The object of an event."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class KubernetesEvent(Part, frozen=True, kw_only=True):
+    """A Kubernetes Event."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: InvolvedObject = InvolvedObject()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    event_time: datetime | None = None
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """Its last time; for an event that occurred once, with microseconds if they are known."""
+        last = self.last_timestamp or self.metadata.creation_timestamp
+        return self.event_time or last if self.count <= 1 else last or self.event_time

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli.render import explanation_view, output, pod_status, timeline
+from stromboli.cli.render import explanation_view, output, pod_status
 from stromboli.client import phases, responses
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch, core
@@ -132,7 +132,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     return [f"{label:<9} {text}" for label, text in lines]
 
 
-def last_eviction(events: Iterable[timeline.Event], now: datetime) -> list[str]:
+def last_eviction(events: Iterable[responses.KubernetesEvent], now: datetime) -> list[str]:
     """The last eviction of pods of the job and for whom, as a fact; empty if there was none."""
     found = [
         (event.at, event.message)

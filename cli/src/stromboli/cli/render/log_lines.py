@@ -1,7 +1,7 @@
 """The logs of several containers as one stream of lines with prefixes and colours. Pure."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -36,23 +36,6 @@ class Source(msgspec.Struct, frozen=True):
     colour: str
     restarts: int = 0
     is_over: bool = False
-
-
-class LineBuffer:
-    """Splits a stream of chunks into lines. Bytes that are not UTF-8 are escaped."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> Iterator[str]:
-        """The lines that the chunk completes."""
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
-        return (line.decode(errors="backslashreplace").rstrip("\r") for line in whole)
-
-    def end(self) -> Iterator[str]:
-        """The rest of the stream without a newline."""
-        rest, self._rest = self._rest, b""
-        return iter([rest.decode(errors="backslashreplace")] if rest else [])
 
 
 def log_sources(pods: Iterable[pod_status.Pod], job: str, container: str | None) -> list[Source]:

@@ -9,40 +9,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from stromboli.cli.render import log_lines, output, pod_status
+from stromboli.client.responses import KubernetesEvent
 from stromboli.shared import keys
 from stromboli.shared.api import batch
-from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.api.task_history import TaskAttempt
 
 HEADERS = ("TIME", "AFTER", "OBJECT", "EVENT")
 NAMES_SHOWN = 4
-
-
-class InvolvedObject(Part, frozen=True, kw_only=True):
-    """The object of an event."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Event(Part, frozen=True, kw_only=True):
-    """A Kubernetes Event."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: InvolvedObject = InvolvedObject()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int = 0
-    event_time: datetime | None = None
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-
-    @property
-    def at(self) -> datetime | None:
-        """Its last time; for an event that occurred once, with microseconds if they are known."""
-        last = self.last_timestamp or self.metadata.creation_timestamp
-        return self.event_time or last if self.count <= 1 else last or self.event_time
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -77,7 +50,7 @@ def attempts_without_pod(
 def timeline_entries(
     job: batch.Job,
     pods: Sequence[pod_status.Pod],
-    events: Iterable[Event],
+    events: Iterable[KubernetesEvent],
     before: Iterable[TaskAttempt] = (),
 ) -> list[Entry]:
     """All entries, the earliest first. ``before``: attempts whose pods are deleted."""
@@ -103,7 +76,7 @@ def _second(at: datetime) -> datetime:
     return at.replace(microsecond=0)
 
 
-def _job_starts(events: Iterable[Event]) -> dict[datetime, int]:
+def _job_starts(events: Iterable[KubernetesEvent]) -> dict[datetime, int]:
     """Second -> version of its last Event about a start or restart of the job."""
     return {
         _second(event.at): event.metadata.version
@@ -113,7 +86,7 @@ def _job_starts(events: Iterable[Event]) -> dict[datetime, int]:
 
 
 def _entries_of_attempts(
-    before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]
+    before: Iterable[TaskAttempt], job: str, of_job: Sequence[KubernetesEvent]
 ) -> Iterator[Entry]:
     """Entries of attempts whose pods are deleted. Their times are exact, so within a second each
     entry follows the job's Events up to that time: an end follows the restart that caused it."""
@@ -244,7 +217,7 @@ def _merge_pods(found: Iterable[Entry]) -> Iterator[Entry]:
             yield Entry(at, f"{listed} and {len(names) - NAMES_SHOWN + 1} more", what, rank)
 
 
-def _entries_of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
+def _entries_of_events(events: Iterable[KubernetesEvent], job: str) -> Iterator[Entry]:
     for event in events:
         if event.at is None:
             continue

@@ -7,6 +7,7 @@ import msgspec
 from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.render import job_view, output, pod_status, timeline
+from stromboli.client import responses
 from stromboli.shared.api import kinds
 
 
@@ -20,7 +21,8 @@ def describe(
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         raws = client.pods(namespace, name)
         events = [
-            msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
+            msgspec.json.decode(raw, type=responses.KubernetesEvent)
+            for raw in client.events(namespace, name)
         ]
         explanation = client.explanation(namespace, name)
         history = client.tasks(namespace, name)

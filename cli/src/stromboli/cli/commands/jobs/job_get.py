@@ -10,7 +10,8 @@ from stromboli.cli import options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError
 from stromboli.cli.job_specs import job_reference
-from stromboli.cli.render import job_view, log_lines, output, pod_status, timeline
+from stromboli.cli.render import job_view, log_lines, output, pod_status
+from stromboli.client import responses
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def get(
     output.show_lines(job_view.waits(explanation, waiting))
 
 
-def _events(client: "Client", namespace: str, name: str) -> list[timeline.Event]:
+def _events(client: "Client", namespace: str, name: str) -> list[responses.KubernetesEvent]:
     """The job's Events; none if the user may not list Events."""
     with contextlib.suppress(CommandError):
         raws = client.events(namespace, name)
-        return [msgspec.json.decode(raw, type=timeline.Event) for raw in raws]
+        return [msgspec.json.decode(raw, type=responses.KubernetesEvent) for raw in raws]
     return []

@@ -15,7 +15,7 @@ from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.job_specs import job_reference
 from stromboli.cli.render import explanation_view, log_lines, output, pod_status
-from stromboli.client import calls, phases
+from stromboli.client import calls, job_logs, phases
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats.indexes import Indexes
 
@@ -276,7 +276,7 @@ class _LogReader:
             tail_lines=0 if is_again and self._tail is not None else self._tail,
             uid=source.uid if self._is_attempt else "",
         )
-        lines = log_lines.LineBuffer()
+        lines = job_logs.LineBuffer()
         try:
             with self._client.stream(call) as chunks:
                 for chunk in chunks:
