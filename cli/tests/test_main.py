@@ -365,7 +365,19 @@ def test_our_own_commands_cannot_be_replaced() -> None:
 
 @pytest.mark.parametrize(
     "group",
-    ["", "job", "queue", "pod", "podgroup", "node", "flow", "claimtemplate", "cluster", "simulate"],
+    [
+        "",
+        "job",
+        "queue",
+        "pod",
+        "podgroup",
+        "node",
+        "flow",
+        "claimtemplate",
+        "cluster",
+        "simulate",
+        "context",
+    ],
 )
 def test_no_summary_of_a_help_text_is_cut(group: str) -> None:
     """A terminal of 80 columns must show all of it."""

@@ -91,7 +91,7 @@ class Root(lazy.Group):
         ),
         "whoami": Entry(
             "stromboli.cli.commands.context:whoami",
-            "Show the user, the groups and the server of this command line.",
+            "Show your user, groups, server and namespace.",
         ),
         "version": Entry(
             "stromboli.cli.commands.version:version",

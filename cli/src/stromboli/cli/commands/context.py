@@ -131,7 +131,7 @@ def login(
 
 
 def whoami(server: options.Server = None) -> None:
-    """Show the user, the groups and the server of this command line."""
+    """Show your user, groups, server and namespace."""
     selected = contexts.current(os.environ)
     with options.client(server) as client:
         me = client.send(calls.me())

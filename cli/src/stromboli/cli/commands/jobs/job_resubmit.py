@@ -81,7 +81,7 @@ def resubmit(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Submit a new job with the spec of a job that exists, also of an ended one.
+    """Submit a new job with the spec of an existing or ended job.
 
     strom job resubmit train queue=research time-limit=8h
     """
@@ -103,7 +103,7 @@ def retry(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Run ended indexes of an array again, as a new array of these indexes.
+    """Run ended indexes of an array again, as a new array.
 
     strom job retry 'sweep[3,7-9]'
 

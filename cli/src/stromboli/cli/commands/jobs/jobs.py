@@ -48,11 +48,11 @@ class JobGroup(lazy.Group):
         ),
         "resubmit": Entry(
             f"{_HERE}.job_resubmit:resubmit",
-            "Submit a new job with the spec of a job that exists, also of an ended one.",
+            "Submit a new job with the spec of an existing or ended job.",
         ),
         "retry": Entry(
             f"{_HERE}.job_resubmit:retry",
-            "Run ended indexes of an array again, as a new array of these indexes.",
+            "Run ended indexes of an array again, as a new array.",
         ),
         "delete": Entry(f"{_HERE}.job_changes:delete", "Delete jobs with their pods."),
     }
