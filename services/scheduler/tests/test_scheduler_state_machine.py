@@ -342,7 +342,7 @@ def seen_in(cache: cluster_cache.ClusterCache) -> dict[str, object]:
 
 def decided_on(cache: cluster_cache.ClusterCache) -> tuple[object, ...]:
     """When all gangs are evaluated again."""
-    decided = schedule.run_session(cache, builders.NOON + unschedulable.FULL_RETRY_INTERVAL, POLICY)
+    decided = schedule.run_session(cache, builders.NOON + unschedulable.RETRY_INTERVAL, POLICY)
     return (by_content(decided), decided.explanations, decided.orders)
 
 

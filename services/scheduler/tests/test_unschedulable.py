@@ -4,7 +4,7 @@
 decides like one that skips no gang.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import numpy as np
@@ -128,14 +128,49 @@ def test_a_gang_whose_rejection_depends_on_other_pods_is_always_tried(
     assert aside(harness) == {"small", "big"}
 
 
-def test_all_gangs_are_tried_again_after_the_full_retry_interval(harness: SchedulerHarness) -> None:
-    assert aside(harness, unschedulable.FULL_RETRY_INTERVAL - timedelta(seconds=1)) == {
-        "small",
-        "big",
-    }
+def test_a_few_gangs_are_all_tried_again_after_the_retry_interval(
+    harness: SchedulerHarness,
+) -> None:
+    harness.see(builders.make_pod("other-0", cpu="1", node="n1", phase="Running"))
     decided = schedule.run_session(harness.cache, builders.NOON + timedelta(seconds=5), POLICY)
-    assert decided.wake_at == builders.NOON + unschedulable.FULL_RETRY_INTERVAL
-    assert aside(harness, unschedulable.FULL_RETRY_INTERVAL) == set()
+    assert harness.cache.world.aside
+    assert decided.wake_at == builders.NOON + unschedulable.RETRY_INTERVAL
+    assert aside(harness, unschedulable.RETRY_INTERVAL) == set()
+
+
+def test_without_a_change_no_gang_is_tried_again(harness: SchedulerHarness) -> None:
+    """Its explanation would be the same, and an idle scheduler starts no session."""
+    later = builders.NOON + unschedulable.RETRY_INTERVAL
+    assert schedule.run_session(harness.cache, later, POLICY).wake_at is None
+    assert aside(harness, 2 * unschedulable.RETRY_INTERVAL) == {"small", "big"}
+
+
+def test_many_gangs_are_tried_again_in_turn_and_each_within_the_retry_interval(
+    harness: SchedulerHarness,
+) -> None:
+    """No session tries all of them, and none is left out."""
+    together = unschedulable.RETRIED_TOGETHER
+    names = {f"many{at:03}" for at in range(4 * together - 2)} | {"small", "big"}
+    for name in sorted(names - {"small", "big"}):
+        harness.see(builders.make_pod_group(name, 1), *gang(name, "2", 1))
+    harness.session()
+    harness.see(builders.make_pod("other-0", cpu="1", node="n1", phase="Running"))
+    tried: list[str] = []
+    latest = builders.NOON
+    now: datetime | None = latest
+    while now is not None:
+        decided = schedule.run_session(harness.cache, now, POLICY)
+        skipped = {key.partition("/")[2] for key in harness.cache.world.aside}
+        assert len(names - skipped) <= together
+        tried.extend(names - skipped)
+        latest, now = now, decided.wake_at
+    assert sorted(tried) == sorted(names)
+    assert latest == builders.NOON + unschedulable.RETRY_INTERVAL
+
+
+def test_a_clock_that_is_set_back_delays_no_retry(harness: SchedulerHarness) -> None:
+    harness.see(builders.make_pod("other-0", cpu="1", node="n1", phase="Running"))
+    assert aside(harness, timedelta(hours=-1)) == set()
 
 
 def test_no_gang_is_skipped_where_actions_evict(harness: SchedulerHarness) -> None:
