@@ -51,6 +51,14 @@ CHART: dict[str, Any] = {
     ],
 }
 """The configuration that the field's Helm chart installs."""
+EVICTING: dict[str, Any] = {
+    "actions": "enqueue, allocate, preempt, reclaim, backfill",
+    "tiers": [
+        {"plugins": [*CHART["tiers"][0]["plugins"], {"name": "sla"}]},
+        CHART["tiers"][1],
+    ],
+}
+"""The same with the evicting actions and ``sla``."""
 
 
 class Timed(msgspec.Struct):
@@ -171,6 +179,9 @@ def main() -> None:
         "--verify", action="store_true", help="also hold it against the slow session: minutes"
     )
     parser.add_argument("--steady", action="store_true", help="one new gang in a full house")
+    parser.add_argument(
+        "--evicting", action="store_true", help="with --steady: preempt, reclaim and sla are on"
+    )
     parser.add_argument("--waiting", type=int, default=0, help="with --steady: gangs that wait")
     parser.add_argument("--victims", type=int, default=0, help="so many must go for one gang")
     parser.add_argument("--by", choices=("preempt", "reclaim"), default="preempt")
@@ -180,7 +191,7 @@ def main() -> None:
     )
     if given.steady:
         steady = session_long_running.steady(
-            CHART, options, given.waiting, rounds=10 * given.rounds
+            EVICTING if given.evicting else CHART, options, given.waiting, rounds=10 * given.rounds
         )
         print(json.dumps(steady))
         return

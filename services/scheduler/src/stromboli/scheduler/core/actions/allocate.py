@@ -29,26 +29,34 @@ def run(ssn: session.Session) -> None:
         attempt = _job_attempt(ssn, job)
         if attempt is not None:
             waiting.setdefault(job.queue, _queue_heap(ssn)).push(attempt)
-    while waiting:
+    queues = ssn.rank_queues(waiting)
+    while queues:
         if ssn.is_full:
             ssn.untried.update(attempt.job.key for heap in waiting.values() for attempt in heap)
             return
-        queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in waiting])
-        heap = waiting[queue.name]
-        if not heap or ssn.overused(queue):
+        queue = queues.pop()
+        if waiting[queue.name] and not ssn.overused(queue):
+            _give_turn(ssn, queue, waiting[queue.name])
+            queues.push(queue)
+        else:
             del waiting[queue.name]
-            continue
-        attempt = heap.pop()
-        if ssn.job_order_changed(attempt.job):
-            heap.push(attempt)
-            continue
-        attempt.job.fit_error = ssn.held_back(attempt.job)
-        if attempt.job.fit_error:
-            continue
-        if not _try_job(ssn, queue, attempt):
-            ssn.job_blocked(attempt.job)
-        elif attempt.tasks:
-            heap.push(attempt)
+
+
+def _give_turn(
+    ssn: session.Session, queue: entities.Queue, heap: ordering.Heap[JobAttempt]
+) -> None:
+    """Try the queue's first job."""
+    attempt = heap.pop()
+    if ssn.job_order_changed(attempt.job):
+        heap.push(attempt)
+        return
+    attempt.job.fit_error = ssn.held_back(attempt.job)
+    if attempt.job.fit_error:
+        return
+    if not _try_job(ssn, queue, attempt):
+        ssn.job_blocked(attempt.job)
+    elif attempt.tasks:
+        heap.push(attempt)
 
 
 def _queue_heap(ssn: session.Session) -> ordering.Heap[JobAttempt]:

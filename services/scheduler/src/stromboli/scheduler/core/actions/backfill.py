@@ -1,9 +1,8 @@
 """The action ``backfill``: places best-effort tasks, which request no resources."""
 
 from collections.abc import Iterator
-from functools import cmp_to_key
 
-from stromboli.scheduler.core.framework import ordering, session
+from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.model import entities
 
 
@@ -31,14 +30,14 @@ def run(ssn: session.Session) -> None:
 
 
 def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:
-    queues = ordering.Heap(cmp_to_key(ssn.compare_queues), ssn.queues.values())
     by_queue: dict[str, list[entities.Job]] = {}
     for job in ssn.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending
         if is_tried and ssn.job_valid(job) is None and not ssn.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
+    queues = ssn.rank_queues(by_queue)
     while queues:
-        for job in ssn.ordered_jobs(by_queue.get(queues.pop().name, ())):
+        for job in ssn.ordered_jobs(by_queue[queues.pop().name]):
             promised = job.with_status(entities.Status.PIPELINED)
             yield from ssn.ordered_tasks(
                 task

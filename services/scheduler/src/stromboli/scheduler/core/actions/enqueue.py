@@ -11,20 +11,24 @@ def run(ssn: session.Session) -> None:
         if job.is_pending and job.is_decidable:
             heap = waiting.setdefault(job.queue, ordering.Heap(ssn.job_key()))
             heap.push(job)
-    while waiting:
-        queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in waiting])
+    queues = ssn.rank_queues(waiting)
+    while queues:
+        queue = queues.pop()
         heap = waiting[queue.name]
-        job = heap.pop()
-        # A closed queue admits no job, also none without minResources.
-        if not queue.is_open:
-            job.fit_error = f"queue {queue.name} is {queue.state}"
-        elif held_back := ssn.held_back(job):
-            job.fit_error = held_back
-        elif job.min_resources is None or ssn.job_enqueueable(job):
-            ssn.job_enqueued(job)
-            ssn.admit(job)
-        else:
-            job.fit_error = f"queue {queue.name} has no room for its minResources"
-            ssn.job_blocked(job)
-        if not heap:
-            del waiting[queue.name]
+        _vote(ssn, queue, heap.pop())
+        if heap:
+            queues.push(queue)
+
+
+def _vote(ssn: session.Session, queue: entities.Queue, job: entities.Job) -> None:
+    # A closed queue admits no job, also none without minResources.
+    if not queue.is_open:
+        job.fit_error = f"queue {queue.name} is {queue.state}"
+    elif held_back := ssn.held_back(job):
+        job.fit_error = held_back
+    elif job.min_resources is None or ssn.job_enqueueable(job):
+        ssn.job_enqueued(job)
+        ssn.admit(job)
+    else:
+        job.fit_error = f"queue {queue.name} has no room for its minResources"
+        ssn.job_blocked(job)

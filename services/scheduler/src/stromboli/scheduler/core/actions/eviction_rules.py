@@ -1,5 +1,6 @@
 """Preemptors and victim candidates of the evicting actions, and their order."""
 
+import functools
 from collections.abc import Iterable
 from functools import cmp_to_key
 
@@ -14,61 +15,79 @@ NEVER = "Never"
 _PREEMPTED = ("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
-class VictimIndex:
-    """Tasks that may be evicted, by queue and node, as of the start of an action.
+_Requests = dict[entities.TaskClass, tuple[resource_vectors.Vector, list[int]]]
+"""Class of tasks -> their request, and the rows of the nodes that hold them."""
 
-    Tasks of the same priority are listed youngest first. Building the index is O(tasks).
+
+class VictimIndex:
+    """Tasks that may be evicted, by queue and node, as of the first question of an action.
+
+    Tasks of the same priority are listed youngest first. O(tasks) at the first question, O(tasks of
+    the node) for each node.
     """
 
     def __init__(self, ssn: session.Session, statuses: Iterable[entities.Status]) -> None:
         self._session = ssn
         self._statuses = frozenset(statuses)
-        self._listed: dict[str, dict[int, list[entities.Task]]] = {}
-        self._held: dict[str, resource_vectors.Table] = {}
-        for row, tasks in enumerate(ssn.nodes.tasks):
-            for task in sorted(tasks.values(), key=_eviction_preference, reverse=True):
-                job = ssn.job_of(task)
-                if job is None or job.frozen:
-                    continue
-                if task.preemptable and task.status in self._statuses:
-                    self._list(task, job.queue, row)
+        self._on_node: dict[int, list[tuple[str, entities.Task]]] = {}
+        self._summed: tuple[tuple[str, ...], resource_vectors.Table] | None = None
 
     @property
     def queues(self) -> list[str]:
         """The names of queues that have candidates."""
-        return sorted(self._listed)
+        return sorted(self._held)
 
     def on(self, row: int, queues: Iterable[str]) -> list[entities.Task]:
         """Return the candidates of these queues on a node, without those that have been evicted
         since."""
+        listed = self._on_node.get(row)
+        if listed is None:
+            listed = self._on_node[row] = self._candidates(row)
         return [
             task
             for queue in queues
-            for task in self._listed.get(queue, {}).get(row, ())
-            if task.status in self._statuses
+            for name, task in listed
+            if name == queue and task.status in self._statuses
         ]
 
     def helpful_nodes(self, task: entities.Task, queues: Iterable[str]) -> extension_points.Mask:
         """Return the nodes that could hold the task if all candidates were evicted. No other node
         is worth a trial."""
-        future = self._session.nodes.future_idle
-        for queue in queues:
-            if queue in self._held:
-                future = future + self._held[queue]
+        future = self._session.nodes.future_idle + self._held_by(tuple(queues))
         return resource_vectors.fits(task.request, future) & self._session.nodes.labelled.usable
 
-    def held_by(self, queues: Iterable[str]) -> extension_points.Mask:
-        """Return the nodes that had tasks of the queues when the action began."""
-        mask = np.zeros(len(self._session.nodes), np.bool_)
-        for queue in queues:
-            mask[list(self._listed.get(queue, ()))] = True
-        return mask
+    def _candidates(self, row: int) -> list[tuple[str, entities.Task]]:
+        found = []
+        tasks = self._session.nodes.tasks[row].values()
+        for task in sorted(tasks, key=_eviction_preference, reverse=True):
+            job = self._session.job_of(task)
+            if job is not None and not job.frozen and task.preemptable:
+                found.append((job.queue, task))
+        return found
 
-    def _list(self, task: entities.Task, queue: str, row: int) -> None:
-        self._listed.setdefault(queue, {}).setdefault(row, []).append(task)
-        if queue not in self._held:
-            self._held[queue] = np.zeros_like(self._session.nodes.idle)
-        self._held[queue][:, row] += task.request
+    @functools.cached_property
+    def _held(self) -> dict[str, _Requests]:
+        """Queue -> requests of its candidates."""
+        found: dict[str, _Requests] = {}
+        rows = self._session.nodes.rows
+        for job in self._session.jobs.values():
+            for status in () if job.frozen else self._statuses:
+                for task in job.by_status.get(status, {}).values():
+                    row = rows.get(task.node)
+                    if task.preemptable and row is not None:
+                        held = found.setdefault(job.queue, {})
+                        held.setdefault(task.task_class, (task.request, []))[1].append(row)
+        return found
+
+    def _held_by(self, queues: tuple[str, ...]) -> resource_vectors.Table:
+        """What the candidates of the queues hold on each node."""
+        if self._summed is None or self._summed[0] != queues:
+            total = np.zeros_like(self._session.nodes.idle)
+            for queue in queues:
+                for request, rows in self._held.get(queue, {}).values():
+                    np.add.at(total.T, rows, request)
+            self._summed = queues, total
+        return self._summed[1]
 
 
 def may_evict(ssn: session.Session, task: entities.Task) -> bool:

@@ -50,6 +50,8 @@ def run(ssn: session.Session) -> None:
     """Evict for every starving job that can start with it."""
     arguments = configuration_of(ssn)
     starving = eviction_rules.starving_jobs(ssn)
+    if not starving:
+        return
     attempt = _Attempt(ssn, arguments)
     for queue in eviction_rules.ordered_queues(ssn, starving):
         jobs = [job for job in starving[queue.name] if not ssn.topology.wants(job)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from stromboli.scheduler.core.actions import eviction_rules, victim_search
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import ordering, session
 from stromboli.scheduler.core.model import entities, requirements
 
 NAME = "reclaim"
@@ -24,9 +24,11 @@ ChooseRoom = Callable[[Iterator[victim_search.NodeRoom]], victim_search.NodeRoom
 def run(ssn: session.Session) -> None:
     """Evict tasks of other queues for starving jobs. Queues are ordered again after each one."""
     starving = eviction_rules.starving_jobs(ssn)
+    if not starving:
+        return
     victims = eviction_rules.VictimIndex(ssn, (entities.Status.RUNNING,))
     while starving:
-        queue = eviction_rules.ordered_queues(ssn, starving)[0]
+        queue = ordering.first(ssn.compare_queues, [ssn.queues[name] for name in starving])
         jobs = starving.pop(queue.name)
         if not ssn.overused(queue):
             for job in jobs:

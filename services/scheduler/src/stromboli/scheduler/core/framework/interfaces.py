@@ -222,9 +222,15 @@ class Registry:
         """
         self._add_order(JOB_ORDER, compare, key)
 
-    def add_queue_order(self, compare: extension_points.Order[entities.Queue]) -> None:
-        """Which queue is served first. The order may change with every placement."""
-        self._add(QUEUE_ORDER, compare)
+    def add_queue_order(
+        self,
+        compare: extension_points.Order[entities.Queue] | None = None,
+        *,
+        key: extension_points.Key[entities.Queue] | None = None,
+    ) -> None:
+        """Which queue is served first, as for jobs. ``key`` may change within a session only with
+        what the queue's own jobs hold; with ``compare`` each turn compares all queues."""
+        self._add_order(QUEUE_ORDER, compare, key)
 
     def add_task_order(
         self,
@@ -244,9 +250,7 @@ class Registry:
         self._add(VICTIM_QUEUE_ORDER, compare)
 
     def add_job_order_changed(self, look: extension_points.JobMoved) -> None:
-        """Whether the job now comes later than at the last call, because other jobs were
-        scheduled.
-        """
+        """Whether the job comes later than at the last call, since other jobs were scheduled."""
         self._add(JOB_ORDER_CHANGED, look)
 
     # Filter and score ---------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from stromboli.scheduler.core.framework import (
     external_calls,
     filter_score,
     interfaces,
+    ordering,
     statement,
     timing,
     topology_constraint,
@@ -195,6 +196,18 @@ class Session(extensions.Extensions):
     def compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
         """Negative if left goes first: plugins, then age, then name."""
         return self._first_opinion(interfaces.QUEUE_ORDER, left, right) or _by_age(left, right)
+
+    def rank_queues(self, names: Iterable[str]) -> ordering.Ranking[entities.Queue]:
+        """Queues that take turns, in the order of ``compare_queues``. After a turn, in which only
+        jobs of the queue itself were placed, the queue is pushed again.
+        """
+        keys = self.sort_keys(interfaces.QUEUE_ORDER)
+
+        def key(queue: entities.Queue) -> Any:
+            return (*[key(queue) for key in keys or ()], queue.created, queue.uid)
+
+        queues = [self.queues[name] for name in names]
+        return ordering.Ranking(None if keys is None else key, self.compare_queues, queues)
 
     def compare_tasks(self, left: entities.Task, right: entities.Task) -> int:
         """Negative if left goes first: plugins, then index, age, uid."""

@@ -39,7 +39,7 @@ class Plugin:
             for name in quotas.queues_with_jobs(ssn)
         }
         _fill(list(self._accounts.values()), ssn.total.tolist())
-        ssn.add_queue_order(self._compare_queues)
+        ssn.add_queue_order(key=self._queue_key)
         ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
         ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
         ssn.add_overused(self._is_overused)
@@ -56,11 +56,8 @@ class Plugin:
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
 
-    def _compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
-        if left.priority != right.priority:
-            return -1 if left.priority > right.priority else 1
-        first, second = self._share(left), self._share(right)
-        return (first > second) - (first < second)
+    def _queue_key(self, queue: entities.Queue) -> tuple[int, float]:
+        return -queue.priority, self._share(queue)
 
     def _share(self, queue: entities.Queue) -> float:
         quota = self._accounts.get(queue.name)

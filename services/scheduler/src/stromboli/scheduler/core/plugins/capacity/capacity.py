@@ -48,7 +48,10 @@ class Plugin:
         self._victims = victims.VictimChooser(
             ssn, self._accounts, self._above, self._demands, self._level
         )
-        ssn.add_queue_order(self._compare_queues)
+        if self._is_tree:
+            ssn.add_queue_order(self._compare_queues)
+        else:
+            ssn.add_queue_order(key=self._queue_key)
         ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
         ssn.add_queue_share(lambda queue: quotas.queue_status(self._accounts.get(queue.name)))
         ssn.add_allocatable(self._count_allocatable)
@@ -110,18 +113,23 @@ class Plugin:
 
     # Order ----------------------------------------------------------------------------------
 
+    def _queue_key(self, queue: entities.Queue) -> tuple[int, float, bool]:
+        quota = self._accounts.get(queue.name)
+        share, deserves = (quota.share, _deserves_any(quota)) if quota else (0.0, True)
+        return -queue.priority, share, not deserves
+
     def _compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
+        """Compare leaves by the shares of their ancestors, which other leaves change, too."""
         if left.priority != right.priority:
             return -1 if left.priority > right.priority else 1
         first, second = left.name, right.name
         if first not in self._accounts or second not in self._accounts:
             return 0
-        if self._is_tree:
-            is_leaf, is_other_leaf = self._tree.is_leaf(first), self._tree.is_leaf(second)
-            if is_leaf != is_other_leaf:
-                return -1 if is_leaf else 1
-            if is_leaf:
-                first, second = self._tree.diverging_ancestors(first, second)
+        is_leaf, is_other_leaf = self._tree.is_leaf(first), self._tree.is_leaf(second)
+        if is_leaf != is_other_leaf:
+            return -1 if is_leaf else 1
+        if is_leaf:
+            first, second = self._tree.diverging_ancestors(first, second)
         return _compare(self._accounts[first], self._accounts[second])
 
     def _compare_victim_queues(
