@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.messages import log
+from stromboli.shared.messages import base, log
 from stromboli.testkit import builders, records
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -97,6 +98,26 @@ def test_a_message_is_rejected_on_foreign_topics() -> None:
     stray = envelope.Draft(topic=topics.PODS, key="k", message=node, time=builders.NOON)
     with pytest.raises(ValueError, match=r"Node does not belong on cluster\.pods"):
         headers(stray)
+
+
+def test_a_message_that_is_encoded_already_makes_the_same_record() -> None:
+    draft = builders.snapshot_of(builders.make_pod())
+    assert draft.message is not None
+    encoded = envelope.Encoded(base.type_name(draft.message), base.encode(draft.message))
+    bare = msgspec.structs.replace(draft, message=None, encoded=encoded)
+    assert envelope.seal(bare, "monitor", 1, 2, cluster_name="default") == envelope.seal(
+        draft, "monitor", 1, 2, cluster_name="default"
+    )
+
+
+@pytest.mark.parametrize("name", ["stromboli.batch.job_phase_changed.v1", "of.no.service"])
+def test_an_encoded_message_is_rejected_on_foreign_topics(name: str) -> None:
+    encoded = envelope.Encoded(name, b"{}")
+    misplaced = envelope.Draft(
+        topic=topics.PODS, key="k", message=None, encoded=encoded, time=builders.NOON
+    )
+    with pytest.raises(ValueError, match=r"does not belong on cluster\.pods"):
+        headers(misplaced)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
+
 from services.monitor.tests import shell
 from stromboli.monitor import history as kept
 from stromboli.scheduler.core.replay import snapshot_history
@@ -9,6 +11,7 @@ from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import base
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
@@ -29,7 +32,8 @@ async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.SnapshotHistory
         positions = [
             message.positions
             for record in found
-            if isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
+            if record.key == kept.KEPT
+            and isinstance(message := envelope.decode(record), messages.HistoryCheckpointed)
         ]
         return any(each.get(JOBS, 0) >= jobs for each in positions[-1:])
 
@@ -148,3 +152,21 @@ async def test_a_batch_and_its_offsets_are_one_append(bus: bus_port.Bus) -> None
 
     assert await keep(range(1)) == 2, "where an image begins is not known before it stands there"
     assert await keep(range(1, 1001)) == 1
+
+
+async def test_a_record_that_cannot_be_decoded_is_copied_as_it_is(bus: bus_port.Bus) -> None:
+    """A replay reads what the services have read."""
+    writer = await bus.open_writer("monitor", "test")
+    good = builders.snapshot_of(builders.make_job("j1"))
+    assert good.message is not None
+    broken = envelope.Encoded(base.type_name(good.message), b'{"metadata": 5}')
+    await writer.append(msgspec.structs.replace(good, message=None, encoded=broken))
+    ends = {topic.name: 9999 for topic in kept.WANTED}
+    health = runtime.Health("monitor")
+    keeping = kept.History(bus, writer, health, lambda: builders.NOON, ends)
+    async with shell.going_on(keeping.keep()):
+        found = await past(bus, 1)
+    (copied,) = (each for each in found.records if each.topic == topics.JOBS)
+    (stood,) = await shell.said(bus, topics.JOBS)
+    assert plain(copied) == plain(stood)
+    assert copied.value == broken.value

@@ -20,16 +20,24 @@ from stromboli.shared.messages import base, cluster, log
 Headers = Mapping[str, str]
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A record to be appended. A draft whose ``message`` is None is a tombstone and needs uid and
-    version.
+class Encoded(msgspec.Struct, frozen=True):
+    """A message as a record contains it: the name of its type, and its bytes."""
 
+    type: str
+    value: bytes
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A record to be appended. A draft without a message is a tombstone and needs uid and version.
+
+    ``encoded``: the message where it is encoded already; ``message`` may then be None.
     ``time`` is the core's clock argument, so that the same input produces the same bytes.
     """
 
     topic: topics.Topic
     key: str
     message: msgspec.Struct | None
+    encoded: Encoded | None = None
     time: datetime
     cause: str = ""
     traceparent: str = ""
@@ -116,12 +124,11 @@ def seal(
 ) -> tuple[dict[str, str], bytes | None]:
     """Headers and value of a draft. Raises ValueError for a message that does not belong on its
     topic."""
-    if draft.message is not None and type(draft.message) not in draft.topic.carries:
-        raise ValueError(f"{type(draft.message).__name__} does not belong on {draft.topic.name}")
+    encoded = _encoded(draft)
     headers = {
         "ce_specversion": "1.0",
         "ce_id": event_id(writer, epoch, sequence),
-        "ce_type": cluster.GONE if draft.message is None else base.type_name(draft.message),
+        "ce_type": cluster.GONE if encoded is None else encoded.type,
         "ce_source": f"/clusters/{cluster_name}/{writer}",
         "ce_time": draft.time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
@@ -135,10 +142,24 @@ def seal(
     headers |= {name: value for name, value in extensions.items() if value}
     if draft.position is not None:
         headers["ce_position"] = str(draft.position)
-    if draft.message is None:
+    if encoded is None:
         return headers, None
     headers["content-type"] = "application/json"
-    return headers, base.encode(draft.message)
+    return headers, encoded.value
+
+
+def _encoded(draft: Draft) -> Encoded | None:
+    """The draft's message as bytes; None for a tombstone. Raises ValueError as ``seal``."""
+    message, encoded = draft.message, draft.encoded
+    if encoded is not None:
+        if base.TYPES.get(encoded.type) not in draft.topic.carries:
+            raise ValueError(f"{encoded.type} does not belong on {draft.topic.name}")
+        return encoded
+    if message is None:
+        return None
+    if type(message) not in draft.topic.carries:
+        raise ValueError(f"{type(message).__name__} does not belong on {draft.topic.name}")
+    return Encoded(base.type_name(message), base.encode(message))
 
 
 def decode(record: Record) -> msgspec.Struct | None:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import materialization, port
-from stromboli.shared.messages import cluster
+from stromboli.shared.messages import base, cluster
 from stromboli.shared.runtime import runtime
 
 IMAGE_EVERY = timedelta(days=1)
@@ -117,20 +117,26 @@ class History:
 
 
 def _copy(record: envelope.Record, now: datetime) -> envelope.Draft:
-    try:
-        message = envelope.decode(record)
-    except errors.UndecodableError as error:
-        uid, version = (record.headers.get(f"ce_object{name}", "") for name in ("uid", "version"))
-        message = cluster.Unreadable(uid=uid, resource_version=version, reason=error.reason)
+    """The record's bytes as they are: a replay reads what services have read. Only a record of a
+    type that does not belong on its topic becomes a stub."""
+    message, encoded = None, None
+    uid, version = (record.headers.get(f"ce_object{name}", "") for name in ("uid", "version"))
+    if record.value is not None:
+        if base.TYPES.get(record.type) in record.topic.carries:
+            encoded = envelope.Encoded(record.type, record.value)
+        else:
+            reason = f"type {record.type!r} does not belong on {record.topic.name}"
+            message = cluster.Unreadable(uid=uid, resource_version=version, reason=reason)
     return envelope.Draft(
         topic=topics.CHANGES,
         key=f"{record.topic.name}/{record.key}",
         message=message,
+        encoded=encoded,
         time=now,
         cause=record.id,
         traceparent=record.traceparent,
-        object_uid=record.headers.get("ce_objectuid", ""),
-        object_version=record.headers.get("ce_objectversion", ""),
+        object_uid=uid,
+        object_version=version,
         position=record.offset,
     )
 
