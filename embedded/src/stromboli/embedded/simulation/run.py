@@ -12,9 +12,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded import scheduler_file
-from stromboli.embedded.simulation import inputs
+from stromboli.embedded.simulation import inputs, report
 from stromboli.embedded.simulation.core import job_runs, kernel, results, workload
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core.config import configuration
@@ -98,6 +99,14 @@ def run(
     on_evict: OnEvictOption = OnEvict.RESTART,
     failures: FailuresOption = None,
     session_interval: IntervalOption = 0.0,
+    report_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.html",
+            help="Write charts of shares, queue lengths, reasons and jobs to this HTML file.",
+        ),
+    ] = None,
     shown: Annotated[
         Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
     ] = Format.TABLE,
@@ -117,11 +126,21 @@ def run(
         seed=seed,
     )
     writer = _JobTable() if shown is Format.CSV else None
-    simulated = simulate(given, options, _ignore if writer is None else writer.add)
+    waits = report.LongestWaits()
+
+    def finished(ended: job_runs.JobRun) -> None:
+        waits.add(ended)
+        if writer is not None:
+            writer.add(ended)
+
+    simulated = simulate(given, options, finished)
     if writer is not None:
         for unfinished, _, _ in simulated.unfinished():
             writer.add(unfinished)
     summary = results.summarize(simulated, seed)
+    if report_file is not None:
+        title = f"Simulation of {jobs.name} on {nodes.name}"
+        _write(report_file, report.document(simulated, summary, waits, title))
     if shown is Format.JSON:
         output.show_lines([msgspec.json.encode(summary).decode()])
     elif shown is Format.TABLE:
@@ -170,8 +189,12 @@ def used_configuration(file: Path | None) -> configuration.Configuration:
     return loaded.configuration
 
 
-def _ignore(_: job_runs.JobRun) -> None:
-    pass
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(str(path), why, "name a file that can be written") from None
 
 
 class _JobTable:
@@ -189,7 +212,7 @@ class _JobTable:
 
 def _show_table(summary: results.Summary) -> None:
     rows = [
-        [name, _text(getattr(summary, name))]
+        [name, results.shown(getattr(summary, name))]
         for name in summary.__struct_fields__
         if name not in ("queues", "unfinished_jobs")
     ]
@@ -205,8 +228,8 @@ def _show_table(summary: results.Summary) -> None:
                 str(each.finished),
                 str(each.evictions),
                 f"{each.share_mean:.4f}",
-                _text(each.wait_mean_s),
-                _text(each.jct_mean_s),
+                results.shown(each.wait_mean_s),
+                results.shown(each.jct_mean_s),
             ]
             for each in summary.queues
         ],
@@ -217,7 +240,3 @@ def _show_table(summary: results.Summary) -> None:
             ["UNFINISHED JOB", "STATUS", "REASON"],
             [[each.job, each.status, each.reason] for each in summary.unfinished_jobs[:MOST_SHOWN]],
         )
-
-
-def _text(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -27,7 +27,7 @@ class TaskRun:
 
 class JobRun:
     """One job. ``number``: its place in the order of submission. ``task_us``: the time that its
-    tasks ran in all attempts."""
+    tasks ran in all attempts. ``spans_us``: start and end of each attempt that is over."""
 
     __slots__ = (
         "attempts",
@@ -40,6 +40,8 @@ class JobRun:
         "number",
         "phase",
         "running",
+        "spans_us",
+        "started_us",
         "succeeded",
         "task_us",
         "tasks",
@@ -57,6 +59,8 @@ class JobRun:
         self.evictions = 0
         self.evicted_tasks = 0
         self.task_us = 0
+        self.started_us = -1
+        self.spans_us: list[tuple[int, int]] = []
         self.first_start_us = -1
         self.end_us = -1
 

@@ -160,7 +160,7 @@ class Simulation:
         for _ in range(MOST_SESSIONS_AT_ONCE):
             if not self.scheduler.is_due or self._no_session_before_us > self.now_us:
                 break
-            decisions = self.scheduler.decide(workload.datetime_at(self.now_us))
+            decisions = self._decide()
             has_decided |= bool(decisions)
             for statement in decisions:
                 self._execute(statement)
@@ -170,6 +170,15 @@ class Simulation:
         if self._options.interval_us and has_decided:
             self._no_session_before_us = self.now_us + self._options.interval_us
         return has_decided
+
+    def _decide(self) -> tuple[messages.StatementDecided, ...]:
+        is_sampled = self.measured.needs_sample(self.now_us)
+        at = workload.datetime_at(self.now_us)
+        decisions = self.scheduler.decide(at, with_gauges=is_sampled)
+        self.measured.explained(self.scheduler.waiting_by_tier, self.now_us)
+        if is_sampled:
+            self.measured.sample(self.scheduler.gauges, self.scheduler.total(), self.now_us)
+        return decisions
 
     # Cluster
 
@@ -275,6 +284,7 @@ class Simulation:
     def _finish(self, run: job_runs.JobRun) -> None:
         self._delete_objects(run)
         run.end_us = self.now_us
+        run.spans_us.append((run.started_us, self.now_us))
         del self.runs[run.key]
         self._fruitless = 0
         self.measured.finished(run, self.now_us)
@@ -320,6 +330,7 @@ class Simulation:
         self.measured.placed(run, nodes, self.now_us)
         if run.advance() and run.phase == "Running":
             self.measured.started(run, self.now_us)
+            run.started_us = self.now_us
             if run.first_start_us < 0:
                 run.first_start_us = self.now_us
         if not run.falls_short:
@@ -367,6 +378,7 @@ class Simulation:
             for task in run.tasks:
                 task.state, task.left_us = "pending", run.job.duration_us
         self.measured.interrupted(run, self.now_us)
+        run.spans_us.append((run.started_us, self.now_us))
         run.restart()
         self._create_group(run)
 

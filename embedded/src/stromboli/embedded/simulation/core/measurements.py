@@ -10,9 +10,10 @@ share). *Wait*: from submission to the first start of the gang. *JCT*: from subm
 """
 
 from array import array
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from stromboli.embedded.simulation.core import job_runs, series
+from stromboli.embedded.simulation.core import fairness, job_runs, series
+from stromboli.scheduler.core.placement import extension_points
 
 Amounts = tuple[int, int, int]
 _CPU, _GPU = 0, 2
@@ -56,6 +57,10 @@ class Measurements:
         self.idle_on_used_integral = 0
         self.utilisation = series.Series(self.clockwork)
         self.waiting = series.Series(self.clockwork)
+        self.tiers: dict[str, series.Series] = {}
+        """Kind of reason -> number of jobs that wait for it."""
+        self.fairness = fairness.Fairness()
+        self._sampled_us = -1
         self.jcts_us = array("q")
         self.waits_us = array("q")
         self.jobs = 0
@@ -150,6 +155,25 @@ class Measurements:
         """Tasks of the job run on these nodes no longer."""
         self._change(run, nodes, time_us, -1)
 
+    def explained(self, waiting_by_tier: Mapping[str, int], time_us: int) -> None:
+        """A session has explained so many jobs by each kind of reason."""
+        for tier, count in waiting_by_tier.items():
+            if tier not in self.tiers:
+                self.tiers[tier] = series.Series(self.clockwork, time_us)
+            if self.tiers[tier].value != count:
+                self.tiers[tier].change(count, time_us)
+
+    def needs_sample(self, time_us: int) -> bool:
+        """Whether the fairness of this session is to be sampled: once per bucket of the series."""
+        return bool(self.waiting.value) and time_us - self._sampled_us >= self.clockwork.width_us
+
+    def sample(
+        self, gauges: Iterable[extension_points.Gauge], total: Mapping[str, float], time_us: int
+    ) -> None:
+        """Note the gauges of a session."""
+        self._sampled_us = time_us
+        self.fairness.sample(gauges, total, time_us)
+
     def close(self, time_us: int) -> None:
         """Settle all integrals at the end."""
         self._settle(time_us)
@@ -166,6 +190,8 @@ class Measurements:
 
     def _count_waiting(self, run: job_runs.JobRun, change: int, time_us: int) -> None:
         self.waiting.change(self.waiting.value + change, time_us)
+        if not self.waiting.value:
+            self.fairness.pause(time_us)
         waiting = self._queue(run, time_us).waiting
         waiting.change(waiting.value + change, time_us)
 

@@ -56,6 +56,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     JCT: from submission to end, wait: to the first start, both of finished jobs. Utilisations are
     parts of 1 until the last job ended. ``stopped``: why the simulation ended before all jobs did.
+    ``fairness_jain``, ``deserved_distance``: see ``fairness``.
     """
 
     jobs: int
@@ -75,6 +76,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilisation: float
     gpu_utilisation: float
     fragmentation: float
+    fairness_jain: float | None
+    deserved_distance: float | None
     evictions: int
     evicted_tasks: int
     sessions: int
@@ -91,6 +94,7 @@ def summarize(simulated: kernel.Simulation, seed: int) -> Summary:
     unfinished = [unfinished_job(*each) for each in simulated.unfinished()]
     makespan_us = max(0, measured.last_end_us - max(0, measured.first_submit_us))
     jct, wait = _statistics(measured.jcts_us), _statistics(measured.waits_us)
+    fair = measured.fairness.means(simulated.now_us)
     cpu, memory, gpu = (
         _ratio(used, total)
         for used, total in zip(measured.used_integrals, measured.total_integrals, strict=True)
@@ -113,6 +117,8 @@ def summarize(simulated: kernel.Simulation, seed: int) -> Summary:
         memory_utilisation=memory,
         gpu_utilisation=gpu,
         fragmentation=_ratio(measured.idle_on_used_integral, measured.idle_integral),
+        fairness_jain=None if fair is None else round(fair[0], 9),
+        deserved_distance=None if fair is None else round(fair[1], 9),
         evictions=measured.evictions,
         evicted_tasks=measured.evicted_tasks,
         sessions=simulated.scheduler.sessions,
@@ -147,6 +153,13 @@ def unfinished_job(run: job_runs.JobRun, tier: str, text: str) -> Unfinished:
     """A job that has not finished, with the scheduler's reason."""
     reason = text.strip() or ("it runs" if run.phase == "Running" else "not tried yet")
     return Unfinished(run.job.name, run.job.queue, run.phase, tier == "never-fits", reason)
+
+
+def shown(value: object) -> str:
+    """A number of a summary as tables and reports show it."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _queue(

@@ -12,6 +12,7 @@ from stromboli.embedded.simulation.core import workload
 from stromboli.scheduler.core import policy, schedule
 from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.core.framework import opening, plugin_isolation, session_inputs
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import scheduling as messages
@@ -44,6 +45,10 @@ class Scheduler:
         """Whether jobs must be admitted to their queue before their pods are created."""
         self.sessions = 0
         self.wake_at: datetime | None = None
+        self.gauges: tuple[extension_points.Gauge, ...] = ()
+        """Of the last session that computed them."""
+        self.waiting_by_tier: dict[str, int] = {}
+        """Kind of reason -> number of jobs that the last session explained by it."""
 
     @property
     def is_due(self) -> bool:
@@ -75,8 +80,10 @@ class Scheduler:
             )
         )
 
-    def decide(self, at: datetime) -> tuple[messages.StatementDecided, ...]:
-        """Run a session, assume its decisions and return them."""
+    def decide(
+        self, at: datetime, *, with_gauges: bool = False
+    ) -> tuple[messages.StatementDecided, ...]:
+        """Run a session, assume its decisions and return them. ``with_gauges``: set ``gauges``."""
         cache = self.cache
         decided = schedule.run_session(
             cache,
@@ -86,8 +93,10 @@ class Scheduler:
             given=_NO_LIMIT,
             find=self._find,
             plugin_failures=self._failures,
+            with_gauges=with_gauges,
         )
         self.sessions += 1
+        self.gauges = decided.gauges or ()
         for statement in decided.decisions:
             self._decisions += 1
             id_ = envelope.event_id("scheduler", 0, self._decisions)
@@ -95,7 +104,9 @@ class Scheduler:
         if decided.record is not None:
             cache.memory = dict(decided.record.memory)
         for key, explanation in decided.explanations.items():
+            self._count_reason(key, -1)
             cache.record_explanation(key, explanation)
+            self._count_reason(key, 1)
         for order in decided.orders:
             cache.record_explanation("", order)
         cache.finish_session(is_throttled=decided.is_throttled)
@@ -106,6 +117,17 @@ class Scheduler:
         """Tier and text of the explanation of a PodGroup; empty if there is none."""
         found = self.cache.explained.get(key)
         return ("", "") if found is None else (found.tier, found.message)
+
+    def total(self) -> dict[str, float]:
+        """What all nodes have, in the units of the session."""
+        world = self.cache.world
+        amounts = world.nodes.allocatable.sum(axis=1).tolist()
+        return dict(zip(world.resources.names, amounts, strict=True))
+
+    def _count_reason(self, key: str, change: int) -> None:
+        found = self.cache.explained.get(key)
+        if found is not None:
+            self.waiting_by_tier[found.tier] = self.waiting_by_tier.get(found.tier, 0) + change
 
     def _fold(self, draft: envelope.Draft) -> None:
         name = draft.topic.name
