@@ -121,7 +121,9 @@ def test_fairness_compares_what_queues_hold_with_what_they_deserve(
 def test_fairness_is_measured_only_while_jobs_wait() -> None:
     idle = results.summarize(Simulated(nodes(2), [job("a"), job("b", queue="b")]).kernel, 0)
     assert idle.fairness_jain is None
-    options = msgspec.structs.replace(workload.Options(), configured=simulations.configured("allocate"))
+    options = msgspec.structs.replace(
+        workload.Options(), configured=simulations.configured("allocate")
+    )
     jobs = [job("a", 0, 100, queue="a"), job("b", 1, 50, queue="b")]
     one_runs = results.summarize(Simulated(nodes(1), jobs, options).kernel, 0)
     assert one_runs.fairness_jain == pytest.approx(0.5)

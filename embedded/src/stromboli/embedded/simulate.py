@@ -12,7 +12,7 @@ from stromboli.cli import files, manifests
 from stromboli.cli.errors import CommandError
 from stromboli.cli.render import output
 from stromboli.embedded import pack, replay_sessions, scheduler_file
-from stromboli.embedded.simulation import run
+from stromboli.embedded.simulation import compare, run
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.cluster.cluster_objects import Cluster
@@ -23,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions with
 app.command()(pack.pack)
 app.command("replay")(replay_sessions.replay)
 app.command("run")(run.run)
+app.command("compare")(compare.compare)
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from stromboli.embedded.simulation import svg
-from stromboli.embedded.simulation.core import job_runs, kernel, results, workload
+from stromboli.embedded.simulation.core import comparison, job_runs, kernel, results, workload
 
 MOST_BARS = 200
 """Jobs of the Gantt chart: those that waited longest."""
@@ -84,6 +84,28 @@ def document(
         _queues(summary),
         _unfinished(summary),
     ]
+    return _page(title, sections)
+
+
+def comparison_document(compared: Sequence[comparison.Compared], seeds: int, title: str) -> str:
+    """The report of a comparison as HTML: a chart for each measure."""
+    sections = [
+        f"<p>Means over {seeds} seeds; whiskers are 95 % confidence intervals.</p>"
+        if seeds > 1
+        else "<p>The workload as it is, without intervals.</p>"
+    ]
+    for measure in comparison.MEASURES:
+        found = {
+            each.name: (each.measures[measure].mean, each.measures[measure].half_width or 0.0)
+            for each in compared
+            if measure in each.measures
+        }
+        if any(mean for mean, _ in found.values()):
+            sections.append(f"<h2>{measure.replace('_', ' ')}</h2>" + svg.intervals(found))
+    return _page(title, sections)
+
+
+def _page(title: str, sections: Sequence[str]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"

@@ -140,7 +140,7 @@ def run(
     summary = results.summarize(simulated, seed)
     if report_file is not None:
         title = f"Simulation of {jobs.name} on {nodes.name}"
-        _write(report_file, report.document(simulated, summary, waits, title))
+        write(report_file, report.document(simulated, summary, waits, title))
     if shown is Format.JSON:
         output.show_lines([msgspec.json.encode(summary).decode()])
     elif shown is Format.TABLE:
@@ -189,7 +189,8 @@ def used_configuration(file: Path | None) -> configuration.Configuration:
     return loaded.configuration
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a report. Raises CommandError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

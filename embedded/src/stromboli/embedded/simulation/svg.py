@@ -101,6 +101,28 @@ def gantt(bars: Sequence[Bar], end_s: float) -> str:
     return _chart(parts, height)
 
 
+def intervals(values: Mapping[str, tuple[float, float]]) -> str:
+    """A bar for each mean from 0, with a whisker of its half width."""
+    height = TOP + 2 * ROW * len(values) + BOTTOM
+    most = max((mean + half for mean, half in values.values()), default=0.0) or 1.0
+    least = min(0.0, *(mean - half for mean, half in values.values())) if values else 0.0
+    scale = (WIDTH - 3 * LEFT) / (most - least)
+    zero = 3 * LEFT - least * scale
+    parts = [f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="0" y2="{height}" stroke="#999"/>']
+    for number, (name, (mean, half)) in enumerate(values.items()):
+        middle = TOP + 2 * ROW * number + ROW
+        end = zero + mean * scale
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(
+            f'<rect x="{min(zero, end):.1f}" y="{middle - ROW / 2:.1f}" height="{ROW}" '
+            f'width="{abs(end - zero):.1f}" fill="{colour}" fill-opacity="0.75"/>'
+            f'<line x1="{end - half * scale:.1f}" x2="{end + half * scale:.1f}" y1="{middle}" '
+            f'y2="{middle}" stroke="#222"/><text x="{3 * LEFT - 6}" y="{middle + 3}" '
+            f'text-anchor="end">{escape(name)} {mean:.5g}</text>'
+        )
+    return _chart(parts, height)
+
+
 def legend(names: Mapping[str, object] | Sequence[str]) -> str:
     """The names with the colours that charts give them."""
     items = "".join(

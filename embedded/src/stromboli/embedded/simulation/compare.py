@@ -1,0 +1,173 @@
+"""``strom simulate compare``: one workload under several configurations."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import typer
+
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
+from stromboli.embedded.simulation import inputs, report, run
+from stromboli.embedded.simulation.core import comparison, job_runs, results, workload
+
+MOST_SEEDS = 1000
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The printed result."""
+
+    seeds: int
+    configurations: list[comparison.Compared]
+
+
+def compare(
+    configs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Scheduler configurations. The first one is what others are compared with.",
+            metavar="CONFIG",
+        ),
+    ],
+    nodes: run.NodesOption,
+    jobs: run.JobsOption,
+    queues: run.QueuesOption = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_SEEDS,
+            help="With 1, the workload runs as it is. With more, each seed draws the durations of "
+            "jobs from jobs of the same queue and size.",
+        ),
+    ] = 1,
+    until: Annotated[
+        float | None, typer.Option(min=0, metavar="T", help="Stop at this many virtual seconds.")
+    ] = None,
+    on_evict: run.OnEvictOption = run.OnEvict.RESTART,
+    failures: run.FailuresOption = None,
+    session_interval: run.IntervalOption = 0.0,
+    report_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE.html", help="Write plots of all measures to this HTML file."
+        ),
+    ] = None,
+    shown: Annotated[
+        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+    ] = Format.TABLE,
+) -> None:
+    """Compare scheduler configurations on one workload.
+
+    Shows each measure as mean ± half of its 95 % confidence interval over the seeds, and the
+    difference from the first configuration, paired by seed; * marks a difference whose interval
+    excludes zero. With json, the last line of stdout is one JSON object.
+    """
+    given = inputs.read(nodes, jobs, queues, failures)
+    names = _names(configs)
+    options = workload.Options(
+        until_us=workload.NEVER_US if until is None else round(until * workload.SECOND_US),
+        keeps_progress=on_evict is run.OnEvict.KEEP,
+        interval_us=round(session_interval * workload.SECOND_US),
+    )
+    configured = {
+        name: msgspec.structs.replace(options, configured=run.used_configuration(path))
+        for name, path in zip(names, configs, strict=True)
+    }
+    found: dict[str, list[results.Summary]] = {name: [] for name in names}
+    for seed in range(seeds):
+        drawn = given if seeds == 1 else _drawn(given, seed)
+        for name, chosen in configured.items():
+            seeded = msgspec.structs.replace(chosen, seed=seed)
+            found[name].append(results.summarize(run.simulate(drawn, seeded, _ignore), seed))
+            output.show_note(f"seed {seed}, {name}: {_line(found[name][-1])}")
+    compared = comparison.compare(found)
+    if report_file is not None:
+        title = f"{jobs.name} on {nodes.name} under {len(names)} configurations"
+        run.write(report_file, report.comparison_document(compared, seeds, title))
+    _show(shown, compared, seeds)
+
+
+def _names(configs: Sequence[Path]) -> list[str]:
+    names = [path.stem for path in configs]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in configs]
+    if len(set(names)) < len(names):
+        raise CommandError("the configurations", "a file is named twice", "name each file once")
+    return names
+
+
+def _drawn(given: inputs.Inputs, seed: int) -> inputs.Inputs:
+    draws = np.random.default_rng(seed).random(len(given.jobs)).tolist()
+    return msgspec.structs.replace(given, jobs=comparison.resampled(given.jobs, draws))
+
+
+def _ignore(_: job_runs.JobRun) -> None:
+    pass
+
+
+def _line(summary: results.Summary) -> str:
+    return (
+        f"{summary.finished} of {summary.jobs} jobs finished, mean JCT {summary.jct_mean_s:.1f} s, "
+        f"mean wait {summary.wait_mean_s:.1f} s"
+    )
+
+
+def _show(shown: Format, compared: list[comparison.Compared], seeds: int) -> None:
+    headers, rows = table(compared)
+    match shown:
+        case Format.TABLE:
+            output.show_table([header.upper() for header in headers], rows)
+        case Format.MARKDOWN:
+            output.show_lines(
+                [
+                    f"| {' | '.join(headers)} |",
+                    f"|---|{'---:|' * (len(headers) - 1)}",
+                    *(f"| {' | '.join(row)} |" for row in rows),
+                ]
+            )
+        case Format.CSV:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(("configuration", "measure", "mean", "half_width"))
+            for each in compared:
+                for measure, found in each.measures.items():
+                    writer.writerow((each.name, measure, found.mean, found.half_width))
+        case Format.JSON:
+            output.show_lines([msgspec.json.encode(Report(seeds, compared)).decode()])
+
+
+def table(compared: Sequence[comparison.Compared]) -> tuple[list[str], list[list[str]]]:
+    """A row for each measure, and for each configuration but the first a column of differences."""
+    first, *others = compared
+    headers = ["measure", first.name]
+    for each in others:
+        headers += [each.name, f"{each.name} - {first.name}"]
+    rows = []
+    for measure in comparison.MEASURES:
+        if not any(measure in each.measures for each in compared):
+            continue
+        row = [measure, _text(first.measures.get(measure))]
+        for each in others:
+            difference = each.differences.get(measure)
+            mark = " *" if difference is not None and difference.excludes_zero else ""
+            row += [_text(each.measures.get(measure)), _text(difference) + mark]
+        rows.append(row)
+    return headers, rows
+
+
+def _text(found: comparison.Interval | None) -> str:
+    return "-" if found is None else found.text()
