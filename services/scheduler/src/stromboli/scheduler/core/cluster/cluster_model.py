@@ -109,7 +109,8 @@ class ClusterModel:
         that may act or are explained and those that changed, without those ``aside``.
         """
         self.settle()
-        found = sorted((self._waiting | self.changed) & self.jobs.keys() - self.aside)
+        # ``-`` binds before ``&``: without the parentheses this copies the keys of all jobs.
+        found = sorted(((self._waiting | self.changed) & self.jobs.keys()) - self.aside)
         self.changed.clear()
         return found
 
