@@ -5,7 +5,11 @@ import pytest
 
 from embedded.tests import simulations
 from embedded.tests.simulations import Simulated, job, nodes
-from stromboli.embedded.simulation.core import results, workload
+from stromboli.embedded.simulation.core import kernel, results, workload
+from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.placement import extension_points
 
 PREEMPTING = simulations.configured(
     "enqueue, allocate, preempt", ("priority", "gang", "predicates"), enablePreemptable=False
@@ -82,6 +86,38 @@ def test_a_simulation_stops_at_until() -> None:
     assert (summary.end_s, summary.finished) == (15, 1)
     assert summary.stopped == "the time of --until is reached"
     assert summary.unfinished_jobs[0].reason == "it runs"
+
+
+class Unfair:
+    """A plugin that lets every waiting job evict any other."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        pass
+
+    def open(self, ssn: session.Session) -> None:
+        ssn.add_preemptable(lambda _, candidates: extension_points.Victims(list(candidates)))
+        ssn.add_job_starving(lambda found: found.ready + found.waiting < len(found.tasks))
+
+    def close(self, ssn: session.Session) -> None:
+        pass
+
+
+def test_jobs_that_only_evict_each_other_end_the_simulation() -> None:
+    document = {
+        "actions": "enqueue, allocate, preempt",
+        "tiers": [{"plugins": [{"name": "unfair"}, {"name": "predicates"}]}],
+    }
+    names = {*plugins.NAMES, "unfair"}
+    configured = config_reader.read_configuration(document, actions.NAMES, names)
+    scenario = workload.Scenario(
+        nodes(1), [job("a", 0, 100), job("b", 1, 100)], options=options(configured=configured)
+    )
+    simulated = kernel.Simulation(
+        scenario, find=lambda name, _: Unfair if name == "unfair" else plugins.find(name, ())
+    )
+    simulated.run()
+    assert simulated.stopped == "jobs only evict each other: no job ends"
+    assert len(simulated.runs) == 2
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

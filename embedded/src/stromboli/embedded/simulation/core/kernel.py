@@ -50,9 +50,9 @@ which nothing can happen any more. A window of the plugin tdm opens daily, so th
 MOST_SESSIONS_AT_ONCE = 200
 """Sessions at one time. Beyond it, jobs evict each other in a circle: the next session then runs a
 second later, so that virtual time advances."""
-MOST_FRUITLESS_EVICTIONS = 10_000
-"""Evictions, one after another without a job that ends or arrives, after which it is certain that
-jobs only evict each other."""
+MOST_FRUITLESS_EVICTIONS = 100
+"""Evictions for each unfinished job, one after another without a job that ends or arrives, after
+which it is certain that jobs only evict each other."""
 
 Finished = Callable[[job_runs.JobRun], None]
 
@@ -347,7 +347,7 @@ class Simulation:
         for (run, notice_us), tasks in by_job.items():
             self._push(self.now_us + notice_us, _EVICTION_DUE, (run, tasks))
         self._fruitless += len(by_job)
-        if self._fruitless > MOST_FRUITLESS_EVICTIONS:
+        if self._fruitless > MOST_FRUITLESS_EVICTIONS * (len(self.runs) + 1):
             self.stopped = "jobs only evict each other: no job ends"
 
     def _task_of(self, each: messages.Eviction) -> tuple[job_runs.JobRun, job_runs.TaskRun]:
