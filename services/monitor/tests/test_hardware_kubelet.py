@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from services.monitor.tests import readings
+from stromboli.monitor.agent import machine
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.monitor.core.hardware import kubelet
 from stromboli.shared.messages import node_topology
@@ -190,6 +191,24 @@ def test_a_kubelet_that_has_started_again_and_lists_no_pods_has_not_read_them_ye
             starting.given = given
             found = kubelet.build_state(reader.read(), ONLINE)
             assert (found.exclusive_allocations, found.read_failures) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("ids", "unhealthy"),
+    [(("GPU-0", "GPU-2", "GPU-3"), {"GPU-1"}), (("GPU-0::0", "GPU-0::1"), set()), ((), set())],
+    ids=["GPUs", "shared GPUs", "no plugin"],
+)
+def test_a_gpu_that_its_device_plugin_does_not_report_as_healthy_has_that_problem(
+    ids: tuple[str, ...], unhealthy: set[str], tmp_path: Path
+) -> None:
+    """The kubelet would allocate another one, or reject the pod where none is left."""
+    sys, driver = recorded_machines.write(recorded_machines.four_gpus_pcie(), tmp_path)
+    answers = fake.FakeKubelet()
+    answers.healthy = {"nvidia.com/gpu": ids} if ids else {}
+    read = machine.Machine(sys, machine.recorded(driver), Kubelet(written(tmp_path)))
+    with fake.serve(answers, tmp_path):
+        found = {gpu.uuid for gpu in read.read(0.0).gpus if gpu.problems}
+    assert found == unhealthy
 
 
 def test_the_state_files_are_used_if_the_api_fails(tmp_path: Path) -> None:

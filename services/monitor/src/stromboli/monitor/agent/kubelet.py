@@ -1,8 +1,9 @@
 """Reads the state of a kubelet: its settings, state files, and its API."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -17,7 +18,14 @@ DEVICES = "device-plugins/kubelet_internal_checkpoint"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Stamp = tuple[tuple[int, int] | None, ...]
-_Answer = tuple[tuple[node_topology.ExclusiveAllocation, ...] | None, frozenset[int] | None]
+
+
+class _Answer(NamedTuple):
+    """The API's answer; None: there was none."""
+
+    allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
+    cpus: frozenset[int] | None = None
+    devices: Mapping[str, frozenset[str]] = {}
 
 
 class Kubelet:
@@ -27,7 +35,7 @@ class Kubelet:
         self._folder = folder
         self._api: Any = None
         self._socket: tuple[int, int] | None = None
-        self._answer: _Answer = (None, None)
+        self._answer = _Answer()
         self._answered_by: tuple[int, int] | None = None
         """The socket of the kubelet that gave it."""
         self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
@@ -45,22 +53,23 @@ class Kubelet:
             return kubelet.KubeletReadings(
                 failed={"the kubelet": f"{self._folder} is not a directory"}
             )
-        exclusive_allocations, cpus = self._ask(failed)
+        answer = self._ask(failed)
         config = self._settings(failed)
         return kubelet.KubeletReadings(
             config=config,
             # Without the API this file alone names the holders of CPUs; the chart mounts it only
             # where `stateFiles` is set.
-            cpu_state=self._state(CPU_STATE, failed, optional=exclusive_allocations is not None),
+            cpu_state=self._state(CPU_STATE, failed, optional=answer.allocations is not None),
             memory_state=self._state(MEMORY_STATE, failed, optional=True),
-            exclusive_allocations=exclusive_allocations,
-            allocatable_cpus=cpus,
+            exclusive_allocations=answer.allocations,
+            allocatable_cpus=answer.cpus,
+            allocatable_devices=answer.devices,
             failed=failed,
         )
 
     def _ask(self, failed: dict[str, str]) -> _Answer:
-        """Allocations and allocatable CPUs; the last ones while the kubelet does not answer or has
-        started again and not read its pods: its containers run on, and it allocates nothing.
+        """Allocations and what is allocatable; the last answer while the kubelet does not answer,
+        or has started again and not read its pods: its containers run on, and it allocates nothing.
 
         A kubelet that has started lists no pod until the API server has sent it all of them. The
         agent is a pod itself, so that the list is never empty afterwards.
@@ -87,12 +96,13 @@ class Kubelet:
         if exclusive_allocations is None and self._answered_by not in (None, socket):
             failed["the kubelet's PodResources API"] = "it has started again and lists no pods yet"
             return self._answer
-        cpus = self._answer[1]
+        allocatable = self._answer[1:]
         try:
-            cpus = self._api.allocatable_cpus()
+            allocatable = self._api.allocatable()
         except errors.TransientError as error:
-            failed["the kubelet's allocatable CPUs"] = error.reason
-        self._answer, self._answered_by = (exclusive_allocations or (), cpus), socket
+            failed["the kubelet's allocatable resources"] = error.reason
+        self._answer = _Answer(exclusive_allocations or (), *allocatable)
+        self._answered_by = socket
         return self._answer
 
     def _settings(self, failed: dict[str, str]) -> Any:

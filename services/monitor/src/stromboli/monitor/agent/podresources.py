@@ -59,7 +59,10 @@ FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
         "device_name": (4, "string"),
     },
     "AllocatableResourcesRequest": {},
-    "AllocatableResourcesResponse": {"cpu_ids": (2, ["int64"])},
+    "AllocatableResourcesResponse": {
+        "devices": (1, ["ContainerDevices"]),
+        "cpu_ids": (2, ["int64"]),
+    },
 }
 _SCALARS = {"string": 9, "int32": 5, "int64": 3, "uint64": 4, "bool": 8}
 _MESSAGE, _ONE, _MANY = 11, 1, 3
@@ -124,16 +127,20 @@ class Kubelet:
         )
         return tuple(each for each in found if each.cpus or each.devices or each.memory)
 
-    def allocatable_cpus(self) -> frozenset[int]:
-        """The allocatable CPUs; empty unless the CPU manager policy is static. Raises
-        TransientError.
+    def allocatable(self) -> tuple[frozenset[int], Mapping[str, frozenset[str]]]:
+        """The allocatable CPUs, none unless the CPU manager policy is static; and resource -> the
+        ids of its devices that their plugin reports as healthy. Raises TransientError.
         """
         answer = self._call(
             "GetAllocatableResources",
             "AllocatableResourcesRequest",
             "AllocatableResourcesResponse",
         )
-        return frozenset(answer.cpu_ids)
+        devices: dict[str, frozenset[str]] = {}
+        for each in answer.devices:
+            known = devices.get(each.resource_name, frozenset())
+            devices[each.resource_name] = known.union(each.device_ids)
+        return frozenset(answer.cpu_ids), devices
 
     def _call(self, method: str, request: str, response: str) -> Any:
         call = self._channel.unary_unary(

@@ -29,13 +29,14 @@ class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeKubelet:
-    """The responses; they may be changed at any time. ``calls`` counts by method. ``fails``: the
-    error to return.
+    """The responses; they may be changed at any time. ``healthy``: resource -> allocatable devices.
+    ``calls`` counts by method. ``fails``: the error to return.
     """
 
     def __init__(self) -> None:
         self.given: Sequence[ContainerAllocation] = ()
         self.allocatable: Sequence[int] = ()
+        self.healthy: Mapping[str, Sequence[str]] = {}
         self.calls: dict[str, int] = {}
         self.fails: grpc.StatusCode | None = None
 
@@ -43,7 +44,12 @@ class FakeKubelet:
         """The response to a call of this name."""
         self.calls[method] = self.calls.get(method, 0) + 1
         if method == "GetAllocatableResources":
-            return _packed(2, self.allocatable)
+            devices = (
+                _nested(1, _text(1, resource) + _text(2, id_))
+                for resource, ids in self.healthy.items()
+                for id_ in ids
+            )
+            return b"".join(devices) + _packed(2, self.allocatable)
         return b"".join(_nested(1, _pod(each)) for each in self.given)
 
 

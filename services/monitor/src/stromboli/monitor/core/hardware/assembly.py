@@ -64,6 +64,7 @@ def with_kubelet(
     said = kubelet.build_state(readings, online)
     return msgspec.structs.replace(
         machine,
+        gpus=gpus.with_plugin_health(machine.gpus, readings.allocatable_devices),
         kubelet=said.facts,
         exclusive_allocations=said.exclusive_allocations,
         read_failures=(*machine.read_failures, *said.read_failures),

@@ -18,6 +18,8 @@ FARTHEST = "SYS"
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 """Xid errors that a program causes itself: the GPU is healthy. Source: NVIDIA, Xid errors."""
 GONE = "the driver no longer lists it"
+NOT_ALLOCATABLE = "its device plugin reports it as unhealthy"
+RESOURCE = "nvidia.com/gpu"
 
 
 class LinkReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -183,3 +185,22 @@ def keep_vanished(before: GpuInventory, now: GpuInventory) -> GpuInventory:
 
 def _unread(what: str, why: str) -> node_topology.ReadFailure:
     return node_topology.ReadFailure(what=what, why=why)
+
+
+def with_plugin_health(
+    cards: Sequence[node_topology.Gpu], allocatable: Mapping[str, frozenset[str]]
+) -> tuple[node_topology.Gpu, ...]:
+    """The GPUs, with a problem for those that the device plugin does not report as healthy.
+
+    A plugin without healthy devices is not distinguished from none. Plugins that share GPUs have
+    ids other than UUIDs, which do not identify a GPU.
+    """
+    healthy = allocatable.get(RESOURCE, frozenset())
+    if healthy.isdisjoint(each.uuid for each in cards):
+        return tuple(cards)
+    return tuple(
+        each
+        if each.mig or each.uuid in healthy
+        else msgspec.structs.replace(each, problems=(*each.problems, NOT_ALLOCATABLE))
+        for each in cards
+    )

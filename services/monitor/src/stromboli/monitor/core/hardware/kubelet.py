@@ -19,8 +19,9 @@ API, STATE_FILES = "podresources", "state files"
 
 class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its state files.
-    ``holdings`` and ``allocatable_cpus``: the API's response; None: no response. ``failed``: which
-    of these could not be read, and why.
+    ``exclusive_allocations`` and ``allocatable_cpus``: the API's response; None: no response.
+    ``allocatable_devices``: resource -> the ids that its device plugin reports as healthy.
+    ``failed``: which of these could not be read, and why.
     """
 
     config: Any = None
@@ -28,6 +29,7 @@ class KubeletReadings(msgspec.Struct, frozen=True, kw_only=True):
     memory_state: bytes | None = None
     exclusive_allocations: tuple[node_topology.ExclusiveAllocation, ...] | None = None
     allocatable_cpus: frozenset[int] | None = None
+    allocatable_devices: Mapping[str, frozenset[str]] = {}
     failed: Mapping[str, str] = {}
 
 
