@@ -1,8 +1,9 @@
 """Root file systems of images that tests run, made from Debian's packages without a registry.
 
 `mmdebstrap` unpacks packages of this machine's own release, from the sources that its apt has, into
-a tar. One is made: `mpi`, with OpenMPI, sshd and mpi4py, as images of MPI jobs have them. Its path
-holds a digest of this recipe, so that clones share it.
+a tar: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, and `torch` PyTorch for
+CPUs with gloo and `torchrun`. The path of an image holds a digest of its recipe, so that clones
+share it.
 """
 
 from __future__ import annotations
@@ -11,24 +12,59 @@ import hashlib
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.real import cache
 from tools.real.errors import InstallError
 
 REVISION = "1"  # raise it to make the images again, as for newer packages
-PACKAGES = ("openmpi-bin", "openssh-server", "python3-mpi4py")
 OMITTED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 SSHD = "UsePAM no\n"
 """A container has no audit session, which Debian's PAM modules of sshd open."""
 SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
-LIMIT_S = 900
+LIMIT_S = 1800
 
 
-def place(env: dict[str, str]) -> Path:
-    """The folder of the images that this recipe makes, whether made or not."""
-    recipe = "\n".join((REVISION, platform.machine(), release(), *PACKAGES, *OMITTED, SSHD))
-    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+@dataclass(frozen=True)
+class Recipe:
+    """An image: Debian's packages, patterns of files to leave out beside OMITTED, a file of
+    settings for sshd if it has one, and what it costs."""
+
+    packages: tuple[str, ...]
+    omitted: tuple[str, ...] = ()
+    sshd: str = ""
+    cost: str = ""
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "mpi": Recipe(
+        ("openmpi-bin", "openssh-server", "python3-mpi4py"), sshd=SSHD, cost="2 minutes, 350 MB"
+    ),
+    "torch": Recipe(
+        ("python3-torch",),
+        # Its tests, and drivers of graphics cards that packages of its packages need.
+        (
+            "/usr/lib/python3/dist-packages/torch/bin/test_*",
+            "/usr/lib/python3/dist-packages/sympy/*/tests/*",
+            "/usr/lib/python3/dist-packages/sympy/integrals/rubi/*",
+            "/usr/lib/*/dri/*",
+            "/usr/lib/*/mfx/*",
+            "/usr/lib/*/libmfxhw64.so*",
+            "/usr/lib/*/libLLVM-*",
+        ),
+        cost="5 minutes, 900 MB",
+    ),
+}
+
+
+def place(name: str, env: Mapping[str, str]) -> Path:
+    """The folder of an image, whether made or not; the tar in it has the image's name."""
+    recipe = RECIPES[name]
+    machine = (REVISION, platform.machine(), release())
+    words = (*machine, *recipe.packages, *OMITTED, *recipe.omitted, recipe.sshd)
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
     return cache.shared_root(env) / f"images-{digest}"
 
 
@@ -40,28 +76,35 @@ def release() -> str:
         raise InstallError("images are made from packages of Debian, and this is none") from error
 
 
-def build(mmdebstrap: str, folder: Path) -> None:
-    """Make the images in `folder`, once for all clones. Raises InstallError."""
+def missing(env: Mapping[str, str]) -> list[str]:
+    """Names of images that are not made yet."""
+    return [name for name in RECIPES if not cache.is_installed(place(name, env))]
+
+
+def build(mmdebstrap: str, name: str, env: Mapping[str, str]) -> None:
+    """Make an image, once for all clones. Raises InstallError."""
+    folder, recipe = place(name, env), RECIPES[name]
     with cache.sole_installer(folder):
-        if cache.is_installed(folder):  # another clone made them meanwhile
+        if cache.is_installed(folder):  # another clone made it meanwhile
             return
-        print("making the image for MPI jobs (2 minutes, 350 MB)", flush=True)
-        with cache.staged(folder, {"packages": " ".join(PACKAGES)}) as stage:
-            _bootstrap(mmdebstrap, stage / "mpi.tar")
+        print(f"making the image {name} ({recipe.cost})", flush=True)
+        with cache.staged(folder, {"packages": " ".join(recipe.packages)}) as stage:
+            _bootstrap(mmdebstrap, recipe, stage / f"{name}.tar")
 
 
-def _bootstrap(mmdebstrap: str, tar: Path) -> None:
+def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
     sources = next((path for path in SOURCES if Path(path).is_file()), None)
     if sources is None:
         raise InstallError(f"apt has no sources: there is no {' and no '.join(SOURCES)}")
+    hook = f"printf '{recipe.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\""
     command = [
         mmdebstrap,
         "--mode=root",
         "--variant=minbase",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(recipe.packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
-        *(f"--dpkgopt=path-exclude={pattern}" for pattern in OMITTED),
-        f"--customize-hook=printf '{SSHD!s}' > \"$1/etc/ssh/sshd_config.d/container.conf\"",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*OMITTED, *recipe.omitted)),
+        *([f"--customize-hook={hook}"] if recipe.sshd else []),
         release(),
         str(tar),
         sources,

@@ -137,8 +137,11 @@ def build(place: Path) -> None:
 def describe(place: Path, programs: dict[str, str]) -> str:
     """The line of JSON with the paths."""
     paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
-    image = base_images.place(dict(os.environ)) / "mpi.tar"
-    return json.dumps({"kubelet": str(place / "kubelet"), "mpi_image": str(image), **paths})
+    images = {
+        f"{name}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
+        for name in base_images.RECIPES
+    }
+    return json.dumps({"kubelet": str(place / "kubelet"), **images, **paths})
 
 
 def where() -> str:
@@ -148,8 +151,7 @@ def where() -> str:
     place = directory()
     if not cache.is_installed(place):
         missing.append("the kubelet")
-    if not cache.is_installed(base_images.place(dict(os.environ))):
-        missing.append("the image for MPI jobs")
+    missing += [f"the image {name}" for name in base_images.missing(os.environ)]
     if missing:
         raise InstallError(f"missing {', '.join(missing)}: run `make kubelet-tools`")
     if os.geteuid() != 0:
@@ -170,9 +172,8 @@ def main() -> int:
         place = directory()
         if not cache.is_installed(place):
             build(place)
-        images = base_images.place(dict(os.environ))
-        if not cache.is_installed(images):
-            base_images.build(programs["mmdebstrap"], images)
+        for name in base_images.missing(os.environ):
+            base_images.build(programs["mmdebstrap"], name, os.environ)
         print(f"kubelets can start: {describe(place, programs)}")
     except InstallError as error:
         print(f"kubelet-tools: {error}", file=sys.stderr)

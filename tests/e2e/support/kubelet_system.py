@@ -9,9 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from stromboli.client import blocking, calls
 from stromboli.shared.api import kinds
+from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.testkit.parts.container_images import BUSYBOX
-from stromboli.testkit.parts.kubelets import KubeletNode
+from stromboli.testkit.parts.kubelets import KubeletNode, KubeletOptions
+from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import Tools
 from stromboli.testkit.real_system import RealSystem
 from tests.e2e.support.rest_user import STROM, Document, User
@@ -60,6 +63,11 @@ class KubeletSystem:
         statuses: list[Document] = pod["status"].get("containerStatuses", [{}])
         return statuses[0]
 
+    def topology(self, node: str) -> TopologyObserved:
+        """The record of a node on ``cluster.topology``, as REST serves it."""
+        with blocking.Client(self._system.url) as client:
+            return client.send(calls.node_topology(node))
+
     def tasks(self, job: str) -> list[Document]:
         """Every attempt of a job's tasks, also of deleted pods."""
         found: list[Document] = self.user.get(job, "/tasks?history")["tasks"]
@@ -72,13 +80,44 @@ class KubeletSystem:
 
     def kill_node(self, name: str) -> None:
         """End kubelet, containerd and containers of a node by SIGKILL, as a power failure does."""
-        self._runner.run(self._node(name).kill())
+        self._runner.run(self.node(name).kill())
 
     def start_node(self, name: str) -> None:
         """Start a node again with its disk; returns when it is ready."""
-        self._runner.run(self._node(name).start())
+        self._runner.run(self.node(name).start())
 
-    def _node(self, name: str) -> KubeletNode:
+    def kill_kubelet(self, name: str) -> None:
+        """End a node's kubelet alone by SIGKILL; its containers run on."""
+        self._runner.run(self.node(name).kill_kubelet())
+
+    def restart_kubelet(self, name: str) -> None:
+        """Start a killed kubelet; returns when its API answers."""
+        self._runner.run(self.node(name).restart_kubelet())
+
+    @property
+    def agents_url(self) -> str:
+        """Where the monitor takes reports of node agents."""
+        return f"http://127.0.0.1:{self._system.services['monitor'].ports[1]}"
+
+    @contextlib.contextmanager
+    def part(self, part: Part) -> Iterator[None]:
+        """A further part, which runs while inside."""
+        self.start(part)
+        try:
+            yield
+        finally:
+            self._runner.run(part.stop())
+
+    def start(self, part: Part) -> None:
+        """Start a part; returns when it is ready."""
+        self._runner.run(part.start())
+
+    def kill(self, part: Part) -> None:
+        """End a part by SIGKILL."""
+        self._runner.run(part.kill())
+
+    def node(self, name: str) -> KubeletNode:
+        """A node by its name."""
         assert self._system.kubelets is not None
         return next(node for node in self._system.kubelets.nodes if node.node == name)
 
@@ -88,16 +127,15 @@ def running(
     state: Path,
     tools: Tools,
     environment: Mapping[str, str],
-    images: Mapping[str, Path] | None = None,
+    options: KubeletOptions | None = None,
 ) -> Iterator[KubeletSystem]:
-    """A system with kubelets alone, whose silence is noticed; ``environment``: settings;
-    ``images``: name -> tar of its root file system, beside busybox."""
+    """A system with kubelets alone, whose silence is noticed; ``environment``: settings."""
     with asyncio.Runner() as runner:
         system = RealSystem(
             state,
             environment=environment,
             kubelets=NODES,
-            kubelet_images=images,
+            kubelet_options=options,
             node_grace_s=NODE_GRACE_S,
             controllers=("taint-eviction-controller",),
         )

@@ -18,7 +18,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.shared.jobspec import crds
 from stromboli.testkit.parts import kubernetes, tools
 from stromboli.testkit.parts.api import Api, ApiError
-from stromboli.testkit.parts.kubelets import KubeletNodes
+from stromboli.testkit.parts.kubelets import KubeletNodes, KubeletOptions
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.real import RealParts
 
@@ -137,14 +137,14 @@ class RealSystem:
         commands: Mapping[str, Sequence[str]] | None = None,
         controllers: Sequence[str] = (),
         kubelets: int = 0,
-        kubelet_images: Mapping[str, Path] | None = None,
+        kubelet_options: KubeletOptions | None = None,
         node_grace_s: int | None = None,
     ) -> None:
         """Describe it, with all state below ``state``. ``environment``: further settings;
         ``commands``: service -> what to run instead of the service as it is here;
         ``controllers``: of Kubernetes, beside the usual ones; ``kubelets``: nodes with real
         kubelets and containers, for which ``make kubelet-tools`` must have been run;
-        ``kubelet_images``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
+        ``kubelet_options``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
         self._authority = trustme.CA()
         client = _client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
@@ -160,7 +160,7 @@ class RealSystem:
         if kubelets:
             found, server = tools.locate_kubelets(), self.parts.api_server
             self.kubelets = KubeletNodes(
-                found, state / "kubelets", server, self._authority, kubelets, kubelet_images
+                found, state / "kubelets", server, self._authority, kubelets, kubelet_options
             )
         self._state = state
         self._simulated = simulated_nodes

@@ -19,6 +19,8 @@ BUSYBOX = "localhost/stromboli/busybox:1"
 PAUSE = "localhost/stromboli/pause:1"
 MPI = "localhost/stromboli/mpi:1"
 """Made by `make kubelet-tools`: OpenMPI, sshd and mpi4py on Debian."""
+TORCH = "localhost/stromboli/torch:1"
+"""The same with PyTorch for CPUs."""
 APPLETS = (
     "sh",
     "sleep",

@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -36,10 +37,23 @@ SYSCTLS = ("kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory")
 PROC_SYS = Path("/proc/sys")
 CGROUPS = Path("/sys/fs/cgroup")
 RECORDS = Path("/run")
+NUMA_NODES = Path("/sys/devices/system/node")
+POLL_S = 0.05
 NODE_CPUS = 1
 LEASE_S = 4
 """A kubelet renews its lease four times in it, so that a lost node is noticed within seconds."""
 REMOVED_WITHIN_S = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class KubeletOptions:
+    """``images``: name -> tar of its root file system, beside the image of busybox; ``settings``:
+    further fields of the kubelet's configuration; ``numa_nodes``: a folder that the kubelet sees in
+    place of ``/sys/devices/system/node``; None: the machine's own."""
+
+    images: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    numa_nodes: Path | None = None
 
 
 class KubeletNode(Part):
@@ -61,10 +75,12 @@ class KubeletNode(Part):
         node: str,
         client_ca: Path,
         images: Path,
+        options: KubeletOptions,
     ) -> None:
         super().__init__(state)
         self.node = node
         self._images = images
+        self._options = options
         self.cgroup = f"/{network.name}/{node}"
         self._tools = tools
         self._server = server
@@ -78,15 +94,53 @@ class KubeletNode(Part):
 
     async def prepare(self) -> None:
         """Write the script and the configuration of containerd, CNI and the kubelet."""
-        for folder in ("kubelet", "containerd", "cni"):
-            (self.state / folder).mkdir(exist_ok=True)
+        layers = (f"overlay/{name}" for name in ("lower", "upper", "work", "merged"))
+        for folder in ("kubelet", "containerd", "cni", *layers):
+            (self.state / folder).mkdir(parents=True, exist_ok=True)
         (self.state / "resolv.conf").touch()
         (self.state / "cni" / "10-bridge.conf").write_text(json.dumps(self._network.cni()))
-        (self.state / "containerd.toml").write_text(self._containerd())
-        (self.state / "kubelet.json").write_text(json.dumps(self._kubelet(), indent=1))
+        (self.state / "containerd.in").write_text(self._containerd())
+        (self.folder / "config.yaml").write_text(json.dumps(self._kubelet(), indent=1))
+        self._away.unlink(missing_ok=True)
         (self.state / "node.sh").write_text(self._script())
         for hierarchy in cgroup_hierarchies():
             (hierarchy / self.cgroup[1:]).mkdir(parents=True, exist_ok=True)
+
+    @property
+    def folder(self) -> Path:
+        """The kubelet's folder, which it sees as /var/lib/kubelet."""
+        return self.state / "kubelet"
+
+    @property
+    def _away(self) -> Path:
+        return self.state / "kubelet-is-away"
+
+    async def kill_kubelet(self) -> None:
+        """End the kubelet alone by SIGKILL; its containers run on, and it stays away."""
+        self._away.touch()
+        while (pid := self._kubelet_pid()) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(POLL_S)
+
+    async def restart_kubelet(self) -> None:
+        """Start it again; returns when its API answers, which a new socket shows."""
+        socket = self.folder / "pod-resources" / "kubelet.sock"
+        before = socket.stat().st_mtime_ns
+        self._away.unlink()
+        async with asyncio.timeout(self.ready_timeout_s):
+            while not socket.exists() or socket.stat().st_mtime_ns == before:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+
+    def _kubelet_pid(self) -> int | None:
+        """The kubelet with this node's configuration."""
+        configuration = f"--config={self.folder / 'config.yaml'}".encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().split(b"\0")
+                if words[0] == self._tools.kubelet.encode() and configuration in words:
+                    return int(path.parent.name)
+        return None
 
     async def is_ready(self) -> bool:
         """Whether the node reports Ready."""
@@ -102,27 +156,40 @@ class KubeletNode(Part):
     def _script(self) -> str:
         quoted = (str(self.state), self._tools.containerd, self._tools.ctr, str(self._images))
         state, containerd, ctr, images = map(shlex.quote, quoted)
+        away = shlex.quote(str(self._away))
         kubelet = [
             self._tools.kubelet,
-            f"--config={self.state / 'kubelet.json'}",
+            f"--config={self.folder / 'config.yaml'}",
             f"--kubeconfig={self._server.kubeconfig()}",
             f"--hostname-override={self.node}",
             f"--node-ip={self._network.gateway}",
         ]
+        numa = shlex.quote(str(self._options.numa_nodes or NUMA_NODES))
         return f"""set -eu
+mount --bind {numa} {NUMA_NODES}
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /var/log
 mount -t proc proc /proc
 mkdir -p /run/containerd /var/lib/kubelet
+cd {state}/overlay
+snapshotter=native
+if mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged 2>&1; then
+  umount merged
+  snapshotter=overlayfs
+fi
+sed "s/SNAPSHOTTER/$snapshotter/" {state}/containerd.in >{state}/containerd.toml
 mount --bind {state}/kubelet /var/lib/kubelet
 {containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
 until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
-{ctr} --namespace k8s.io images import --snapshotter native {images}
-{shlex.join(kubelet)} &
-kubelet=$!
-trap 'kill -TERM $kubelet; wait $kubelet' TERM
-wait $kubelet
+{ctr} --namespace k8s.io images import --snapshotter $snapshotter {images}
+trap 'kill -TERM $kubelet && wait $kubelet; exit' TERM
+while true; do
+  {shlex.join(kubelet)} &
+  kubelet=$!
+  wait $kubelet || test -e {away}
+  while test -e {away}; do sleep 0.1; done
+done
 """
 
     def _containerd(self) -> str:
@@ -138,7 +205,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   disable_tcp_service = true
   enable_selinux = false
 {cri}.containerd]
-  snapshotter = "native"
+  snapshotter = "SNAPSHOTTER"
 {cri}.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 {cri}.containerd.runtimes.runc.options]
@@ -187,6 +254,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "evictionHard": dict.fromkeys(unlimited, "0%"),
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": False,
+            **self._options.settings,
         }
 
 
@@ -237,10 +305,10 @@ class KubeletNodes:
         server: ApiServer,
         authority: trustme.CA,
         count: int,
-        images: Mapping[str, Path] | None = None,
+        options: KubeletOptions | None = None,
     ) -> None:
-        """Describe them. ``authority`` has signed the API server's client certificate; ``images``:
-        name -> tar of its root file system, beside the image of busybox."""
+        """Describe them. ``authority`` has signed the API server's client certificate."""
+        self._options = options or KubeletOptions()
         state = state.resolve()  # a kubelet takes paths as relative to its configuration file
         self._record = RECORDS / f"stromboli-kubelets-{os.getpid()}.json"
         self._network = Network(f"strom{os.getpid()}", free_third_byte(), state / "addresses")
@@ -248,11 +316,17 @@ class KubeletNodes:
         self._client_ca = state / "client-ca.pem"
         self._state = state
         self._tools = tools
-        self._images = images or {}
         self._archive = state / "images.tar"
         self.nodes = [
             KubeletNode(
-                tools, state / name, server, self._network, name, self._client_ca, self._archive
+                tools,
+                state / name,
+                server,
+                self._network,
+                name,
+                self._client_ca,
+                self._archive,
+                self._options,
             )
             for name in (f"kubelet-{number}" for number in range(count))
         ]
@@ -267,7 +341,7 @@ class KubeletNodes:
                 container_images.write_archive,
                 Path(self._tools.busybox),
                 self._archive,
-                self._images,
+                self._options.images,
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._dns.start())

@@ -45,6 +45,8 @@ class KubeletTools:
     unshare: str
     mpi_image: str
     """Tar of a root file system with OpenMPI and sshd."""
+    torch_image: str
+    """The same with PyTorch."""
 
 
 def installer() -> Path:
