@@ -102,6 +102,7 @@ def _processors(machine: Machine, system: Path) -> None:
             siblings = [cpu % total + thread * total for thread in range(machine.threads)]
             folder = system / f"cpu/cpu{cpu}/topology"
             put(folder / "physical_package_id", socket)
+            _link(node / f"cpu{cpu}", Path(f"../../cpu/cpu{cpu}"))
             put(folder / "thread_siblings_list", _listed([it for it in siblings if it in running]))
 
 
