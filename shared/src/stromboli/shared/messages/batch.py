@@ -22,7 +22,8 @@ class TaskCounts(Message, frozen=True, kw_only=True):
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
     """A job changed its phase (key: the job). ``before`` is empty for a new job. ``reason``: the
     policy event that caused it; ``message``: a readable explanation. ``object_version``: the job's
-    resourceVersion in which the change was observed.
+    resourceVersion in which the change was observed. ``user``: the user who submitted the job, as
+    admission recorded it, in its first event.
     """
 
     job: str
@@ -36,6 +37,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     object_version: int = 0
+    user: str = ""
 
 
 @register("stromboli.batch.task_changed.v1")
@@ -48,7 +50,9 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     ``devices``: resource -> ids that were assigned when it was bound. ``created_at``: the pod's
     creation time (whole seconds) in the first event about it, which need not be ``Pending`` if
     earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
-    for a deleted one. ``detail`` explains the reason: for whom the pod was evicted.
+    for a deleted one. ``detail`` explains the reason: for whom the pod was evicted. ``requests``:
+    what the pod requests, in the first event about it: resource -> amount in the units of
+    ``stromboli.shared.formats.units``.
     """
 
     job: str
@@ -70,6 +74,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     created_at: Instant | None = None
     object_version: int = 0
     detail: str = ""
+    requests: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -21,6 +21,7 @@ from stromboli.controller.core import (
 from stromboli.shared import device_annotations, keys
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core, meta
+from stromboli.shared.jobspec import quota
 from stromboli.shared.messages import batch
 
 TERMINATING, GONE = "Terminating", "Gone"
@@ -313,6 +314,7 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
         reason=status.state.reason,
         message=status.state.message,
         object_version=job.metadata.version,
+        user="" if before else job.metadata.annotation(keys.USER) or "",
     )
 
 
@@ -359,7 +361,16 @@ def _changed(
         created_at=pod.metadata.creation_timestamp if before is None else None,
         object_version=found.object_version,
         detail=termination_causes.detail(pod),
+        requests=_requests(pod) if before is None else {},
     )
+
+
+def _requests(pod: core.Pod) -> dict[str, int]:
+    """What the pod requests; empty if a quantity is invalid, which no API server stores."""
+    try:
+        return quota.requests(pod.spec)
+    except ValueError:
+        return {}
 
 
 def _gone(job: batch_api.Job, uid: str, task: TaskRecord, now: datetime) -> batch.TaskChanged:
