@@ -16,7 +16,7 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.
 	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi_file \
 	stromboli.cli.reference tools.charts tools.compose tools.pod_schema tools.docs.settings tools.docs.gang_diagram tools.docs.assumption_diagram
 
-SERVICES := admission controller monitor scheduler
+SERVICES := admission controller history monitor scheduler
 NODES ?= 100
 KUBELETS ?= 0
 REPEAT ?= 1

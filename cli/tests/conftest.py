@@ -34,7 +34,7 @@ from stromboli.cli import main
 from stromboli.cli.vcctl import programs
 from stromboli.embedded.cluster import EmbeddedCluster, Webhook
 from stromboli.shared import envelope, errors, keys, topics
-from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.api import accounting, batch, kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import batch as messages
 from stromboli.shared.runtime import http, runtime
@@ -220,6 +220,10 @@ class ApiServer:
             self._admission.fold(record)
 
         self.do(fold())
+
+    def keep_history(self, history: accounting.History) -> None:
+        """Answer queries about what ran from this history."""
+        self._admission.history = history
 
     def tell_tasks(self, job: str, uid: str, *states: str, attempt: int) -> None:
         """Publish the controller's events for the pods with index 0."""

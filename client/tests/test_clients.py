@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from stromboli.client import AsyncClient, Client, errors, job
-from stromboli.shared.api import core, flow, kinds, meta, scheduling
+from stromboli.shared.api import accounting, core, flow, kinds, meta, scheduling
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 SPEC = {"minAvailable": 1, "tasks": [{"name": "t", "replicas": 1, "template": TEMPLATE}]}
@@ -175,3 +176,25 @@ def test_a_submission_with_a_key_may_be_repeated(url: str) -> None:
             for _ in range(2)
         ]
         assert made[0].metadata.uid == made[1].metadata.uid
+
+
+async def test_what_ran_is_found_also_after_the_job_is_gone(url: str) -> None:
+    now = datetime.now(UTC)
+    name = f"past-{type(asyncio.get_running_loop()).__qualname__.strip('_').lower()}"
+    usage = accounting.UsageQuery(
+        since=now - timedelta(hours=1), until=now + timedelta(hours=1), by=("job",)
+    )
+    async with AsyncClient(url) as client:
+        await client.submit(job(name, image="busybox", requests={"cpu": "1"}, replicas=3))
+        await client.wait(name, timeout_s=60)
+        await client.delete(name)
+        query = accounting.AttemptQuery(namespace="default", job=name, limit=2)
+        found = [each async for each in client.attempts(query)]
+        report = await client.usage(usage)
+    assert [(it.state, it.attempt) for it in found] == [("Succeeded", 1)] * 3
+    with Client(url) as blocking:
+        assert len(list(blocking.attempts(query))) == 3
+        assert blocking.usage(usage).usage
+    (used,) = [it for it in report.usage if it.group == {"job": name}]
+    assert used.cpu_seconds == pytest.approx(sum(it.cpu_seconds for it in found))
+    assert used.cpu_seconds > 0

@@ -18,7 +18,7 @@ ELSEWHERE = {
     "../cli/README.md": "strom.md",
     **{
         f"../services/{name}/README.md": f"services/{name}.md"
-        for name in ("admission", "controller", "monitor", "scheduler")
+        for name in ("admission", "controller", "history", "monitor", "scheduler")
     },
 }
 """Files outside of docs that have a page here."""

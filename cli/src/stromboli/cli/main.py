@@ -77,6 +77,14 @@ class Root(lazy.Group):
             "stromboli.cli.commands.top:top",
             "Show resource usage by queue, job or node.",
         ),
+        "history": Entry(
+            "stromboli.cli.commands.history:history",
+            "Show every attempt of all jobs, also of deleted ones.",
+        ),
+        "usage": Entry(
+            "stromboli.cli.commands.usage:usage",
+            "Show what was used: CPU, memory and GPU hours by queue, user, day and other groups.",
+        ),
         "topology": Entry(
             "stromboli.cli.commands.topology:topology",
             "Show HyperNodes and the free resources of each.",

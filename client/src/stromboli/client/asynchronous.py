@@ -21,6 +21,7 @@ import httpx
 import msgspec
 
 from stromboli.client import (
+    accounting_calls,
     calls,
     errors,
     job_calls,
@@ -32,7 +33,7 @@ from stromboli.client import (
 from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
-from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.formats import warning_header
@@ -319,6 +320,24 @@ class AsyncClient:
     async def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
         """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(await self.send(calls.pod_group(namespace, name)))
+
+    # --- what ran ---------------------------------------------------------------------------
+
+    async def attempts(self, query: accounting.AttemptQuery) -> AsyncIterator[accounting.Attempt]:
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the last
+        submitted first. ``query.limit`` is the size of a page.
+        """
+        while True:
+            page = await self.send(accounting_calls.attempts(query))
+            for attempt in page.attempts:
+                yield attempt
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
+        """CPU, memory and GPU time used within an interval, by group."""
+        return await self.send(accounting_calls.usage(query))
 
     # --- watching --------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from stromboli.client import (
+    accounting_calls,
     calls,
     errors,
     job_calls,
@@ -23,7 +24,7 @@ from stromboli.client import (
 from stromboli.client.events import Change
 from stromboli.client.job_logs import LogLine
 from stromboli.client.responses import Applied, BulkResult, Explanation, KubernetesEvent, Page
-from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.api import accounting, batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.formats import warning_header
@@ -309,6 +310,23 @@ class Client:
     def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
         """One PodGroup. Raises NotFoundError."""
         return kinds.POD_GROUPS.decode(self.send(calls.pod_group(namespace, name)))
+
+    # --- what ran ---------------------------------------------------------------------------
+
+    def attempts(self, query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
+        """The attempts of all jobs that ran, also of deleted ones, page by page; the last
+        submitted first. ``query.limit`` is the size of a page.
+        """
+        while True:
+            page = self.send(accounting_calls.attempts(query))
+            yield from page.attempts
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
+        """CPU, memory and GPU time used within an interval, by group."""
+        return self.send(accounting_calls.usage(query))
 
     # --- watching --------------------------------------------------------------------------
 

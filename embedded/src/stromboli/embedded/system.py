@@ -1,4 +1,4 @@
-"""The embedded mode: log, cluster, nodes and the four services in one process.
+"""The embedded mode: log, cluster, nodes and the five services in one process.
 
 The services run the same code as on Kafka and Kubernetes; only the adapters differ. Log and cluster
 are durable below one folder and share no transaction.
@@ -24,7 +24,7 @@ from stromboli.admission.webhooks import webhooks
 from stromboli.client import server
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
-from stromboli.embedded import state_folder, volume_controller
+from stromboli.embedded import history_service, state_folder, volume_controller
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import OWN_NAME, EmbeddedCluster, Kubelet, Webhook
 from stromboli.embedded.fault_injection import FaultyBus, FaultyCluster
@@ -127,12 +127,15 @@ async def run_system(
             name: runtime.Health(name)
             for name in ("admission", "monitor", "scheduler", "controller")
         }
+        history_health = runtime.Health("history")
+        history_health.set("history", None)
+        admissions[0].history = history = history_service.EmbeddedHistory()
         token = loopback_token.new_token() if authenticator is None else ""
         app = application.rest_application(
             admissions[0],
             cluster,
             settings,
-            tuple(healths.values()),
+            (*healths.values(), history_health),
             authenticator,
             token=token,
             hosts=loopback_token.HOSTS,
@@ -196,6 +199,13 @@ async def run_system(
             ),
             simulated.Runner(cluster, options.rules, clock).run(),
             volume_controller.VolumeController(cluster_of("volumes")).run(),
+            history.run(
+                options.state,
+                bus_of("history"),
+                clock,
+                history_health,
+                tuple(healths.values()),
+            ),
             *([process_nodes.run()] if process_nodes.nodes else []),
         )
         async with asyncio.TaskGroup() as group:

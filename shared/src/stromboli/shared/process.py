@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from stromboli.shared import errors, topics
+from stromboli.shared import errors
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 from stromboli.shared.runtime import http, runtime, telemetry
@@ -28,7 +28,7 @@ takes 1 ms.
 
 
 def start(
-    service: topics.Service, struct: type[S], main: Callable[[S, runtime.Health], Awaitable[None]]
+    service: str, struct: type[S], main: Callable[[S, runtime.Health], Awaitable[None]]
 ) -> None:
     """Read the settings and run ``main`` until a signal.
 

@@ -15,6 +15,7 @@ from stromboli.admission import problems, query_parameters
 from stromboli.admission.auth import authentication
 from stromboli.admission.core import rate_limit
 from stromboli.admission.rest import (
+    accounting_routes,
     authorization,
     bulk,
     cross_site,
@@ -187,6 +188,7 @@ def routes(
         *node_routes.routes(admission, cluster),
         *watch_routes.routes(admission, cluster),
         *history_routes.routes(admission, cluster),
+        *accounting_routes.routes(lambda: admission.history),
     ]
 
 

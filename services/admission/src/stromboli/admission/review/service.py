@@ -28,7 +28,7 @@ from stromboli.admission.review import (
 from stromboli.admission.review.submitted_objects import Applied, SubmitAttempts
 from stromboli.admission.settings import AdmissionSettings
 from stromboli.shared import envelope, errors, queue_order, snapshot, topics
-from stromboli.shared.api import kinds
+from stromboli.shared.api import accounting, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.jobspec import job_plugins
 from stromboli.shared.jobspec.validation import review
@@ -66,6 +66,8 @@ class AdmissionService:
         self._orders = queue_order.QueueOrders()
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> the devices and the topology that its agent reports."""
+        self.history: accounting.History | None = None
+        """Everything that ran; None where no history service runs."""
         self.idempotency_cache = idempotency.IdempotencyCache(clock)
         self.watch_caches = watch_cache.WatchCaches(cluster, settings.watch_alive_every_s)
         self.task_histories = task_history.TaskHistories(settings.attempts_kept)

@@ -1,0 +1,253 @@
+"""``strom history``: everything that ran, also jobs that were deleted long ago."""
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import options, time_options
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
+from stromboli.shared import device_annotations
+from stromboli.shared.api import accounting
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+
+class Format(StrEnum):
+    """Values of ``--output``."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+STATES = (
+    "Pending",
+    "Bound",
+    "Running",
+    "Unknown",
+    "Terminating",
+    "Succeeded",
+    "Failed",
+    "Gone",
+)
+DEFAULT = (
+    "job",
+    "user",
+    "queue",
+    "task",
+    "index",
+    "attempt",
+    "state",
+    "reason",
+    "exit_code",
+    "node",
+    "submitted_at",
+    "elapsed",
+)
+"""Columns of the table."""
+COMPUTED: dict[str, Callable[[accounting.Attempt, datetime], str]] = {
+    "elapsed": lambda it, now: output.age(it.started_at or it.allocated_at, it.ended_at or now),
+    "waited": lambda it, now: output.age(it.submitted_at, it.allocated_at or it.ended_at or now),
+    "devices": lambda it, _: device_annotations.format_assignments(it.devices),
+    "labels": lambda it, _: ",".join(f"{key}={value}" for key, value in sorted(it.labels.items())),
+    "requests": lambda it, _: ",".join(
+        f"{key}={value}" for key, value in sorted(it.requests.items())
+    ),
+}
+"""Columns that are not fields of an attempt as they are."""
+FIELDS = tuple(field.name for field in msgspec.structs.fields(accounting.Attempt))
+COLUMNS = tuple(dict.fromkeys((*FIELDS, *COMPUTED)))
+USUAL_LIMIT = 1000
+
+
+def history(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            help="Only jobs with this name, all of them.",
+            autocompletion=options.job_names,
+        ),
+    ] = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    all_namespaces: options.AllNamespaces = False,
+    user: Annotated[
+        str, typer.Option("--user", "-u", metavar="USER", help="Only jobs of this user.")
+    ] = "",
+    me: Annotated[bool, typer.Option("--me", help="Only jobs that you have submitted.")] = False,
+    queue: options.QueueFilter = None,
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state", "-s", metavar="STATES", help="Only attempts in these states: Failed,Gone."
+        ),
+    ] = "",
+    since: time_options.Since = "",
+    until: time_options.Until = "",
+    selector: time_options.Labels = "",
+    node: Annotated[
+        str, typer.Option("--node", metavar="NODE", help="Only attempts on this node.")
+    ] = "",
+    device: Annotated[
+        str,
+        typer.Option("--device", metavar="ID", help="Only attempts with this device: GPU-4f0c..."),
+    ] = "",
+    uid: Annotated[
+        str, typer.Option("--uid", metavar="UID", help="Only the job with this uid.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="The most attempts, the newest first; 0: all.")
+    ] = USUAL_LIMIT,
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="COLUMNS", help=f"Columns of table and csv: {','.join(COLUMNS)}."
+        ),
+    ] = "",
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Write to a file: .json, else csv."),
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+    ] = Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show every attempt of all jobs, also of deleted ones.
+
+    An attempt is one run of a task index: its state, reason, exit code, node, times and use. They
+    are kept in the history's database, far longer than the event log.
+    """
+    shown = _columns(columns) or (DEFAULT if output_format is Format.TABLE else COLUMNS)
+    now = datetime.now(UTC)
+    query = accounting.AttemptQuery(
+        namespace="" if all_namespaces else namespace,
+        job=name or "",
+        uid=uid,
+        user=user,
+        queue=queue or "",
+        states=_states(state),
+        since=time_options.time(since, now, "--since"),
+        until=time_options.time(until, now, "--until"),
+        node=node,
+        device=device,
+        labels=time_options.labels(selector),
+        limit=min(limit or accounting.ATTEMPTS_PER_PAGE, accounting.ATTEMPTS_PER_PAGE),
+    )
+    with options.client(server) as client:
+        submitter = options.submitter(client, is_me=me, user=user or None)
+        query = msgspec.structs.replace(query, user=submitter or "")
+        found = list(itertools.islice(_all(client, query), limit + 1 if limit else None))
+    if limit and len(found) > limit:
+        found.pop()
+        output.show_note(f"Only the newest {limit} attempts; use --limit 0 for all.")
+    if export is not None:
+        _export(export, found, shown if columns else COLUMNS, now)
+    elif output_format is Format.JSON:
+        output.show_lines([_json(found)])
+    elif output_format is Format.CSV:
+        output.show_lines(_csv(found, shown, now).splitlines())
+    elif not found:
+        output.show_empty_list("attempts", None if all_namespaces else namespace)
+    else:
+        if all_namespaces and not columns:
+            shown = ("namespace", *shown)
+        headers = [column.upper().replace("_", " ") for column in shown]
+        output.show_table(headers, [row(each, shown, now) for each in found])
+
+
+def row(
+    attempt: accounting.Attempt, columns: Sequence[str], now: datetime, *, is_table: bool = True
+) -> tuple[str, ...]:
+    """An attempt as text, a cell per column."""
+    return tuple(_cell(attempt, column, now, is_table=is_table) for column in columns)
+
+
+def _cell(attempt: accounting.Attempt, column: str, now: datetime, *, is_table: bool) -> str:
+    if column in COMPUTED:
+        return COMPUTED[column](attempt, now)
+    value = getattr(attempt, column)
+    if is_table and column == "reason":
+        return attempt.detail or attempt.reason
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return time_options.short(value) if is_table else time_options.exact(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if is_table else f"{value:.3f}"
+    return str(value)
+
+
+def _all(client: "Client", query: accounting.AttemptQuery) -> Iterator[accounting.Attempt]:
+    from stromboli.client import accounting_calls
+
+    while True:
+        page = client.send(accounting_calls.attempts(query))
+        if not page.complete and not query.after:
+            output.show_note("The history is still loading: the latest attempts may be missing.")
+        yield from page.attempts
+        if not page.continue_:
+            return
+        query = msgspec.structs.replace(query, after=page.continue_)
+
+
+def documents(found: Sequence[accounting.Attempt]) -> list[dict[str, Any]]:
+    """Attempts for programs, with the names of the fields."""
+    return [{name: msgspec.to_builtins(getattr(each, name)) for name in FIELDS} for each in found]
+
+
+def _json(found: Sequence[accounting.Attempt]) -> str:
+    return msgspec.json.format(msgspec.json.encode(documents(found)), indent=2).decode()
+
+
+def _csv(found: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime) -> str:
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(row(each, columns, now, is_table=False) for each in found)
+    return written.getvalue()
+
+
+def _export(
+    file: Path, found: Sequence[accounting.Attempt], columns: Sequence[str], now: datetime
+) -> None:
+    is_json = file.suffix == ".json"
+    text = f"{_json(found)}\n" if is_json else _csv(found, columns, now)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"history: {file}", reason, "name another file") from None
+    output.show_note(f"{len(found)} attempts written to {file}")
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    wanted = tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    unknown = next((word for word in wanted if word not in COLUMNS), None)
+    if unknown is not None:
+        known = ", ".join(COLUMNS)
+        raise typer.BadParameter(
+            f"{unknown!r} is not a column; there are {known}", param_hint="--format"
+        )
+    return wanted
+
+
+def _states(text: str) -> tuple[str, ...]:
+    known = {state.lower(): state for state in STATES}
+    wanted = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = next((word for word in wanted if word.lower() not in known), None)
+    if unknown is not None:
+        raise typer.BadParameter(
+            f"{unknown!r} is not a state; there are {', '.join(STATES)}", param_hint="--state"
+        )
+    return tuple(known[word.lower()] for word in wanted)

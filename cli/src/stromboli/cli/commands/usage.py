@@ -1,0 +1,130 @@
+"""``strom usage``: CPU, memory and GPU time by queue, user and other groups."""
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import options, time_options
+from stromboli.cli.commands.history import Format
+from stromboli.cli.render import output
+from stromboli.shared.api import accounting
+
+HOUR_S = 3600.0
+SUMS = (
+    "attempts",
+    "cpu_seconds",
+    "memory_gib_seconds",
+    "gpu_seconds",
+    "evicted_cpu_seconds",
+    "evicted_gpu_seconds",
+    "idle_cpu_seconds",
+    "idle_gpu_seconds",
+)
+HEADERS = (
+    "ATTEMPTS",
+    "CPU HOURS",
+    "GIB HOURS",
+    "GPU HOURS",
+    "EVICTED CPU",
+    "EVICTED GPU",
+    "IDLE CPU",
+    "IDLE GPU",
+)
+USUAL_DAYS = 30
+
+
+def usage(
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    all_namespaces: options.AllNamespaces = False,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="GROUPS",
+            help=f"Groups: {', '.join(accounting.GROUPS)}, {accounting.LABEL}KEY; commas between.",
+        ),
+    ] = "queue",
+    user: Annotated[
+        str, typer.Option("--user", "-u", metavar="USER", help="Only jobs of this user.")
+    ] = "",
+    queue: options.QueueFilter = None,
+    since: time_options.Since = "",
+    until: time_options.Until = "",
+    selector: time_options.Labels = "",
+    output_format: Annotated[
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
+    ] = Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show what was used: CPU, memory and GPU hours by queue, user, day and other groups.
+
+    A pod uses what it requests from its binding to its end. EVICTED is the part of preempted
+    attempts, IDLE the part before the containers ran. The default interval is the last 30 days.
+    """
+    now = datetime.now(UTC)
+    end = time_options.time(until, now, "--until") or now
+    begin = time_options.time(since, now, "--since") or end - timedelta(days=USUAL_DAYS)
+    if begin >= end:
+        raise typer.BadParameter("it is not before --until", param_hint="--since")
+    query = accounting.UsageQuery(
+        since=begin,
+        until=end,
+        by=_groups(by),
+        namespace="" if all_namespaces else namespace,
+        user=user,
+        queue=queue or "",
+        labels=time_options.labels(selector),
+    )
+    from stromboli.client import accounting_calls
+
+    with options.client(server) as client:
+        report = client.send(accounting_calls.usage(query))
+    if not report.complete:
+        output.show_note("The history is still loading: the latest attempts may be missing.")
+    if output_format is Format.JSON:
+        document = [
+            {**each.group, **{name: getattr(each, name) for name in SUMS}} for each in report.usage
+        ]
+        raw = msgspec.json.format(msgspec.json.encode(document), indent=2)
+        output.show_lines([raw.decode()])
+    elif output_format is Format.CSV:
+        output.show_lines(_csv(report.usage, query.by))
+    elif not report.usage:
+        output.show_empty_list("usage", None if all_namespaces else namespace)
+    else:
+        headers = [*(key.removeprefix(accounting.LABEL).upper() for key in query.by), *HEADERS]
+        output.show_table(headers, [row(each) for each in report.usage])
+
+
+def row(used: accounting.Usage) -> tuple[str, ...]:
+    """A group as a row of the table: its keys, and hours."""
+    hours = (getattr(used, name) / HOUR_S for name in SUMS[1:])
+    keys = (value or "-" for value in used.group.values())
+    return (*keys, str(used.attempts), *(f"{each:.2f}" for each in hours))
+
+
+def _csv(usage_: Sequence[accounting.Usage], by: Sequence[str]) -> list[str]:
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow([*by, *SUMS])
+    for each in usage_:
+        sums: list[Any] = [getattr(each, name) for name in SUMS]
+        writer.writerow([*each.group.values(), sums[0], *(f"{value:.3f}" for value in sums[1:])])
+    return written.getvalue().splitlines()
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    wanted = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    for word in wanted:
+        label = word.removeprefix(accounting.LABEL)
+        if word not in accounting.GROUPS and (label == word or not label):
+            known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
+            raise typer.BadParameter(
+                f"{word!r} is not a group; there are {known}", param_hint="--by"
+            )
+    return wanted

@@ -1,0 +1,71 @@
+"""The history in embedded mode: its store is a file of the state folder.
+
+It starts with the first query, or some seconds after the other services are ready: importing
+SQLAlchemy takes a second of CPU, which the start of the system must not pay. The log keeps what
+happens until then. Its problems are warnings of the system.
+"""
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stromboli.history.settings import HistorySettings
+from stromboli.shared import errors
+from stromboli.shared.api import accounting
+from stromboli.shared.bus import port
+from stromboli.shared.runtime import runtime
+
+FILE = "history.db"
+STARTS_AFTER_S = 15.0
+STARTED_WITHIN_S = 20.0
+
+
+class EmbeddedHistory:
+    """Answers queries once the service runs."""
+
+    def __init__(self) -> None:
+        self._wanted = asyncio.Event()
+        self._started: asyncio.Future[accounting.History] = asyncio.Future()
+
+    async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
+        """A page of attempts."""
+        return await (await self._service()).attempts(query)
+
+    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
+        """A report of usage."""
+        return await (await self._service()).usage(query)
+
+    async def run(
+        self,
+        state: Path,
+        bus: port.Bus,
+        clock: runtime.Clock,
+        health: runtime.Health,
+        others: Sequence[runtime.Health],
+    ) -> None:
+        """Keep the store up to date until cancelled. It starts behind the other services."""
+        for other in others:
+            await other.ready()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STARTS_AFTER_S):
+                await self._wanted.wait()
+        service: Any = await asyncio.to_thread(importlib.import_module, "stromboli.history.service")
+        settings = HistorySettings(database=f"sqlite:///{(state / FILE).resolve()}")
+        made = service.HistoryService(settings, bus, clock, health.warn, health.warn)
+        self._started.set_result(made)
+        try:
+            await made.run()
+        except* errors.ConfigurationError as group:
+            # A file of a later version: everything else works without the history.
+            health.warn("history", "; ".join(str(each) for each in group.exceptions))
+
+    async def _service(self) -> accounting.History:
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(STARTED_WITHIN_S):
+                return await asyncio.shield(self._started)
+        except TimeoutError:
+            raise errors.UnavailableError("history", "it is starting") from None

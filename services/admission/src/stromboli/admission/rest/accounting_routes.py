@@ -1,0 +1,149 @@
+"""REST routes of everything that ran: attempts and usage, from the history.
+
+The rights are those of the objects themselves: what a client may list now in a namespace, or in
+all, it may read of the past there.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from litestar import get
+from litestar.params import FromQuery, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission import problems
+from stromboli.admission.rest.authorization import many_by_query, needs
+from stromboli.shared import decoding, errors
+from stromboli.shared.api import accounting, kinds
+
+RIGHTS = needs(many_by_query("list", kinds.JOBS), many_by_query("list", kinds.PODS))
+Since = Annotated[
+    str, QueryParameter(name="since", description="Start of the interval, an RFC 3339 time.")
+]
+Until = Annotated[
+    str, QueryParameter(name="until", description="End of the interval, an RFC 3339 time.")
+]
+Labels = Annotated[
+    str, QueryParameter(name="labels", description="Only jobs with these labels: KEY=VALUE,...")
+]
+States = Annotated[
+    str, QueryParameter(name="state", description="Only attempts in these states: Failed,Gone")
+]
+Limit = Annotated[
+    int,
+    QueryParameter(
+        name="limit", ge=1, le=accounting.MOST_ATTEMPTS, description="Maximum attempts per page."
+    ),
+]
+After = Annotated[
+    str,
+    QueryParameter(
+        name="continue", max_length=512, description="The `continue` of the previous page."
+    ),
+]
+By = Annotated[
+    str,
+    QueryParameter(
+        name="by", description=f"Groups: {', '.join(accounting.GROUPS)}, {accounting.LABEL}KEY"
+    ),
+]
+
+
+def routes(history: Callable[[], accounting.History | None]) -> list[ControllerRouterHandler]:
+    """All routes. ``history``: the history; None where no history service runs."""
+
+    def opened() -> accounting.History:
+        found = history()
+        if found is None:
+            raise errors.UnavailableError("history", "this server runs without a history service")
+        return found
+
+    @get(
+        "/v1/history/attempts",
+        opt=RIGHTS,
+        summary="Attempts of all jobs that ran, also of deleted ones, the last submitted first",
+    )
+    async def attempts(
+        namespace: FromQuery[str] = "",
+        job: FromQuery[str] = "",
+        uid: FromQuery[str] = "",
+        user: FromQuery[str] = "",
+        queue: FromQuery[str] = "",
+        node: FromQuery[str] = "",
+        device: FromQuery[str] = "",
+        states: States = "",
+        since: Since = "",
+        until: Until = "",
+        labels: Labels = "",
+        limit: Limit = accounting.ATTEMPTS_PER_PAGE,
+        after: After = "",
+    ) -> accounting.AttemptPage:
+        return await opened().attempts(
+            accounting.AttemptQuery(
+                namespace=namespace,
+                job=job,
+                uid=uid,
+                user=user,
+                queue=queue,
+                node=node,
+                device=device,
+                states=_words(states),
+                since=_time("since", since) if since else None,
+                until=_time("until", until) if until else None,
+                labels=_labels(labels),
+                limit=limit,
+                after=after,
+            )
+        )
+
+    @get(
+        "/v1/history/usage",
+        opt=RIGHTS,
+        summary="CPU, memory and GPU time used within an interval, by group",
+    )
+    async def usage(
+        since: Since,
+        until: Until,
+        by: By = "queue",
+        namespace: FromQuery[str] = "",
+        user: FromQuery[str] = "",
+        queue: FromQuery[str] = "",
+        labels: Labels = "",
+    ) -> accounting.UsageReport:
+        return await opened().usage(
+            accounting.UsageQuery(
+                since=_time("since", since),
+                until=_time("until", until),
+                by=_words(by),
+                namespace=namespace,
+                user=user,
+                queue=queue,
+                labels=_labels(labels),
+            )
+        )
+
+    return [attempts, usage]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _time(name: str, text: str) -> datetime:
+    try:
+        return decoding.instant(text)
+    except msgspec.DecodeError:
+        expected = "an RFC 3339 time with its zone: 2026-01-31T12:00:00Z"
+        raise problems.invalid(name, f"{text[:40]!r} is not a time", expected) from None
+
+
+def _labels(text: str) -> dict[str, str]:
+    found = {}
+    for word in _words(text):
+        key, sign, value = word.partition("=")
+        if not sign or not key:
+            raise problems.invalid("labels", f"{word[:80]!r} is not KEY=VALUE", "KEY=VALUE,...")
+        found[key] = value
+    return found

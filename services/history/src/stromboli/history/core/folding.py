@@ -1,0 +1,299 @@
+"""The fold: an event of the log changes rows. Pure.
+
+Three rules make the effect of each record exactly once, in whatever order topics are read:
+
+1. A record that was applied before changes nothing: times keep the value of their first event,
+   states never go back, versions only grow, and phases and evictions are keyed by their content.
+2. Records of one topic come in order. Fields that two topics contain carry the version of the
+   object that they were read from, and the newer one wins.
+3. Rows contain only what the records contain: values that no database stores (NUL characters,
+   integers beyond 64 bits) are replaced, so that no record can block the ones behind it.
+
+An event costs O(1); the deletion of a job O(its open attempts).
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows, micros
+from stromboli.shared import decoding, envelope, keys, topics
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.messages import base, batch, scheduling
+
+FINISHED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
+"""Phases that a job leaves only by a command."""
+ORDER = {"Pending": 0, "Bound": 1, "Running": 2, "Unknown": 2, "Terminating": 3}
+"""State -> its position in the life cycle; all others are final."""
+END = 4
+JOB_DELETED = "JobDeleted"
+"""Reason of an attempt that was open when its job was deleted."""
+READ = (topics.BATCH_EVENTS, topics.DECISIONS, topics.OUTCOMES, topics.JOBS)
+"""The topics that the history reads."""
+GPU_SUFFIXES = ("/gpu", "/gpu-number", "/vgpu-number")
+"""Ends of the names of resources that count whole or virtual GPUs; MIG instances begin as below."""
+MIG_PREFIX = "nvidia.com/mig-"
+MOST = 2**63 - 1
+_TIMES = {
+    "Bound": "bound_at",
+    "Running": "started_at",
+    "Terminating": "terminating_at",
+}
+_SESSIONS = frozenset({base.type_name(scheduling.SessionRecorded)})
+"""Large records that contain nothing for the history: not decoded."""
+
+
+class JobSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot of a job, with the spec as its bytes and the queue in it."""
+
+    metadata: meta.ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    queue: str = ""
+
+
+class _SpecQueue(msgspec.Struct, frozen=True):
+    queue: str = "default"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A decoded record: its id, its time and its message."""
+
+    id: str
+    at: datetime
+    message: msgspec.Struct
+
+
+_JOBS = msgspec.json.Decoder(JobSnapshot)
+_QUEUE = msgspec.json.Decoder(_SpecQueue)
+_JOB_OBSERVED = base.type_name(kinds.JOBS.struct)
+
+
+def decode(record: envelope.Record) -> Event | None:
+    """The event of a record; None if it contains nothing for the history. Raises
+    UndecodableError."""
+    if record.value is None or record.type in _SESSIONS:
+        return None
+    if record.topic == topics.JOBS:
+        if record.type != _JOB_OBSERVED:
+            return None  # a stub of the monitor for a job that it could not read
+        try:
+            found = decoding.decode(_JOBS, record.value)
+            queue = decoding.decode(_QUEUE, found.spec).queue
+        except msgspec.DecodeError as error:
+            raise record.undecodable(str(error)) from None
+        snapshot = JobSnapshot(found.metadata, found.spec, queue)
+        return Event(record.id, record.time, snapshot)
+    message = envelope.decode(record)
+    return None if message is None else Event(record.id, record.time, message)
+
+
+class Needed(msgspec.Struct):
+    """The keys of the rows that events read. ``deleted``: jobs with all their open attempts."""
+
+    jobs: set[str] = msgspec.field(default_factory=set)
+    attempts: set[str] = msgspec.field(default_factory=set)
+    evictions: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    deleted: set[str] = msgspec.field(default_factory=set)
+
+
+def needed(events: Iterable[Event]) -> Needed:
+    """What must be in the rows before ``fold`` applies these events."""
+    found = Needed()
+    for event in events:
+        match event.message:
+            case batch.TaskChanged(uid=uid, pod_uid=pod_uid):
+                found.jobs.add(text(uid))
+                found.attempts.add(text(pod_uid))
+            case batch.JobPhaseChanged(uid=uid):
+                found.jobs.add(text(uid))
+            case batch.JobDeleted(uid=uid):
+                found.jobs.add(text(uid))
+                found.deleted.add(text(uid))
+            case JobSnapshot(metadata=metadata):
+                found.jobs.add(text(metadata.uid))
+            case scheduling.StatementDecided() as statement:
+                decision = text(statement.decision or event.id)
+                found.evictions |= {(decision, text(it.uid)) for it in statement.evictions}
+            case scheduling.DecisionAnswered() as answer:
+                found.evictions |= {
+                    (text(answer.decision), text(it.uid)) for it in _unexecuted(answer)
+                }
+            case _:
+                pass
+    return found
+
+
+def fold(rows: Rows, event: Event) -> None:
+    """Apply one event to the rows, which contain what ``needed`` names if it exists."""
+    match event.message:
+        case batch.TaskChanged() as message:
+            _job(rows, message.job, message.uid)
+            _observe(rows, message)
+        case batch.JobPhaseChanged() as message:
+            _enter_phase(rows, event.id, message)
+        case batch.JobDeleted() as message:
+            _delete(rows, message)
+        case JobSnapshot() as message:
+            _observe_job(rows, message)
+        case scheduling.StatementDecided() as message:
+            _evict(rows, event, message)
+        case scheduling.DecisionAnswered() as message:
+            _refuse(rows, message)
+        case _:
+            pass
+
+
+def text(value: str) -> str:
+    """Text that every database stores: PostgreSQL has no NUL, and no encoder lone surrogates."""
+    if value.isascii() and "\0" not in value:
+        return value
+    return value.replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def whole(value: int) -> int:
+    """An integer that fits 64 bits."""
+    return max(-MOST, min(MOST, value))
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource counts GPUs or MIG instances."""
+    return resource.endswith(GPU_SUFFIXES) or resource.startswith(MIG_PREFIX)
+
+
+def _job(rows: Rows, key: str, uid: str) -> JobRow:
+    uid = text(uid)
+    found = rows.jobs.get(uid)
+    if found is None:
+        namespace, _, name = text(key).partition("/")
+        found = rows.jobs[uid] = JobRow(uid, namespace, name)
+    return found
+
+
+def _observe_job(rows: Rows, message: JobSnapshot) -> None:
+    metadata = message.metadata
+    job = _job(rows, metadata.key, metadata.uid)
+    version = whole(metadata.version)
+    if metadata.creation_timestamp is not None:
+        job.submitted_at = micros(metadata.creation_timestamp)
+    if not job.spec or version < job.spec_version:
+        job.spec, job.spec_version = text(bytes(message.spec).decode()), version
+    if version >= job.queue_version:
+        job.queue_version = version
+        job.queue = text(message.queue)
+        job.labels = _json(metadata.labels or {})
+        job.user_name = text(metadata.annotation(keys.USER) or "") or job.user_name
+
+
+def _enter_phase(rows: Rows, event_id: str, message: batch.JobPhaseChanged) -> None:
+    job = _job(rows, message.job, message.uid)
+    at, version = micros(message.at), whole(message.object_version)
+    retry_count, phase = whole(message.retry_count), text(message.after)
+    key = job.uid, retry_count, phase, at
+    rows.phases.setdefault(
+        key,
+        PhaseRow(
+            *key, text(event_id), text(message.before), text(message.reason), text(message.message)
+        ),
+    )
+    job.user_name = job.user_name or text(message.user)
+    if job.submitted_at is None:
+        job.submitted_at = at
+    if version >= job.queue_version:
+        job.queue, job.queue_version = text(message.queue), version
+    if version >= job.phase_version:
+        job.phase, job.phase_version = phase, version
+        job.retry_count, job.reason = retry_count, text(message.reason)
+        job.finished_at = at if phase in FINISHED else None
+
+
+def _observe(rows: Rows, message: batch.TaskChanged) -> None:
+    pod_uid = text(message.pod_uid)
+    row = rows.attempts.get(pod_uid)
+    if row is None:
+        namespace, _, name = text(message.job).partition("/")
+        row = rows.attempts[pod_uid] = AttemptRow(
+            pod_uid,
+            text(message.uid),
+            namespace,
+            name,
+            text(message.task),
+            whole(message.index),
+            whole(message.attempt),
+            whole(message.retry_count),
+            text(message.pod),
+            text(message.after),
+        )
+    if message.requests and row.requests == "{}":
+        row.requests = _json(message.requests)
+        row.cpu = whole(message.requests.get("cpu", 0))
+        row.memory = whole(message.requests.get("memory", 0))
+        row.gpu = whole(sum(it for name, it in message.requests.items() if is_gpu(name)))
+    if row.submitted_at is None:
+        row.submitted_at = micros(message.created_at or message.at)
+    rank = ORDER.get(message.after, END)
+    field = _TIMES.get(message.after, "ended_at" if rank == END else "")
+    if field and getattr(row, field) is None:
+        setattr(row, field, micros(message.at))
+    if rank >= ORDER.get(row.state, END):
+        row.state = text(message.after)
+        row.node = text(message.node) or row.node
+        row.reason = text(message.reason) or row.reason
+        row.detail = text(message.detail) or row.detail
+        row.devices = _json(message.devices) if message.devices else row.devices
+        row.exit_code = row.exit_code if message.exit_code is None else whole(message.exit_code)
+    row.allocated_at = _allocated_at(row)
+
+
+def _allocated_at(row: AttemptRow) -> int | None:
+    """When the pod got its node. A pod whose binding was not observed has it at the first observed
+    state on a node, else since its creation: it was never without a node for long."""
+    known = [at for at in (row.bound_at, row.started_at) if at is not None]
+    if known:
+        return min(known)
+    return row.submitted_at if row.node else None
+
+
+def _delete(rows: Rows, message: batch.JobDeleted) -> None:
+    """Close the open attempts: the end of a pod may be published later, or never if the pod was
+    deleted with its job."""
+    job = _job(rows, message.job, message.uid)
+    if job.deleted_at is not None:
+        return
+    job.deleted_at = at = micros(message.at)
+    for row in rows.attempts.values():
+        if row.job_uid == job.uid and row.ended_at is None:
+            row.state, row.ended_at = "Gone", at
+            row.reason = row.reason or JOB_DELETED
+            row.allocated_at = _allocated_at(row)
+
+
+def _evict(rows: Rows, event: Event, message: scheduling.StatementDecided) -> None:
+    decision, at = text(message.decision or event.id), micros(event.at)
+    for each in message.evictions:
+        row = _eviction(rows, decision, each.uid, each.namespace, each.pod)
+        row.by_pod_group, row.by_job_uid = text(message.pod_group), text(message.job_uid)
+        row.reason = text(each.reason)
+        row.at = at if row.at is None else min(at, row.at)
+
+
+def _refuse(rows: Rows, message: scheduling.DecisionAnswered) -> None:
+    for each in _unexecuted(message):
+        row = _eviction(rows, text(message.decision), each.uid, each.namespace, each.pod)
+        row.refused = text(each.reason or each.result)
+
+
+def _unexecuted(message: scheduling.DecisionAnswered) -> list[scheduling.TaskOutcome]:
+    return [it for it in message.tasks if it.result != "executed"]
+
+
+def _eviction(rows: Rows, decision: str, uid: str, namespace: str, pod: str) -> EvictionRow:
+    key = decision, text(uid)
+    found = rows.evictions.get(key)
+    if found is None:
+        found = rows.evictions[key] = EvictionRow(*key, text(namespace), text(pod))
+    return found
+
+
+def _json(value: object) -> str:
+    return text(msgspec.json.encode(value, order="deterministic").decode())

@@ -1,0 +1,113 @@
+"""The rows of the store as Structs. Times are microseconds since the Unix epoch (UTC): integers add
+up exactly and have one meaning in every database."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """A time as microseconds since 1970."""
+    return (at - _START) // _MICROSECOND
+
+
+def instant(at_us: int) -> datetime:
+    """The time of microseconds since 1970."""
+    return _START + at_us * _MICROSECOND
+
+
+class JobRow(msgspec.Struct, gc=False):
+    """One job (one uid). ``spec``: JSON as submitted, without redacted values. ``phase_version``
+    and ``queue_version``: the job's resourceVersion in which they were observed, so that an older
+    record of either topic changes nothing."""
+
+    uid: str
+    namespace: str
+    name: str
+    queue: str = ""
+    user_name: str = ""
+    labels: str = "{}"
+    spec: str = ""
+    phase: str = ""
+    retry_count: int = 0
+    reason: str = ""
+    submitted_at: int | None = None
+    finished_at: int | None = None
+    deleted_at: int | None = None
+    phase_version: int = 0
+    queue_version: int = 0
+    spec_version: int = 0
+
+
+class AttemptRow(msgspec.Struct, gc=False):
+    """One pod of a task index. ``allocated_at``: from when its requests count as used: bound, or
+    the first observed state on a node. ``cpu`` in milli-cores, ``memory`` in bytes, ``gpu`` in
+    milli-devices; ``requests`` and ``devices`` are JSON."""
+
+    pod_uid: str
+    job_uid: str
+    namespace: str
+    job: str
+    task: str
+    task_index: int
+    attempt: int
+    retry_count: int
+    pod: str
+    state: str
+    node: str = ""
+    reason: str = ""
+    detail: str = ""
+    exit_code: int | None = None
+    requests: str = "{}"
+    devices: str = "{}"
+    cpu: int = 0
+    memory: int = 0
+    gpu: int = 0
+    submitted_at: int | None = None
+    bound_at: int | None = None
+    started_at: int | None = None
+    terminating_at: int | None = None
+    ended_at: int | None = None
+    allocated_at: int | None = None
+
+
+class PhaseRow(msgspec.Struct, frozen=True, gc=False):
+    """A phase that a job entered. An event that is published again has another id and the same
+    content, so the identity is its content."""
+
+    job_uid: str
+    retry_count: int
+    phase: str
+    at: int
+    event_id: str
+    before: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class EvictionRow(msgspec.Struct, gc=False):
+    """One eviction of a decision: ``by_pod_group`` gets the resources of the pod. ``refused``: why
+    it was not executed, empty otherwise. ``by_pod_group`` is empty while only the answer was
+    read."""
+
+    decision: str
+    pod_uid: str
+    namespace: str
+    pod: str
+    by_pod_group: str = ""
+    by_job_uid: str = ""
+    reason: str = ""
+    at: int | None = None
+    refused: str = ""
+
+
+class Rows(msgspec.Struct):
+    """The rows that a batch of records reads and changes."""
+
+    jobs: dict[str, JobRow] = msgspec.field(default_factory=dict)
+    attempts: dict[str, AttemptRow] = msgspec.field(default_factory=dict)
+    phases: dict[tuple[str, int, str, int], PhaseRow] = msgspec.field(default_factory=dict)
+    evictions: dict[tuple[str, str], EvictionRow] = msgspec.field(default_factory=dict)

@@ -1,0 +1,193 @@
+"""The history's shell: reads the log into the store and answers queries.
+
+::
+
+    batch.events, scheduling.decisions, .outcomes, cluster.jobs ── a batch ──▶ one transaction:
+                                          position in the log, rows, unreadable records
+    query ── wait until the log's end at its arrival is in the store ──▶ rows
+
+It only reads the log, so its absence stops no other service. Several replicas may run on one
+PostgreSQL: of two that apply the same batch, the later one fails and continues behind it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from stromboli.history.core import folding
+from stromboli.history.core.rows import micros
+from stromboli.history.settings import HistorySettings
+from stromboli.history.store import database, queries, retention, writer
+from stromboli.shared import errors, topics
+from stromboli.shared.api import accounting
+from stromboli.shared.bus import materialization, port
+from stromboli.shared.runtime import runtime, telemetry
+
+UP_TO_DATE_WITHIN_S = 2.0
+"""How long a query waits for the end of the log; after it, the answer is marked incomplete."""
+RETENTION_EVERY_S = 3600.0
+Report = Callable[[str, str | None], None]
+T = TypeVar("T")
+
+_applied = telemetry.meter.create_counter(
+    "stromboli.history.records", description="records of the log that are in the store, by topic"
+)
+_unreadable = telemetry.meter.create_counter(
+    "stromboli.history.unreadable", description="records that were isolated, by topic"
+)
+
+
+class HistoryService:
+    """The store of one process. ``report`` receives problems by fact: ``Health.set``, or
+    ``Health.warn`` where the process has other work that does not depend on the history. ``warn``:
+    ``Health.warn``."""
+
+    def __init__(
+        self,
+        settings: HistorySettings,
+        bus: port.Bus,
+        clock: runtime.Clock,
+        report: Report,
+        warn: Report,
+    ) -> None:
+        self._warn = warn
+        self._settings = settings
+        self._bus = bus
+        self._clock = clock
+        self._report = report
+        self._database = database.Database(settings.database, settings.database_password)
+        self._read_up_to: Mapping[str, int] = {}
+        self._advanced = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._unreadable = 0
+
+    async def run(self) -> None:
+        """Keep the store up to date until cancelled."""
+        try:
+            await self._available(self._database.migrate)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read())
+                tasks.create_task(self._forget_expired())
+        finally:
+            await self._database.close()
+
+    async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
+        """A page of attempts; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        page = await queries.attempts(self._database, query, self._clock())
+        return accounting.AttemptPage(
+            attempts=page.attempts, continue_=page.continue_, complete=is_complete
+        )
+
+    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
+        """A report of usage; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        report = await queries.usage(self._database, query, self._clock())
+        return accounting.UsageReport(
+            since=report.since, until=report.until, usage=report.usage, complete=is_complete
+        )
+
+    async def _read(self) -> None:
+        while True:
+            applying = writer.Writer(self._database)
+            start = await self._available(applying.position)
+            try:
+                await self._read_from(applying, start)
+            except writer.ReplacedError:
+                telemetry.log.info("another replica wrote the batch", next="continue behind it")
+
+    async def _read_from(self, applying: writer.Writer, start: port.Position) -> None:
+        reading = materialization.materialize(
+            self._bus,
+            folding.READ,
+            self._report,
+            "log",
+            start,
+            # Rows of a deleted topic stay: what happened has happened.
+            on_recreated=lambda _: None,
+        )
+        written = start
+        async with contextlib.aclosing(reading) as batches:
+            async for batch in batches:
+                if batch.records or batch.position.topic_ids != written.topic_ids:
+                    await self._apply(applying, batch)
+                    written = batch.position
+                self._read_up_to = batch.positions
+                self._advanced.set()
+                self._advanced = asyncio.Event()
+                if batch.caught_up and batch.records:
+                    await self._pause()
+
+    async def _apply(self, applying: writer.Writer, batch: port.Batch) -> None:
+        isolated = await self._available(lambda: applying.apply(batch.records, batch.position))
+        for record in batch.records:
+            _applied.add(1, {"topic": record.topic.name})
+        for each in isolated:
+            self._unreadable += 1
+            _unreadable.add(1, {"topic": each.record.topic.name})
+            telemetry.log.error(
+                "unreadable record",
+                topic=each.record.topic.name,
+                offset=each.record.offset,
+                error=each.reason,
+            )
+        if isolated:
+            note = f"{self._unreadable} since the start: see the table unreadable, and the log"
+            self._warn("unreadable records", note)
+
+    async def _pause(self) -> None:
+        """Let records gather, unless a query waits for them."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.batch_pause_s):
+                await self._hurry.wait()
+
+    async def _is_up_to_date(self) -> bool:
+        """Wait until the current end of the events is in the store; whether it is."""
+        self._hurry.set()
+        try:
+            async with asyncio.timeout(UP_TO_DATE_WITHIN_S):
+                newest = await self._bus.last(topics.BATCH_EVENTS)
+                end = 0 if newest is None else newest.offset + 1
+                while self._read_up_to.get(topics.BATCH_EVENTS.name, -1) < end:
+                    await self._advanced.wait()
+        except (TimeoutError, errors.TransientError):
+            return False
+        finally:
+            self._hurry.clear()
+        return True
+
+    async def _forget_expired(self) -> None:
+        settings = self._settings
+        kept_days = {
+            "attempts": settings.attempts_days,
+            "jobs": settings.jobs_days,
+            "phases": settings.phases_days,
+            "evictions": settings.evictions_days,
+        }
+        while True:
+            for table, days in kept_days.items():
+                before = micros(self._clock() - timedelta(days=days))
+                deleted = retention.ROWS_PER_DELETE
+                while days and deleted == retention.ROWS_PER_DELETE:
+                    deleted = await self._delete_some(table, before)
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _delete_some(self, table: str, before: int) -> int:
+        return await self._available(
+            lambda: retention.delete_expired(self._database, table, before)
+        )
+
+    async def _available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``call``, retried while the store is unavailable, which is reported."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                result = await call()
+            except errors.TransientError as error:
+                self._report("store", str(error))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+            else:
+                self._report("store", None)
+                return result

@@ -1,0 +1,35 @@
+"""All settings of the history."""
+
+import msgspec
+
+from stromboli.shared.bus.kafka import KafkaSettings
+
+
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the history, in embedded mode or as a process."""
+
+    database: str = "sqlite:///history.db"
+    """The store: ``sqlite:///FILE`` for one replica, ``postgresql://USER@HOST/DATABASE`` for
+    production."""
+    database_password: str = ""
+    """The password of that user, apart from the URL, which is logged."""
+    attempts_days: float = 365.0
+    """Days that attempts are kept after their end; 0 keeps them forever."""
+    jobs_days: float = 365.0
+    """Days that jobs are kept after their deletion; 0 keeps them forever."""
+    phases_days: float = 365.0
+    """Days that phases of jobs are kept; 0 keeps them forever."""
+    evictions_days: float = 365.0
+    """Days that evictions are kept; 0 keeps them forever."""
+    batch_pause_s: float = 0.25
+    """Seconds between two transactions while the history keeps up: one commit then contains all
+    that happened meanwhile. A query does not wait for it."""
+
+
+class Settings(HistorySettings, frozen=True, kw_only=True):
+    """Settings of the history as a process."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    health_host: str = "0.0.0.0"
+    """Address of the health endpoint: probes come from the node, not from loopback."""
+    health_port: int = 8487

@@ -1,0 +1,1 @@
+"""Migrations of the tables by Alembic: each has a way forward and a way back."""

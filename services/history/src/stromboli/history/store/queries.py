@@ -1,0 +1,271 @@
+"""The queries: attempts with filters, page by page; usage by group.
+
+Amounts times microseconds exceed 64 bits after some thousand pods, so usage is summed as floating
+point: exact to far below a second for a year of a large cluster.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from stromboli.history.core.rows import instant, micros
+from stromboli.history.store import database, tables
+from stromboli.shared import decoding, errors
+from stromboli.shared.api import accounting
+
+GIB = 2.0**30
+SECOND = 1e6
+PREEMPTED = "Preempted"
+_ATTEMPTS, _JOBS = tables.ATTEMPTS.c, tables.JOBS.c
+_JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
+_REQUESTS = msgspec.json.Decoder(dict[str, int])
+_DEVICES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_LABELS = msgspec.json.Decoder(dict[str, str])
+_GROUPS: dict[str, "sa.ColumnElement[str]"] = {
+    "queue": _JOBS.queue,
+    "user": _JOBS.user_name,
+    "namespace": _ATTEMPTS.namespace,
+    "job": _ATTEMPTS.job,
+    "node": _ATTEMPTS.node,
+}
+Conditions = list["sa.ColumnElement[bool]"]
+
+
+async def attempts(
+    opened: database.Database, query: accounting.AttemptQuery, now: datetime
+) -> accounting.AttemptPage:
+    """A page of attempts, the last submitted first. Running ones count until ``now``. Raises
+    InvalidError, UnavailableError."""
+    wanted = _of_jobs(query.namespace, query.user, query.queue, query.labels)
+    wanted += [
+        column == value
+        for column, value in (
+            (_ATTEMPTS.job, query.job),
+            (_ATTEMPTS.job_uid, query.uid),
+            (_ATTEMPTS.node, query.node),
+        )
+        if value
+    ]
+    if query.states:
+        wanted.append(_ATTEMPTS.state.in_(query.states))
+    if query.since is not None:
+        wanted.append(_is_open_or_after(micros(query.since)))
+    if query.until is not None:
+        wanted.append(_ATTEMPTS.submitted_at < micros(query.until))
+    if query.device:
+        wanted.append(_has_device(query.device))
+    if query.after:
+        at, pod_uid = _cursor(query.after)
+        is_before = sa.tuple_(_ATTEMPTS.submitted_at, _ATTEMPTS.pod_uid) < sa.tuple_(
+            sa.literal(at, tables.NUMBER), sa.literal(pod_uid)
+        )
+        wanted.append(is_before)
+    limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))
+    statement = (
+        sa.select(tables.ATTEMPTS, _JOBS.queue, _JOBS.user_name, _JOBS.labels)
+        .select_from(_JOINED)
+        .where(*wanted)
+        .order_by(_ATTEMPTS.submitted_at.desc(), _ATTEMPTS.pod_uid.desc())
+        .limit(limit + 1)
+    )
+    async with opened.transaction() as connection:
+        rows = (await connection.execute(statement)).all()
+    shown = rows[:limit]
+    more = f"{shown[-1].submitted_at}.{shown[-1].pod_uid}" if len(rows) > limit else ""
+    now_us = micros(now)
+    return accounting.AttemptPage(
+        attempts=tuple(_attempt(row, now_us) for row in shown), continue_=more
+    )
+
+
+async def usage(
+    opened: database.Database, query: accounting.UsageQuery, now: datetime
+) -> accounting.UsageReport:
+    """Usage by group; running attempts count until ``now``. Raises InvalidError,
+    UnavailableError."""
+    by_day = "day" in query.by
+    intervals = [(query.since, query.until)]
+    if by_day:
+        if accounting.days(query.since, query.until) > accounting.MOST_DAYS:
+            reason = f"by day a report has at most {accounting.MOST_DAYS} days"
+            raise errors.InvalidError("usage", reason)
+        intervals = _days(query.since, query.until)
+    keys = [key for key in query.by if key != "day"]
+    columns = [_group(key, is_sqlite=opened.is_sqlite) for key in keys]
+    wanted = _of_jobs(query.namespace, query.user, query.queue, query.labels)
+    found: list[accounting.Usage] = []
+    async with opened.transaction() as connection:
+        for since, until in intervals:
+            statement = _usage(columns, wanted, micros(since), micros(until), micros(now))
+            for row in (await connection.execute(statement)).all():
+                values = list(row)
+                group = {
+                    key: str(value or "")
+                    for key, value in zip(keys, values[: len(keys)], strict=True)
+                }
+                if by_day:
+                    group = {"day": since.date().isoformat(), **group}
+                ordered = {key: group[key] for key in query.by}
+                found.append(_one_usage(ordered, values[len(keys) :]))
+    found.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
+    return accounting.UsageReport(since=query.since, until=query.until, usage=tuple(found))
+
+
+def _of_jobs(namespace: str, user: str, queue: str, labels: dict[str, str]) -> Conditions:
+    wanted: Conditions = [
+        column == value
+        for column, value in (
+            (_ATTEMPTS.namespace, namespace),
+            (_JOBS.user_name, user),
+            (_JOBS.queue, queue),
+        )
+        if value
+    ]
+    for key, value in labels.items():
+        # Labels are JSON in a fixed form, and neither keys nor values contain quotes.
+        pair = f"{msgspec.json.encode(key).decode()}:{msgspec.json.encode(value).decode()}"
+        wanted.append(_JOBS.labels.contains(pair, autoescape=True))
+    return wanted
+
+
+def _is_open_or_after(since: int) -> "sa.ColumnElement[bool]":
+    return sa.or_(_ATTEMPTS.ended_at.is_(None), _ATTEMPTS.ended_at > since)
+
+
+def _has_device(device: str) -> "sa.ColumnElement[bool]":
+    """Whether a device was assigned, wholly or as a slice: ``GPU-x`` or ``GPU-x (5000MiB)``."""
+    quoted = msgspec.json.encode(device).decode()
+    return sa.or_(
+        _ATTEMPTS.devices.contains(quoted, autoescape=True),
+        _ATTEMPTS.devices.contains(f"{quoted[:-1]} (", autoescape=True),
+    )
+
+
+def _cursor(after: str) -> tuple[int, str]:
+    at, _, pod_uid = after.partition(".")
+    number = decoding.number(at)
+    if number is None or not pod_uid:
+        raise errors.InvalidError("continue", "it is not the `continue` of a page")
+    return number, pod_uid
+
+
+def _attempt(row: Any, now_us: int) -> accounting.Attempt:
+    end = now_us if row.ended_at is None else row.ended_at
+    held_s = 0.0 if row.allocated_at is None else max(0, end - row.allocated_at) / SECOND
+    return accounting.Attempt(
+        namespace=row.namespace,
+        job=row.job,
+        uid=row.job_uid,
+        queue=row.queue or "",
+        user=row.user_name or "",
+        task=row.task,
+        index=row.task_index,
+        attempt=row.attempt,
+        retry_count=row.retry_count,
+        pod=row.pod,
+        pod_uid=row.pod_uid,
+        state=row.state,
+        reason=row.reason,
+        detail=row.detail,
+        exit_code=row.exit_code,
+        node=row.node,
+        submitted_at=_at(row.submitted_at),
+        allocated_at=_at(row.allocated_at),
+        started_at=_at(row.started_at),
+        ended_at=_at(row.ended_at),
+        requests=_REQUESTS.decode(row.requests),
+        devices=_DEVICES.decode(row.devices),
+        labels=_LABELS.decode(row.labels or "{}"),
+        cpu_seconds=row.cpu * held_s / 1000,
+        memory_gib_seconds=row.memory * held_s / GIB,
+        gpu_seconds=row.gpu * held_s / 1000,
+    )
+
+
+def _at(at_us: int | None) -> datetime | None:
+    return None if at_us is None else instant(at_us)
+
+
+def _group(key: str, *, is_sqlite: bool) -> "sa.ColumnElement[Any]":
+    if key in _GROUPS:
+        return _GROUPS[key]
+    label = key.removeprefix(accounting.LABEL)
+    if label == key or not label or '"' in label:
+        known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
+        raise errors.InvalidError("usage", f"by {key!r} is unknown; there are {known}")
+    if is_sqlite:
+        return sa.func.json_extract(_JOBS.labels, f'$."{label}"')
+    return sa.cast(_JOBS.labels, postgresql.JSON).op("->>")(label)
+
+
+def _usage(
+    columns: Sequence["sa.ColumnElement[Any]"],
+    wanted: Conditions,
+    since: int,
+    until: int,
+    now: int,
+) -> "sa.Select[Any]":
+    """The sums over [since, until) of all attempts that had a node then."""
+    # A bare number would be a 32-bit integer in PostgreSQL.
+    from_, to = sa.literal(since, tables.NUMBER), sa.literal(min(until, now), tables.NUMBER)
+    begin = sa.case((_ATTEMPTS.allocated_at < from_, from_), else_=_ATTEMPTS.allocated_at)
+    end = sa.case((_ATTEMPTS.ended_at < to, _ATTEMPTS.ended_at), else_=to)
+    started = sa.func.coalesce(_ATTEMPTS.started_at, _ATTEMPTS.ended_at, to)
+    ran = sa.case((started < end, started), else_=end)
+    held = _seconds(begin, end)
+    idle = _seconds(begin, ran)
+    evicted = sa.case((_ATTEMPTS.reason == PREEMPTED, held), else_=0.0)
+    sums = [
+        sa.func.sum(amount * period)
+        for amount, period in (
+            (_ATTEMPTS.cpu / 1000.0, held),
+            (_ATTEMPTS.memory / GIB, held),
+            (_ATTEMPTS.gpu / 1000.0, held),
+            (_ATTEMPTS.cpu / 1000.0, evicted),
+            (_ATTEMPTS.gpu / 1000.0, evicted),
+            (_ATTEMPTS.cpu / 1000.0, idle),
+            (_ATTEMPTS.gpu / 1000.0, idle),
+        )
+    ]
+    return (
+        sa.select(*columns, sa.func.count(), *sums)
+        .select_from(_JOINED)
+        .where(_ATTEMPTS.allocated_at < to, _is_open_or_after(since), *wanted)
+        .group_by(*columns)
+    )
+
+
+def _seconds(begin: Any, end: Any) -> "sa.ColumnElement[float]":
+    return sa.case((end > begin, sa.cast(end - begin, sa.Float) / SECOND), else_=0.0)
+
+
+def _one_usage(group: dict[str, str], values: Sequence[Any]) -> accounting.Usage:
+    attempts_, cpu, memory, gpu, evicted_cpu, evicted_gpu, idle_cpu, idle_gpu = (
+        value or 0 for value in values
+    )
+    return accounting.Usage(
+        group=group,
+        attempts=int(attempts_),
+        cpu_seconds=float(cpu),
+        memory_gib_seconds=float(memory),
+        gpu_seconds=float(gpu),
+        evicted_cpu_seconds=float(evicted_cpu),
+        evicted_gpu_seconds=float(evicted_gpu),
+        idle_cpu_seconds=float(idle_cpu),
+        idle_gpu_seconds=float(idle_gpu),
+    )
+
+
+def _days(since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """The interval cut at midnights (UTC)."""
+    since, until = since.astimezone(UTC), until.astimezone(UTC)
+    cut = [since]
+    midnight = datetime.combine(since.date() + timedelta(days=1), time(), UTC)
+    while midnight < until:
+        cut.append(midnight)
+        midnight += timedelta(days=1)
+    return list(zip(cut, [*cut[1:], until], strict=True))

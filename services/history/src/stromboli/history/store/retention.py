@@ -1,0 +1,29 @@
+"""Deletes rows that are older than their table's limit, a few at a time: a delete of millions would
+block the writer for minutes."""
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from stromboli.history.store import database, tables
+
+ROWS_PER_DELETE = 5000
+EXPIRES: Mapping[str, "sa.Column[int]"] = {
+    "attempts": tables.ATTEMPTS.c.ended_at,
+    "jobs": tables.JOBS.c.deleted_at,
+    "phases": tables.PHASES.c.at,
+    "evictions": tables.EVICTIONS.c.at,
+}
+"""Table -> the column with the time from which its rows are kept."""
+
+
+async def delete_expired(opened: database.Database, table: str, before: int) -> int:
+    """Delete at most ``ROWS_PER_DELETE`` rows of a table with a time before ``before``
+    (microseconds since 1970); returns how many. Raises UnavailableError."""
+    column = EXPIRES[table]
+    keys = list(column.table.primary_key)
+    expired = sa.select(*keys).where(column < before).limit(ROWS_PER_DELETE)
+    key = sa.tuple_(*keys) if len(keys) > 1 else keys[0]
+    async with opened.transaction() as connection:
+        deleted = await connection.execute(sa.delete(column.table).where(key.in_(expired)))
+    return int(deleted.rowcount)

@@ -1,0 +1,132 @@
+"""The tables. ``core.rows`` explains the columns; a migration is needed for every change here."""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+NUMBER = sa.BigInteger
+
+
+def _text(name: str) -> "sa.Column[str]":
+    return sa.Column(name, sa.Text, nullable=False, server_default="")
+
+
+def _json(name: str) -> "sa.Column[str]":
+    return sa.Column(name, sa.Text, nullable=False, server_default="{}")
+
+
+def _number(name: str) -> "sa.Column[int]":
+    return sa.Column(name, NUMBER, nullable=False, server_default="0")
+
+
+def _time(name: str) -> "sa.Column[int]":
+    return sa.Column(name, NUMBER, nullable=True)
+
+
+READ_UP_TO = sa.Table(
+    "read_up_to",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    _number("revision"),
+    _json("position"),
+)
+"""One row: the position in the log up to which the other tables are. ``revision`` grows with each
+transaction, so that of two writers with the same revision one fails."""
+
+JOBS = sa.Table(
+    "jobs",
+    METADATA,
+    sa.Column("uid", sa.Text, primary_key=True),
+    _text("namespace"),
+    _text("name"),
+    _text("queue"),
+    _text("user_name"),
+    _json("labels"),
+    _text("spec"),
+    _text("phase"),
+    _number("retry_count"),
+    _text("reason"),
+    _time("submitted_at"),
+    _time("finished_at"),
+    _time("deleted_at"),
+    _number("phase_version"),
+    _number("queue_version"),
+    _number("spec_version"),
+    sa.Index("jobs_by_name", "namespace", "name"),
+    sa.Index("jobs_by_queue", "queue"),
+    sa.Index("jobs_by_user", "user_name"),
+    sa.Index("jobs_by_deletion", "deleted_at"),
+)
+ATTEMPTS = sa.Table(
+    "attempts",
+    METADATA,
+    sa.Column("pod_uid", sa.Text, primary_key=True),
+    _text("job_uid"),
+    _text("namespace"),
+    _text("job"),
+    _text("task"),
+    _number("task_index"),
+    _number("attempt"),
+    _number("retry_count"),
+    _text("pod"),
+    _text("state"),
+    _text("node"),
+    _text("reason"),
+    _text("detail"),
+    sa.Column("exit_code", NUMBER, nullable=True),
+    _json("requests"),
+    _json("devices"),
+    _number("cpu"),
+    _number("memory"),
+    _number("gpu"),
+    _time("submitted_at"),
+    _time("bound_at"),
+    _time("started_at"),
+    _time("terminating_at"),
+    _time("ended_at"),
+    _time("allocated_at"),
+    sa.Index("attempts_by_submission", "submitted_at", "pod_uid"),
+    sa.Index("attempts_by_job", "job_uid"),
+    sa.Index("attempts_by_name", "namespace", "job"),
+    sa.Index("attempts_by_node", "node", "submitted_at"),
+    sa.Index("attempts_by_end", "ended_at"),
+)
+PHASES = sa.Table(
+    "phases",
+    METADATA,
+    sa.Column("job_uid", sa.Text, primary_key=True),
+    sa.Column("retry_count", NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("phase", sa.Text, primary_key=True),
+    sa.Column("at", NUMBER, primary_key=True, autoincrement=False),
+    _text("event_id"),
+    _text("before"),
+    _text("reason"),
+    _text("message"),
+    sa.Index("phases_by_time", "at"),
+)
+EVICTIONS = sa.Table(
+    "evictions",
+    METADATA,
+    sa.Column("decision", sa.Text, primary_key=True),
+    sa.Column("pod_uid", sa.Text, primary_key=True),
+    _text("namespace"),
+    _text("pod"),
+    _text("by_pod_group"),
+    _text("by_job_uid"),
+    _text("reason"),
+    _time("at"),
+    _text("refused"),
+    sa.Index("evictions_by_pod", "pod_uid"),
+    sa.Index("evictions_by_time", "at"),
+)
+UNREADABLE = sa.Table(
+    "unreadable",
+    METADATA,
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("topic_id", sa.Text, primary_key=True),
+    sa.Column("log_offset", NUMBER, primary_key=True, autoincrement=False),
+    _text("key"),
+    _text("event_id"),
+    _text("reason"),
+    _time("at"),
+)
+"""Records that could not be decoded or stored: isolated, so that the ones behind them are."""

@@ -1,0 +1,216 @@
+"""The transaction of a batch: position and rows together, so that each record has its effect
+exactly once, however often the service is killed."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from stromboli.history.core import folding
+from stromboli.history.core.rows import AttemptRow, EvictionRow, JobRow, PhaseRow, Rows
+from stromboli.history.store import database, tables
+from stromboli.shared import envelope, errors
+from stromboli.shared.bus import port
+
+R = TypeVar("R", JobRow, AttemptRow, EvictionRow)
+KEYS_PER_QUERY = 1000
+"""Keys of one SELECT: both databases limit the parameters of a statement."""
+LONGEST_REASON = 1000
+_POSITION = msgspec.json.Decoder(port.Position)
+
+
+class ReplacedError(Exception):
+    """Another replica wrote a batch since this one read the position: continue behind that."""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A record that has no effect, and why."""
+
+    record: envelope.Record
+    reason: str
+
+
+class Writer:
+    """Applies batches of records to the tables."""
+
+    def __init__(self, opened: database.Database) -> None:
+        self._database = opened
+        self._revision = 0
+
+    async def position(self) -> port.Position:
+        """Where to continue in the log. Raises UnavailableError."""
+        async with self._database.transaction() as connection:
+            row = (await connection.execute(sa.select(tables.READ_UP_TO))).one()
+        self._revision = row.revision
+        return port.Position() if row.position == "{}" else _POSITION.decode(row.position)
+
+    async def apply(
+        self, records: Sequence[envelope.Record], position: port.Position
+    ) -> list[Unreadable]:
+        """Apply a batch in one transaction; returns what could not be read or stored, which is
+        isolated in a table. Raises UnavailableError, and nothing is applied then; ReplacedError."""
+        readable, unreadable = _decode(records)
+        try:
+            await self._apply([event for _, event in readable], unreadable, position)
+        except database.RecordRejectedError:
+            unreadable += await self._apply_one_by_one(readable, unreadable, position)
+        self._revision += 1
+        return unreadable
+
+    async def _apply(
+        self,
+        events: Sequence[folding.Event],
+        unreadable: Iterable[Unreadable],
+        position: port.Position,
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await self._advance(connection, position)
+            await self._isolate(connection, unreadable, position)
+            await self._fold(connection, events)
+
+    async def _apply_one_by_one(
+        self,
+        readable: Sequence[tuple[envelope.Record, folding.Event]],
+        unreadable: Sequence[Unreadable],
+        position: port.Position,
+    ) -> list[Unreadable]:
+        """The same with a savepoint for each record: returns the ones that the database refuses."""
+        refused = []
+        async with self._database.transaction() as connection:
+            await self._advance(connection, position)
+            for record, event in readable:
+                try:
+                    async with connection.begin_nested():
+                        await self._fold(connection, [event])
+                except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+                    refused.append(Unreadable(record, str(error.orig)))
+            await self._isolate(connection, [*unreadable, *refused], position)
+        return refused
+
+    async def _advance(self, connection: AsyncConnection, position: port.Position) -> None:
+        """Comes first: it locks out other writers and refuses the later one of two."""
+        table = tables.READ_UP_TO
+        advanced = await connection.execute(
+            sa.update(table)
+            .where(table.c.id == 1, table.c.revision == self._revision)
+            .values(
+                revision=self._revision + 1,
+                position=msgspec.json.encode(position, order="deterministic").decode(),
+            )
+        )
+        if advanced.rowcount != 1:
+            raise ReplacedError
+
+    async def _fold(self, connection: AsyncConnection, events: Sequence[folding.Event]) -> None:
+        rows = await _load(connection, folding.needed(events))
+        before = _copies(rows)
+        for event in events:
+            folding.fold(rows, event)
+        await self._put(connection, tables.JOBS, _changed(before.jobs, rows.jobs))
+        await self._put(connection, tables.ATTEMPTS, _changed(before.attempts, rows.attempts))
+        await self._put(connection, tables.EVICTIONS, _changed(before.evictions, rows.evictions))
+        if rows.phases:
+            statement = self._database.insert(tables.PHASES).on_conflict_do_nothing()
+            values = [msgspec.structs.asdict(each) for each in rows.phases.values()]
+            await connection.execute(statement, values)
+
+    async def _put(
+        self, connection: AsyncConnection, table: sa.Table, changed: Sequence[msgspec.Struct]
+    ) -> None:
+        if not changed:
+            return
+        made = self._database.insert(table)
+        keys = {column.name for column in table.primary_key}
+        replaced = {
+            column.name: made.excluded[column.name]
+            for column in table.columns
+            if column.name not in keys
+        }
+        statement = made.on_conflict_do_update(index_elements=sorted(keys), set_=replaced)
+        await connection.execute(statement, [msgspec.structs.asdict(each) for each in changed])
+
+    async def _isolate(
+        self, connection: AsyncConnection, found: Iterable[Unreadable], position: port.Position
+    ) -> None:
+        values = [
+            {
+                "topic": each.record.topic.name,
+                "topic_id": position.topic_ids.get(each.record.topic.name, ""),
+                "log_offset": each.record.offset,
+                "key": folding.text(each.record.key),
+                "event_id": folding.text(each.record.id),
+                "reason": folding.text(each.reason)[:LONGEST_REASON],
+                "at": None,
+            }
+            for each in found
+        ]
+        if values:
+            statement = self._database.insert(tables.UNREADABLE).on_conflict_do_nothing()
+            await connection.execute(statement, values)
+
+
+def _decode(
+    records: Iterable[envelope.Record],
+) -> tuple[list[tuple[envelope.Record, folding.Event]], list[Unreadable]]:
+    readable, unreadable = [], []
+    for record in records:
+        try:
+            event = folding.decode(record)
+        except errors.UndecodableError as error:
+            unreadable.append(Unreadable(record, error.reason))
+        else:
+            if event is not None:
+                readable.append((record, event))
+    return readable, unreadable
+
+
+async def _load(connection: AsyncConnection, needed: folding.Needed) -> Rows:
+    """The existing rows with these keys."""
+    rows = Rows()
+    jobs, attempts, evictions = tables.JOBS, tables.ATTEMPTS, tables.EVICTIONS
+    for row in await _select(connection, jobs, jobs.c.uid, needed.jobs):
+        rows.jobs[row["uid"]] = JobRow(**row)
+    for row in await _select(connection, attempts, attempts.c.pod_uid, needed.attempts):
+        rows.attempts[row["pod_uid"]] = AttemptRow(**row)
+    is_open = attempts.c.ended_at.is_(None)
+    for row in await _select(connection, attempts, attempts.c.job_uid, needed.deleted, is_open):
+        rows.attempts[row["pod_uid"]] = AttemptRow(**row)
+    decisions = {decision for decision, _ in needed.evictions}
+    for row in await _select(connection, evictions, evictions.c.decision, decisions):
+        rows.evictions[row["decision"], row["pod_uid"]] = EvictionRow(**row)
+    return rows
+
+
+async def _select(
+    connection: AsyncConnection,
+    table: sa.Table,
+    column: "sa.Column[Any]",
+    wanted: Collection[str],
+    *conditions: "sa.ColumnElement[bool]",
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for chunk in _chunks(sorted(wanted)):
+        query = sa.select(table).where(column.in_(chunk), *conditions)
+        found += map(dict, (await connection.execute(query)).mappings())
+    return found
+
+
+def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(keys), KEYS_PER_QUERY):
+        yield keys[begin : begin + KEYS_PER_QUERY]
+
+
+def _copies(rows: Rows) -> Rows:
+    """The rows as they are now: the fold changes them in place."""
+    return Rows(
+        {key: msgspec.structs.replace(row) for key, row in rows.jobs.items()},
+        {key: msgspec.structs.replace(row) for key, row in rows.attempts.items()},
+        dict[tuple[str, int, str, int], PhaseRow](),
+        {key: msgspec.structs.replace(row) for key, row in rows.evictions.items()},
+    )
+
+
+def _changed(before: Mapping[Any, R], after: Mapping[Any, R]) -> list[R]:
+    return [row for key, row in after.items() if before.get(key) != row]

@@ -1,0 +1,183 @@
+"""Rules of the service: it waits for its store and the log, and catches up."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.history.tests.support import events
+from stromboli.embedded.bus import EmbeddedBus
+from stromboli.history.service import HistoryService
+from stromboli.history.settings import HistorySettings
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import accounting
+from stromboli.shared.bus import port
+from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
+
+
+def now() -> datetime:
+    return events.at(1000)
+
+
+async def publish(bus: port.Bus, *messages: Any) -> None:
+    writer = await bus.open_writer("controller", "test")
+    for message in messages:
+        await writer.append(
+            envelope.Draft(
+                topic=events.topic_of(message), key="team/train", message=message, time=message.at
+            )
+        )
+
+
+class Facts:
+    """The service's reports, which a test can wait for."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, str] = {}
+        self.warnings: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    def set(self, fact: str, problem: str | None) -> None:
+        self._problems[fact] = problem or ""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def warn(self, fact: str, warning: str | None) -> None:
+        self.warnings[fact] = warning or ""
+
+    async def problem(self, fact: str, text: str) -> None:
+        """Wait until the problem of a fact contains a text; empty: until there is none."""
+        async with asyncio.timeout(20):
+            while not self._is(fact, text):
+                await self._changed.wait()
+
+    def _is(self, fact: str, text: str) -> bool:
+        problem = self._problems.get(fact, "")
+        return text in problem if text else not problem
+
+
+@contextlib.asynccontextmanager
+async def running(bus: port.Bus, database: str, facts: Facts) -> AsyncIterator[HistoryService]:
+    service = HistoryService(HistorySettings(database=database), bus, now, facts.set, facts.warn)
+    task = asyncio.create_task(service.run())
+    try:
+        yield service
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def states(service: HistoryService) -> list[str]:
+    page = await service.attempts(accounting.AttemptQuery())
+    assert page.complete
+    return [it.state for it in page.attempts]
+
+
+async def test_a_query_sees_what_was_published_before_it(tmp_path: Path, url: str) -> None:
+    """It waits for the end of the log, not for the pause between batches."""
+    facts = Facts()
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        async with running(bus, url, facts) as service:
+            await publish(bus, events.task("Pending", 0))
+            assert await states(service) == ["Pending"]
+            await publish(bus, events.task("Bound", 1, node="n1"))
+            assert await states(service) == ["Bound"]
+        await publish(bus, events.task("Running", 2, node="n1"), events.phase("Running", 2, 7))
+        async with running(bus, url, facts) as again:
+            assert await states(again) == ["Running"]
+            query = accounting.UsageQuery(since=events.at(0), until=events.at(11))
+            assert [it.cpu_seconds for it in (await again.usage(query)).usage] == [20.0]
+
+
+async def test_a_store_that_is_away_is_reported_and_then_catches_up(tmp_path: Path) -> None:
+    """The file's folder is missing, as a volume that is not mounted yet."""
+    facts = Facts()
+    folder = tmp_path / "volume"
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        running(bus, f"sqlite:///{folder / 'h.db'}", facts) as service,
+    ):
+        await publish(bus, events.task("Pending", 0))
+        await facts.problem("store", "unable to open database file")
+        folder.mkdir()
+        await facts.problem("store", "")
+        assert await states(service) == ["Pending"]
+
+
+async def test_a_full_disk_is_reported_and_the_history_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    facts = Facts()
+    pages = 10**6
+
+    def limit(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    sa.event.listen(sa.engine.Engine, "begin", limit)
+    try:
+        async with (
+            EmbeddedBus(tmp_path / "log.db") as bus,
+            running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service,
+        ):
+            await publish(bus, events.task("Pending", 0))
+            assert await states(service) == ["Pending"]
+            pages = 1
+            many = [events.task("Pending", n, f"q{n}", detail="x" * 200) for n in range(400)]
+            await publish(bus, *many)
+            await facts.problem("store", "full")
+            pages = 10**6
+            await facts.problem("store", "")
+            assert await states(service) == ["Pending"] * 401
+    finally:
+        sa.event.remove(sa.engine.Engine, "begin", limit)
+
+
+async def test_a_log_that_is_away_is_reported_and_queries_are_marked_incomplete(
+    tmp_path: Path,
+) -> None:
+    facts = Facts()
+    async with EmbeddedBus(tmp_path / "log.db") as opened:
+        bus = InterruptibleBus(opened)
+        async with running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service:
+            await publish(opened, events.task("Pending", 0))
+            assert await states(service) == ["Pending"]
+            async with bus.cut(1):
+                await publish(opened, events.task("Bound", 1, node="n1"))
+                page = await service.attempts(accounting.AttemptQuery())
+                assert (page.complete, page.attempts[0].state) == (False, "Pending")
+            assert await states(service) == ["Bound"]
+
+
+async def test_an_unreadable_record_is_a_warning_and_does_not_stop_the_history(
+    tmp_path: Path,
+) -> None:
+    facts = Facts()
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        await publish(bus, events.task("Pending", 0))
+    with contextlib.closing(sqlite3.connect(tmp_path / "log.db")) as log, log:
+        log.execute("UPDATE records SET value = '{' WHERE key = 'team/train'")
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        await publish(bus, events.task("Pending", 0, "p2"))
+        async with running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service:
+            assert await states(service) == ["Pending"]
+            assert facts.warnings["unreadable records"].startswith("1 since")
+
+
+async def test_events_of_a_topic_that_was_created_again_are_added(tmp_path: Path) -> None:
+    """What happened before stays: the history outlives its log."""
+    facts = Facts()
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service,
+    ):
+        await publish(bus, events.task("Pending", 0))
+        assert await states(service) == ["Pending"]
+        await bus.recreate(topics.BATCH_EVENTS)
+        await publish(bus, events.task("Pending", 5, "p2"))
+        assert await states(service) == ["Pending", "Pending"]

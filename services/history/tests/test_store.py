@@ -1,0 +1,298 @@
+"""Rules of the store, on SQLite and on a real PostgreSQL: exactly once, and reports that add up."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.history.tests.support import events, lives
+from stromboli.history.core import folding
+from stromboli.history.core.rows import Rows
+from stromboli.history.store import database, queries, retention, tables, writer
+from stromboli.history.store.database import Database
+from stromboli.shared import errors
+from stromboli.shared.api import accounting, batch
+from stromboli.shared.messages import scheduling
+from stromboli.testkit import builders
+
+
+async def apply(store: Database, *messages: Any) -> list[writer.Unreadable]:
+    made = writer.Writer(store)
+    position = await made.position()
+    begin = position.positions.get("batch.events", 0)
+    records = [events.record(it, begin + number) for number, it in enumerate(messages)]
+    return await made.apply(records, events.position(begin + len(records)))
+
+
+async def attempts(store: Database, **query: Any) -> list[accounting.Attempt]:
+    page = await queries.attempts(store, accounting.AttemptQuery(**query), events.at(1000))
+    return list(page.attempts)
+
+
+def labelled_job() -> batch.Job:
+    made = builders.make_job("train", namespace="team", labels={"team": "vision"})
+    metadata = msgspec.structs.replace(made.metadata, uid="u1")
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+RUN = (
+    events.phase("Pending", 0, 1),
+    events.task("Pending", 0),
+    events.task("Bound", 10, node="n1", devices={"nvidia.com/gpu": ("GPU-a",)}),
+    events.task("Running", 20, node="n1"),
+    events.task("Failed", 110, node="n1", exit_code=137, reason="OOMKilled"),
+)
+
+
+async def test_an_attempt_has_its_life_and_what_it_used(store: Database) -> None:
+    await apply(store, *RUN)
+    (found,) = await attempts(store)
+    assert (found.namespace, found.job, found.uid) == ("team", "train", "u1")
+    assert (found.queue, found.user) == ("gpu", "ann")
+    assert (found.state, found.reason, found.exit_code) == ("Failed", "OOMKilled", 137)
+    assert (found.submitted_at, found.allocated_at) == (events.at(0), events.at(10))
+    assert (found.started_at, found.ended_at) == (events.at(20), events.at(110))
+    assert (found.cpu_seconds, found.gpu_seconds, found.memory_gib_seconds) == (200, 100, 400)
+
+
+async def test_an_attempt_that_was_open_ends_with_its_job(store: Database) -> None:
+    await apply(store, *RUN[:4])
+    await apply(store, events.deleted(50))
+    (found,) = await attempts(store)
+    assert (found.state, found.reason, found.ended_at) == ("Gone", "JobDeleted", events.at(50))
+
+
+async def test_a_record_without_meaning_is_isolated_and_the_others_are_stored(
+    store: Database,
+) -> None:
+    made = writer.Writer(store)
+    await made.position()
+    garbled = builders.undecodable_record(events.topic_of(RUN[0]), "team/train", 1)
+    records = [events.record(RUN[0], 0), garbled, events.record(RUN[1], 2)]
+    (isolated,) = await made.apply(records, events.position(3))
+    assert isolated.record is garbled
+    assert len(await attempts(store)) == 1
+    async with store.transaction() as connection:
+        (row,) = (await connection.execute(sa.select(tables.UNREADABLE))).all()
+    assert (row.topic, row.log_offset, row.topic_id) == ("batch.events", 1, "1")
+
+
+async def test_values_that_no_database_stores_are_replaced(store: Database) -> None:
+    """Otherwise one forged annotation would stop the history."""
+    odd = events.task("Failed", 1, pod="p\0", index=2**70, exit_code=-(2**70), reason="\0")
+    assert await apply(store, odd) == []
+    (found,) = await attempts(store)
+    assert (found.pod, found.index, found.exit_code) == ("p�", 2**63 - 1, -(2**63 - 1))
+
+
+async def test_an_eviction_names_who_gets_the_room_in_any_order_of_topics(store: Database) -> None:
+    decision = events.evicted("p1", "p2")
+    refused = scheduling.DecisionAnswered(
+        decision="scheduler/0/0",
+        decision_offset=0,
+        pod_group="team/urgent",
+        tasks=(
+            scheduling.TaskOutcome(
+                namespace="team", pod="p2", uid="p2-uid", result="refused", reason="finished"
+            ),
+            scheduling.TaskOutcome(namespace="team", pod="p1", uid="p1-uid", result="executed"),
+        ),
+    )
+    for order in ((decision, refused), (refused, decision)):
+        rows = Rows()
+        for message in order:
+            event = folding.decode(events.record(message, 0))
+            assert event is not None
+            folding.fold(rows, event)
+        assert {row.pod: (row.by_pod_group, row.refused) for row in rows.evictions.values()} == {
+            "p1": ("team/urgent", ""),
+            "p2": ("team/urgent", "finished"),
+        }
+    await apply(store, refused)
+    await apply(store, decision)
+    async with store.transaction() as connection:
+        found = (await connection.execute(sa.select(tables.EVICTIONS))).all()
+    assert {(row.pod, row.by_job_uid, row.refused) for row in found} == {
+        ("p1", "u2", ""),
+        ("p2", "u2", "finished"),
+    }
+
+
+async def test_of_two_writers_the_later_one_writes_nothing(store: Database) -> None:
+    """Two replicas on one database: both apply the same batch, and it counts once."""
+    first, second = writer.Writer(store), writer.Writer(store)
+    await first.position()
+    await second.position()
+    records = events.records(*RUN)
+    await first.apply(records, events.position(5))
+    with pytest.raises(writer.ReplacedError):
+        await second.apply(records, events.position(5))
+    assert (await second.position()).positions == {"batch.events": 5}
+    assert await second.apply([], events.position(6)) == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pods=lives.lives(), data=st.data())
+async def test_usage_adds_up_to_the_second_with_the_pods_lives(
+    store: Database, pods: list[lives.Life], data: st.DataObject
+) -> None:
+    """In batches of any size, each repeated as after a recreated topic, by queue and by day."""
+    await _clear(store)
+    log = lives.log_of(pods)
+    while log:
+        size = data.draw(st.integers(1, len(log)))
+        await apply(store, *log[:size])
+        if data.draw(st.booleans()):
+            await apply(store, *log[:size])
+        log = log[size:]
+    since, until = sorted(data.draw(st.lists(st.integers(0, lives.LAST_S), min_size=2, max_size=2)))
+    now = events.at(lives.LAST_S)
+    query = accounting.UsageQuery(since=events.at(since), until=events.at(until))
+    report = await queries.usage(store, query, now)
+    for queue in {life.queue for life in pods}:
+        own = [life for life in pods if life.queue == queue]
+        found = next((it for it in report.usage if it.group == {"queue": queue}), None)
+        for field, amount, preempted in (
+            ("cpu_seconds", lambda it: it.cpu / 1000, False),
+            ("gpu_seconds", lambda it: it.gpu / 1000, False),
+            ("memory_gib_seconds", lambda _: 1.0, False),
+            ("evicted_cpu_seconds", lambda it: it.cpu / 1000, True),
+        ):
+            expected = sum(
+                amount(it) * it.held_s(since, until)
+                for it in own
+                if not preempted or (it.preempted and it.ended is not None)
+            )
+            assert getattr(found, field, 0.0) == pytest.approx(expected, abs=0.5), field
+        idle = sum(it.cpu / 1000 * it.idle_s(since, until) for it in own)
+        assert getattr(found, "idle_cpu_seconds", 0.0) == pytest.approx(idle, abs=0.5)
+    days = await queries.usage(store, msgspec.structs.replace(query, by=("day", "queue")), now)
+    assert sum(it.cpu_seconds for it in days.usage) == pytest.approx(
+        sum(it.cpu_seconds for it in report.usage), abs=0.5
+    )
+
+
+async def _clear(store: Database) -> None:
+    async with store.transaction() as connection:
+        for table in (tables.JOBS, tables.ATTEMPTS, tables.PHASES):
+            await connection.execute(sa.delete(table))
+
+
+async def test_pages_contain_every_attempt_once(store: Database) -> None:
+    await apply(
+        store, *(events.task("Pending", 5 * (number % 3), f"p{number}") for number in range(10))
+    )
+    seen: list[str] = []
+    after = ""
+    while True:
+        query = accounting.AttemptQuery(limit=3, after=after)
+        page = await queries.attempts(store, query, events.at(0))
+        seen += [it.pod for it in page.attempts]
+        after = page.continue_
+        if not after:
+            break
+    assert sorted(seen) == sorted({f"p{number}" for number in range(10)})
+    with pytest.raises(errors.InvalidError):
+        await attempts(store, after="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_found"),
+    [
+        ({"namespace": "team", "job": "train"}, True),
+        ({"namespace": "other"}, False),
+        ({"user": "ann", "queue": "gpu"}, True),
+        ({"user": "bob"}, False),
+        ({"states": ("Failed", "Gone")}, True),
+        ({"states": ("Running",)}, False),
+        ({"node": "n1", "device": "GPU-a"}, True),
+        ({"device": "GPU-"}, False),
+        ({"since": events.at(100)}, True),
+        ({"since": events.at(110)}, False),
+        ({"until": events.at(1)}, True),
+        ({"until": events.at(0)}, False),
+        ({"labels": {"team": "vision"}}, True),
+        ({"labels": {"team": "visio"}}, False),
+        ({"labels": {"eam": "vision"}}, False),
+    ],
+)
+async def test_filters_select(store: Database, query: dict[str, Any], is_found: bool) -> None:
+    job = labelled_job()
+    made = writer.Writer(store)
+    await made.position()
+    snapshot = builders.make_record(builders.snapshot_of(job))
+    await made.apply([snapshot, *events.records(*RUN)], events.position(5))
+    assert bool(await attempts(store, **query)) == is_found
+
+
+async def test_a_snapshot_of_a_job_gives_its_spec_and_labels(store: Database) -> None:
+    job = labelled_job()
+    made = writer.Writer(store)
+    await made.position()
+    await made.apply([builders.make_record(builders.snapshot_of(job))], events.position(0))
+    await apply(store, *RUN)
+    async with store.transaction() as connection:
+        (row,) = (await connection.execute(sa.select(tables.JOBS))).all()
+    assert '"tasks"' in row.spec
+    assert row.labels == '{"team":"vision"}'
+    by_label = accounting.UsageQuery(
+        since=events.at(0), until=events.at(200), by=("label:team", "user")
+    )
+    (used,) = (await queries.usage(store, by_label, events.at(200))).usage
+    assert used.group == {"label:team": "vision", "user": "ann"}
+
+
+async def test_rows_are_deleted_when_their_time_is_over(store: Database) -> None:
+    await apply(store, *RUN)
+    for second, left in ((110, 1), (111, 0)):
+        before = int(events.at(second).timestamp() * 1e6)
+        await retention.delete_expired(store, "attempts", before)
+        assert len(await attempts(store)) == left
+    for table in retention.EXPIRES:
+        assert await retention.delete_expired(store, table, 0) == 0
+
+
+async def test_migrations_go_back_and_forward_and_make_the_tables_of_the_code(url: str) -> None:
+    store = Database(url)
+    await store.migrate()
+    await apply(store, *RUN)
+    async with store.transaction() as connection:
+        differences = await connection.run_sync(_differences)
+        assert differences == []
+        await connection.run_sync(lambda it: database.downgrade(it, "base"))
+        left = await connection.run_sync(lambda it: sa.inspect(it).get_table_names())
+        assert left == ["alembic_version"]
+    await store.migrate()
+    await apply(store, *RUN)
+    assert len(await attempts(store)) == 1
+    await store.close()
+
+
+def _differences(connection: sa.Connection) -> list[Any]:
+    from alembic import autogenerate, migration
+
+    found: list[Any] = autogenerate.compare_metadata(
+        migration.MigrationContext.configure(connection), tables.METADATA
+    )
+    return found
+
+
+async def test_tables_of_a_later_version_are_not_touched(store: Database) -> None:
+    async with store.transaction() as connection:
+        await connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(errors.ConfigurationError, match="9999"):
+        await store.migrate()
+
+
+@pytest.mark.parametrize("text", ["mysql://a@b/c", "nonsense", ""])
+def test_a_database_of_another_kind_is_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="sqlite:///FILE"):
+        Database(text)
+
+
+def test_a_report_by_day_has_a_limit_of_days() -> None:
+    assert accounting.days(events.at(0), events.at(0) + timedelta(days=2)) == 3
