@@ -82,7 +82,7 @@ docs: setup ## the documentation site in .site, every warning an error (`make ch
 	-d .site/doctrees docs .site/html
 	@echo "open .site/html/index.html"
 
-sbom: setup ## bills of materials of the four images in .sbom, from their locks (CycloneDX)
+sbom: setup ## bills of materials of the five images in .sbom, from their locks (CycloneDX)
 	@$(BIN)/python -m tools.sbom .sbom
 
 dist: setup ## wheels and source distributions of all packages in dist/, installed once as a check

@@ -23,11 +23,16 @@ def principals(operation: str, topic: topics.Topic) -> set[str]:
 def test_only_the_writer_of_a_topic_appends_to_it(topic: topics.Topic) -> None:
     expected = {f"User:stromboli-{topic.writer}"}
     if topic.writer is None:
-        expected = set(acls.PRINCIPALS.values())
+        expected = {acls.PRINCIPALS[name] for name in acls.SERVICES}
     elif topic.writer == topics.OUTSIDE:
         expected = {"User:trainer"}
     assert principals("Write", topic) == expected
     assert principals("AlterConfigs", topic) <= expected
+
+
+def test_the_history_only_reads() -> None:
+    own = {it.operation for it in TABLE if it.principal == "User:stromboli-history"}
+    assert own == {"Create", "Describe", "DescribeConfigs", "Read"}
 
 
 def test_only_admission_reads_submissions() -> None:

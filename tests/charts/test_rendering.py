@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from stromboli.history.settings import Settings as HistorySettings
+from stromboli.shared.runtime import settings
 from stromboli.testkit.parts import tools
 from tests.charts.support import helm, rbac_rights
 
@@ -19,6 +21,7 @@ def whole(real_tools: tools.Tools) -> list[helm.Object]:
 @pytest.mark.parametrize("chart", helm.CHARTS)
 def test_a_chart_passes_lint(chart: str, real_tools: tools.Tools) -> None:
     options = [] if chart in ("base", "kafka") else [*helm.BROKERS]
+    options += helm.DATABASE if chart == "history" else ()
     path = str(helm.CHARTS[chart])
     said = helm.run("lint", "--strict", path, "--kube-version", helm.KUBERNETES, *options)
     assert "WARNING" not in said
@@ -286,3 +289,54 @@ def test_rest_without_a_certificate_is_refused_with_the_next_step(real_tools: to
     options = (*OPEN, "--set", "judgedBy=policies")
     with pytest.raises(helm.HelmError, match="take judgedBy=webhooks, or leave REST off"):
         helm.rendered("admission", *helm.BROKERS, *options)
+
+
+def environment_of(objects: list[helm.Object]) -> dict[str, helm.Object]:
+    """Name -> variable of a chart's only container."""
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each for each in container["env"]}
+
+
+def test_the_history_takes_secrets_from_secrets_and_has_no_kubernetes_access(
+    real_tools: tools.Tools,
+) -> None:
+    objects = helm.rendered("history", *helm.BROKERS, *helm.DATABASE)
+    known = environment_of(objects)
+    password = known["STROM_HISTORY_DATABASE_PASSWORD"]["valueFrom"]["secretKeyRef"]
+    assert password == {"name": "db", "key": "password"}
+    pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert {"shared"} == {it["secret"]["secretName"] for it in pod["volumes"] if "secret" in it}
+    values = {name: it["value"] for name, it in known.items() if "value" in it}
+    own = {name: value for name, value in values.items() if name.startswith("STROM_HISTORY_")}
+    given = settings.load(HistorySettings, "history", own)
+    assert given.queries_token_file == "/etc/stromboli/queries/token"
+    policy = helm.the_only(objects, "NetworkPolicy")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert set(ports) == {53, 9093, 6432}
+    assert not list(helm.of_kind(objects, "ClusterRole"))
+
+
+@pytest.mark.parametrize("missing", ["database.url=", "queries.secret="])
+def test_the_history_needs_a_database_and_a_token(missing: str, real_tools: tools.Tools) -> None:
+    with pytest.raises(helm.HelmError, match="is empty: name"):
+        helm.rendered("history", *helm.BROKERS, *helm.DATABASE, "--set", missing)
+
+
+def test_admission_reaches_a_history_that_is_named(real_tools: tools.Tools) -> None:
+    named = ("--set", "history.url=http://stromboli-history:8485", "--set", "history.secret=shared")
+    objects = helm.rendered("admission", *helm.BROKERS, *named)
+    known = environment_of(objects)
+    assert known["STROM_ADMISSION_HISTORY_URL"]["value"] == "http://stromboli-history:8485"
+    file = known["STROM_ADMISSION_HISTORY_TOKEN_FILE"]["value"]
+    (container,) = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert file.rpartition("/")[0] in [each["mountPath"] for each in container["volumeMounts"]]
+    policy = helm.the_only(objects, "NetworkPolicy")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert 8485 in ports
+    own = helm.the_only(helm.rendered("history", *helm.BROKERS, *helm.DATABASE), "NetworkPolicy")
+    (allowed,) = own["spec"]["ingress"][1]["from"]
+    labels = helm.the_only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert allowed["podSelector"]["matchLabels"].items() <= labels.items()
+    with pytest.raises(helm.HelmError, match=r"history\.secret is empty"):
+        helm.rendered("admission", *helm.BROKERS, *named[:2])

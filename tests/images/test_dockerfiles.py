@@ -15,7 +15,7 @@ import trustme
 
 from tests.images.support import image_build
 
-SERVICES = ("admission", "controller", "monitor", "scheduler")
+SERVICES = ("admission", "controller", "history", "monitor", "scheduler")
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -14,6 +14,7 @@ import msgspec
 
 from stromboli.admission.settings import Settings as AdmissionSettings
 from stromboli.controller.settings import Settings as ControllerSettings
+from stromboli.history.settings import Settings as HistorySettings
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.monitor.settings import Settings as MonitorSettings
 from stromboli.scheduler.settings import Settings as SchedulerSettings
@@ -23,6 +24,7 @@ SETTINGS: Mapping[str, type[msgspec.Struct]] = types.MappingProxyType(
     {
         "admission": AdmissionSettings,
         "controller": ControllerSettings,
+        "history": HistorySettings,
         "monitor": MonitorSettings,
         "scheduler": SchedulerSettings,
     }
@@ -37,9 +39,13 @@ OWN = frozenset(
         "agents_account", "agents_audience", "agents_host", "agents_port",
         "agents_certificate_file", "agents_key_file", "node", "monitor", "token_file", "ca_file",
         "sysfs", "kubelet",
+        "database", "database_password", "queries_host", "queries_port", "queries_token_file",
+        "history_url", "history_token_file",
     }
 )  # fmt: skip
 """Settings that follow from other values, or from how a pod is made."""
+SEPARATE = frozenset({"history"})
+"""Services that the chart of everything leaves out: they need something else that it has not."""
 _SIMPLE: Mapping[Any, Schema] = types.MappingProxyType(
     {
         str: {"type": "string"},
@@ -187,11 +193,28 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
         "admission": {
             "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
             "controllerAccount": _TEXT,
+            "history": _object(
+                {
+                    "url": {"type": "string", "pattern": "^(https?://[^/:]+:[0-9]+)?$"},
+                    "secret": _NAME,
+                    "tokenKey": _TEXT,
+                }
+            ),
             "judgedBy": {"enum": ["webhooks", "policies"]},
             "rest": _object({"enabled": _FLAG, "impersonate": _FLAG, "from": _list(_ANY)}),
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
         },
         "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
+        "history": {
+            "database": _object(
+                {
+                    "url": {"type": "string", "pattern": "^(postgresql://[^\\s]+)?$"},
+                    "secret": _NAME,
+                    "passwordKey": _TEXT,
+                }
+            ),
+            "queries": _object({"secret": _NAME, "tokenKey": _TEXT, "from": _list(_ANY)}),
+        },
         "monitor": {
             "rivalLeases": _list({"type": "string", "pattern": "^[^/=]+/[^/=]+=[^/=]+$"}),
             "agent": _object(
@@ -216,7 +239,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
 
 def _umbrella() -> Schema:
     """The chart of each service validates its own values."""
-    services = dict.fromkeys(SETTINGS, _ANY)
+    services = dict.fromkeys((it for it in SETTINGS if it not in SEPARATE), _ANY)
     return _object({**services, "base": _ANY, "kafka": _ANY, "global": GLOBAL})
 
 

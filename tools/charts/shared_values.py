@@ -7,6 +7,7 @@ CHARTS = (
     "charts/stromboli",
     "services/admission/chart",
     "services/controller/chart",
+    "services/history/chart",
     "services/monitor/chart",
     "services/scheduler/chart",
 )

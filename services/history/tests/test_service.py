@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from services.history.tests.support import events
@@ -169,15 +170,19 @@ async def test_an_unreadable_record_is_a_warning_and_does_not_stop_the_history(
             assert facts.warnings["unreadable records"].startswith("1 since")
 
 
-async def test_events_of_a_topic_that_was_created_again_are_added(tmp_path: Path) -> None:
-    """What happened before stays: the history outlives its log."""
+@pytest.mark.parametrize("before", [1, 3])
+async def test_events_of_a_topic_that_was_created_again_are_added(
+    tmp_path: Path, before: int
+) -> None:
+    """What happened before stays: the history outlives its log. A query takes no offset of the
+    deleted topic for one of the new topic."""
     facts = Facts()
     async with (
         EmbeddedBus(tmp_path / "log.db") as bus,
         running(bus, f"sqlite:///{tmp_path / 'h.db'}", facts) as service,
     ):
-        await publish(bus, events.task("Pending", 0))
-        assert await states(service) == ["Pending"]
+        await publish(bus, *(events.task("Pending", 0, f"q{number}") for number in range(before)))
+        assert await states(service) == ["Pending"] * before
         await bus.recreate(topics.BATCH_EVENTS)
         await publish(bus, events.task("Pending", 5, "p2"))
-        assert await states(service) == ["Pending", "Pending"]
+        assert await states(service) == ["Pending"] * (before + 1)

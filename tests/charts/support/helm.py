@@ -12,14 +12,21 @@ from stromboli.testkit.parts import tools
 
 ROOT = Path(__file__).parents[3]
 SERVICES = ("admission", "controller", "monitor", "scheduler")
+"""Those of the chart of everything."""
+SEPARATE = ("history",)
 CHARTS = {
     "base": ROOT / "charts/base",
     "kafka": ROOT / "charts/kafka",
     "stromboli": ROOT / "charts/stromboli",
-    **{service: ROOT / "services" / service / "chart" for service in SERVICES},
+    **{service: ROOT / "services" / service / "chart" for service in (*SERVICES, *SEPARATE)},
 }
 KUBERNETES = "1.34.0"
 BROKERS = ("--set", "global.kafka.bootstrap={kafka.example.com:9093}")
+DATABASE = (
+    *("--set", "database.url=postgresql://strom@db.example.com:6432/history"),
+    *("--set", "database.secret=db", "--set", "queries.secret=shared"),
+)
+"""What the chart of the history needs."""
 Object = dict[str, Any]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from litestar import Litestar
 
-from stromboli.admission import service
+from stromboli.admission import remote_history, service
 from stromboli.admission.auth import authentication
 from stromboli.admission.kafka import submission_consumer
 from stromboli.admission.rest import application
@@ -43,6 +43,12 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             )
         impersonate = cluster.impersonating if settings.impersonate else None
         admission = AdmissionService(settings, cluster, runtime.utc_now, authenticator, impersonate)
+        if settings.history_url:
+            admission.history = await stack.enter_async_context(
+                remote_history.connect(
+                    settings.history_url, settings.history_token_file, settings.history_ca_file
+                )
+            )
         asks_for_token = settings.rest_host in LOOPBACK and authenticator is None
         token = loopback_token.new_token() if asks_for_token else ""
         # With accounts, a proxy on this machine may forward requests with any Host header.

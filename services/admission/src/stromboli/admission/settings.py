@@ -144,5 +144,12 @@ class Settings(AdmissionSettings, frozen=True, kw_only=True):
     clients with such a certificate; without it any client of the port, which learns how admission
     reviews an object, and can change nothing.
     """
+    history_url: str = ""
+    """Where the history answers queries, as ``http://stromboli-history:8485``; empty: REST has no
+    history."""
+    history_token_file: str = ""
+    """File with the token that the history requires, see ``STROM_HISTORY_QUERIES_TOKEN_FILE``."""
+    history_ca_file: str = ""
+    """PEM file of the authority of the history's certificate, with https."""
     webhook_configuration: str = "stromboli-admission"
     """Name of the two webhook configurations in which the service sets its CA bundle."""

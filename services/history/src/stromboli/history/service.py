@@ -20,9 +20,10 @@ from stromboli.history.core import folding
 from stromboli.history.core.rows import micros
 from stromboli.history.settings import HistorySettings
 from stromboli.history.store import database, queries, retention, writer
-from stromboli.shared import errors, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import accounting
 from stromboli.shared.bus import materialization, port
+from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime, telemetry
 
 UP_TO_DATE_WITHIN_S = 2.0
@@ -57,8 +58,12 @@ class HistoryService:
         self._bus = bus
         self._clock = clock
         self._report = report
-        self._database = database.Database(settings.database, settings.database_password)
+        self._database = database.Database(
+            settings.database, settings.database_password, settings.instance
+        )
         self._read_up_to: Mapping[str, int] = {}
+        self._last_read: envelope.Record | None = None
+        self._events_topics = 0
         self._advanced = asyncio.Event()
         self._hurry = asyncio.Event()
         self._unreadable = 0
@@ -114,9 +119,7 @@ class HistoryService:
                 if batch.records or batch.position.topic_ids != written.topic_ids:
                     await self._apply(applying, batch)
                     written = batch.position
-                self._read_up_to = batch.positions
-                self._advanced.set()
-                self._advanced = asyncio.Event()
+                self._note_read(batch)
                 if batch.caught_up and batch.records:
                     await self._pause()
 
@@ -137,6 +140,17 @@ class HistoryService:
             note = f"{self._unreadable} since the start: see the table unreadable, and the log"
             self._warn("unreadable records", note)
 
+    def _note_read(self, batch: port.Batch) -> None:
+        """The batch is in the store: wake the queries that wait for it."""
+        self._read_up_to = batch.positions
+        if topics.BATCH_EVENTS.name in batch.recreated:
+            self._events_topics += 1
+        for record in (*batch.records, *batch.fenced):
+            if record.topic == topics.BATCH_EVENTS and record.type != log.ANNOUNCED:
+                self._last_read = record
+        self._advanced.set()
+        self._advanced = asyncio.Event()
+
     async def _pause(self) -> None:
         """Let records gather, unless a query waits for them."""
         with contextlib.suppress(TimeoutError):
@@ -146,11 +160,15 @@ class HistoryService:
     async def _is_up_to_date(self) -> bool:
         """Wait until the current end of the events is in the store; whether it is."""
         self._hurry.set()
+        last_read, topic = self._last_read, self._events_topics
         try:
             async with asyncio.timeout(UP_TO_DATE_WITHIN_S):
                 newest = await self._bus.last(topics.BATCH_EVENTS)
                 end = 0 if newest is None else newest.offset + 1
-                while self._read_up_to.get(topics.BATCH_EVENTS.name, -1) < end:
+                is_recreated = _is_of_another_topic(last_read, newest)
+                while (is_recreated and topic == self._events_topics) or (
+                    self._read_up_to.get(topics.BATCH_EVENTS.name, -1) < end
+                ):
                     await self._advanced.wait()
         except (TimeoutError, errors.TransientError):
             return False
@@ -191,3 +209,12 @@ class HistoryService:
             else:
                 self._report("store", None)
                 return result
+
+
+def _is_of_another_topic(last_read: envelope.Record | None, newest: envelope.Record | None) -> bool:
+    """Whether the topic was created again since a record was read: the newest record, looked up
+    later, is before it or another one in its place. Offsets of the two say nothing then."""
+    if last_read is None or newest is None:
+        return False
+    is_other = newest.offset == last_read.offset and newest.id != last_read.id
+    return newest.offset < last_read.offset or is_other

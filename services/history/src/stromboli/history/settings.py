@@ -8,6 +8,8 @@ from stromboli.shared.bus.kafka import KafkaSettings
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the history, in embedded mode or as a process."""
 
+    instance: str = "history"
+    """Names this process to PostgreSQL (``application_name``): the pod's name."""
     database: str = "sqlite:///history.db"
     """The store: ``sqlite:///FILE`` for one replica, ``postgresql://USER@HOST/DATABASE`` for
     production."""
@@ -32,4 +34,13 @@ class Settings(HistorySettings, frozen=True, kw_only=True):
     kafka: KafkaSettings = KafkaSettings()
     health_host: str = "0.0.0.0"
     """Address of the health endpoint: probes come from the node, not from loopback."""
-    health_port: int = 8487
+    health_port: int = 8486
+    queries_host: str = "127.0.0.1"
+    """Address of the queries of admission. Beyond loopback they require a token."""
+    queries_port: int = 8485
+    queries_token_file: str = ""
+    """File with a secret of admission and the history: queries without it are refused. It is read
+    once at the start."""
+    queries_certificate_file: str = ""
+    """Certificate of the queries; without one, token and answers are sent unencrypted."""
+    queries_key_file: str = ""

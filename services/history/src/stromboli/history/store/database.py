@@ -35,16 +35,18 @@ class RecordRejectedError(Exception):
 class Database:
     """A pool of connections. ``url``: ``sqlite:///FILE`` or ``postgresql://...``."""
 
-    def __init__(self, url: str, password: str = "") -> None:
+    def __init__(self, url: str, password: str = "", instance: str = "history") -> None:
         self._url = with_driver(url)
         if password:
             self._url = self._url.set(password=password)
+        self.is_sqlite = self._url.get_backend_name() == "sqlite"
+        named = {} if self.is_sqlite else {"server_settings": {"application_name": instance}}
         self._engine = sa_asyncio.create_async_engine(
             self._url,
+            connect_args=named,
             # A connection that the server closed is replaced before it is used.
             pool_pre_ping=True,
         )
-        self.is_sqlite = self._url.get_backend_name() == "sqlite"
         if self.is_sqlite:
             sa.event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine.sync_engine, "begin", _begin)

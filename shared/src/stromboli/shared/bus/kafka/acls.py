@@ -29,7 +29,9 @@ from stromboli.shared.bus.kafka.settings import KafkaSettings
 from stromboli.shared.runtime import settings
 
 SERVICES: tuple[topics.Service, ...] = ("admission", "controller", "monitor", "scheduler")
-PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERVICES}
+READERS = ("history",)
+"""Services that append nothing, not even dead letters."""
+PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in (*SERVICES, *READERS)}
 READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
 """Topics that no other service reads."""
 GROUPS: Mapping[str, str] = {"admission": "admission.submissions", "controller": "controller"}
@@ -79,7 +81,8 @@ def _of_service(cluster_name: str, service: str, principal: str) -> Iterator[Acl
     ):  # the service that starts first creates topics
         yield Acl(principal, "Topic", f"{cluster_name}.", "Prefixed", operation)
     for topic in topics.ALL:
-        name, own = topic.full_name(cluster_name), topic.writer in (service, None)
+        name = topic.full_name(cluster_name)
+        own = topic.writer in (service, None) and service not in READERS
         if topic.name not in READ_BY_ADMISSION or service == "admission":
             yield Acl(principal, "Topic", name, "Literal", "Read")
         if own:
