@@ -213,7 +213,7 @@ class HistoryService:
 
 def _is_of_another_topic(last_read: envelope.Record | None, newest: envelope.Record | None) -> bool:
     """Whether the topic was created again since a record was read: the newest record, looked up
-    later, is before it or another one in its place. Offsets of the two say nothing then."""
+    later, is before it or another one in its place. The offsets of the two do not compare then."""
     if last_read is None or newest is None:
         return False
     is_other = newest.offset == last_read.offset and newest.id != last_read.id
