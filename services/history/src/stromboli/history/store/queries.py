@@ -25,13 +25,13 @@ _JOINED = tables.ATTEMPTS.outerjoin(tables.JOBS, _ATTEMPTS.job_uid == _JOBS.uid)
 _REQUESTS = msgspec.json.Decoder(dict[str, int])
 _DEVICES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _LABELS = msgspec.json.Decoder(dict[str, str])
-_GROUPS: dict[str, "sa.ColumnElement[str]"] = {
-    "queue": _JOBS.queue,
-    "user": _JOBS.user_name,
+_OF_JOBS: dict[str, "sa.ColumnElement[str]"] = {"queue": _JOBS.queue, "user": _JOBS.user_name}
+_OF_ATTEMPTS: dict[str, "sa.Column[str]"] = {
     "namespace": _ATTEMPTS.namespace,
     "job": _ATTEMPTS.job,
     "node": _ATTEMPTS.node,
 }
+_SUMS = ("attempts", "cpu", "memory", "gpu", "evicted_cpu", "evicted_gpu", "idle_cpu", "idle_gpu")
 Conditions = list["sa.ColumnElement[bool]"]
 
 
@@ -95,22 +95,16 @@ async def usage(
             raise errors.InvalidError("usage", reason)
         intervals = _days(query.since, query.until)
     keys = [key for key in query.by if key != "day"]
-    columns = [_group(key, is_sqlite=opened.is_sqlite) for key in keys]
-    wanted = _of_jobs(query.namespace, query.user, query.queue, query.labels)
-    found: list[accounting.Usage] = []
+    statement = _usage(query, keys, intervals, micros(now), is_sqlite=opened.is_sqlite)
     async with opened.transaction() as connection:
-        for since, until in intervals:
-            statement = _usage(columns, wanted, micros(since), micros(until), micros(now))
-            for row in (await connection.execute(statement)).all():
-                values = list(row)
-                group = {
-                    key: str(value or "")
-                    for key, value in zip(keys, values[: len(keys)], strict=True)
-                }
-                if by_day:
-                    group = {"day": since.date().isoformat(), **group}
-                ordered = {key: group[key] for key in query.by}
-                found.append(_one_usage(ordered, values[len(keys) :]))
+        rows = (await connection.execute(statement)).all()
+    found = []
+    for begin, *values in rows:
+        group = dict(zip(keys, (str(it or "") for it in values), strict=False))
+        if by_day:
+            group["day"] = instant(begin).date().isoformat()
+        ordered = {key: group[key] for key in query.by}
+        found.append(_one_usage(ordered, values[len(keys) :]))
     found.sort(key=lambda it: (it.group.get("day", ""), -it.cpu_seconds, list(it.group.values())))
     return accounting.UsageReport(since=query.since, until=query.until, usage=tuple(found))
 
@@ -190,9 +184,11 @@ def _at(at_us: int | None) -> datetime | None:
     return None if at_us is None else instant(at_us)
 
 
-def _group(key: str, *, is_sqlite: bool) -> "sa.ColumnElement[Any]":
-    if key in _GROUPS:
-        return _GROUPS[key]
+def _group(key: str, per_job: "sa.Subquery", *, is_sqlite: bool) -> "sa.ColumnElement[Any]":
+    if key in _OF_JOBS:
+        return _OF_JOBS[key]
+    if key in _OF_ATTEMPTS:
+        return per_job.c[_OF_ATTEMPTS[key].name]
     label = key.removeprefix(accounting.LABEL)
     if label == key or not label or '"' in label:
         known = ", ".join((*accounting.GROUPS, f"{accounting.LABEL}KEY"))
@@ -203,44 +199,79 @@ def _group(key: str, *, is_sqlite: bool) -> "sa.ColumnElement[Any]":
 
 
 def _usage(
-    columns: Sequence["sa.ColumnElement[Any]"],
-    wanted: Conditions,
-    since: int,
-    until: int,
+    query: accounting.UsageQuery,
+    keys: Sequence[str],
+    intervals: Sequence[tuple[datetime, datetime]],
     now: int,
+    *,
+    is_sqlite: bool,
 ) -> "sa.Select[Any]":
-    """The sums over [since, until) of all attempts that had a node then."""
-    # A bare number would be a 32-bit integer in PostgreSQL.
-    from_, to = sa.literal(since, tables.NUMBER), sa.literal(min(until, now), tables.NUMBER)
-    begin = sa.case((_ATTEMPTS.allocated_at < from_, from_), else_=_ATTEMPTS.allocated_at)
-    end = sa.case((_ATTEMPTS.ended_at < to, _ATTEMPTS.ended_at), else_=to)
-    started = sa.func.coalesce(_ATTEMPTS.started_at, _ATTEMPTS.ended_at, to)
-    ran = sa.case((started < end, started), else_=end)
-    held = _seconds(begin, end)
-    idle = _seconds(begin, ran)
-    evicted = sa.case((_ATTEMPTS.reason == PREEMPTED, held), else_=0.0)
-    sums = [
-        sa.func.sum(amount * period)
-        for amount, period in (
-            (_ATTEMPTS.cpu / 1000.0, held),
-            (_ATTEMPTS.memory / GIB, held),
-            (_ATTEMPTS.gpu / 1000.0, held),
-            (_ATTEMPTS.cpu / 1000.0, evicted),
-            (_ATTEMPTS.gpu / 1000.0, evicted),
-            (_ATTEMPTS.cpu / 1000.0, idle),
-            (_ATTEMPTS.gpu / 1000.0, idle),
-        )
-    ]
+    """The sums in each interval of all attempts that had a node then.
+
+    First by job, which reads each attempt once, then by group: a million look-ups of jobs less.
+    """
+    per_job = _usage_of_jobs(query, intervals, now, is_sqlite=is_sqlite).subquery()
+    groups = [_group(key, per_job, is_sqlite=is_sqlite) for key in keys]
     return (
-        sa.select(*columns, sa.func.count(), *sums)
-        .select_from(_JOINED)
-        .where(_ATTEMPTS.allocated_at < to, _is_open_or_after(since), *wanted)
-        .group_by(*columns)
+        sa.select(per_job.c.begin, *groups, *(sa.func.sum(per_job.c[name]) for name in _SUMS))
+        .select_from(per_job.outerjoin(tables.JOBS, per_job.c.job_uid == _JOBS.uid))
+        .group_by(per_job.c.begin, *groups)
     )
 
 
-def _seconds(begin: Any, end: Any) -> "sa.ColumnElement[float]":
-    return sa.case((end > begin, sa.cast(end - begin, sa.Float) / SECOND), else_=0.0)
+def _usage_of_jobs(
+    query: accounting.UsageQuery,
+    intervals: Sequence[tuple[datetime, datetime]],
+    now: int,
+    *,
+    is_sqlite: bool,
+) -> "sa.Select[Any]":
+    """The sums by interval and job, and by what of the attempts ``query.by`` names, in the
+    units of the columns times seconds."""
+    least, greatest = (sa.func.min, sa.func.max) if is_sqlite else (sa.func.least, sa.func.greatest)
+    # A bare number would be a 32-bit integer in PostgreSQL.
+    cut = sa.union_all(
+        *(
+            sa.select(
+                sa.literal(micros(since), tables.NUMBER).label("begin"),
+                sa.literal(min(micros(until), now), tables.NUMBER).label("end"),
+            )
+            for since, until in intervals
+        )
+    ).cte("intervals")
+    begin = greatest(_ATTEMPTS.allocated_at, cut.c.begin)
+    end = least(sa.func.coalesce(_ATTEMPTS.ended_at, cut.c.end), cut.c.end)
+    started = sa.func.coalesce(_ATTEMPTS.started_at, _ATTEMPTS.ended_at, cut.c.end)
+    held = _seconds(begin, greatest(begin, end))
+    idle = _seconds(begin, greatest(begin, least(started, end)))
+    cpu, memory, gpu = (held * it for it in (_ATTEMPTS.cpu, _ATTEMPTS.memory, _ATTEMPTS.gpu))
+    is_evicted = _ATTEMPTS.reason == PREEMPTED
+    evicted = (sa.case((is_evicted, it), else_=0.0) for it in (cpu, gpu))
+    values = (cpu, memory, gpu, *evicted, idle * _ATTEMPTS.cpu, idle * _ATTEMPTS.gpu)
+    sums = (sa.func.count(), *map(sa.func.sum, values))
+    columns = (_ATTEMPTS.job_uid, *(_OF_ATTEMPTS[key] for key in query.by if key in _OF_ATTEMPTS))
+    wanted: Conditions = [_ATTEMPTS.namespace == query.namespace] if query.namespace else []
+    of_jobs = _of_jobs("", query.user, query.queue, query.labels)
+    if of_jobs:
+        wanted.append(_ATTEMPTS.job_uid.in_(sa.select(_JOBS.uid).where(*of_jobs)))
+    is_held = sa.and_(
+        _ATTEMPTS.allocated_at < cut.c.end,
+        sa.or_(_ATTEMPTS.ended_at.is_(None), _ATTEMPTS.ended_at > cut.c.begin),
+    )
+    return (
+        sa.select(
+            cut.c.begin,
+            *columns,
+            *(value.label(name) for name, value in zip(_SUMS, sums, strict=True)),
+        )
+        .select_from(tables.ATTEMPTS.join(cut, is_held))
+        .where(*wanted)
+        .group_by(cut.c.begin, *columns)
+    )
+
+
+def _seconds(begin: Any, end: Any) -> Any:
+    return sa.cast(end - begin, sa.Float) / SECOND
 
 
 def _one_usage(group: dict[str, str], values: Sequence[Any]) -> accounting.Usage:
@@ -250,13 +281,13 @@ def _one_usage(group: dict[str, str], values: Sequence[Any]) -> accounting.Usage
     return accounting.Usage(
         group=group,
         attempts=int(attempts_),
-        cpu_seconds=float(cpu),
-        memory_gib_seconds=float(memory),
-        gpu_seconds=float(gpu),
-        evicted_cpu_seconds=float(evicted_cpu),
-        evicted_gpu_seconds=float(evicted_gpu),
-        idle_cpu_seconds=float(idle_cpu),
-        idle_gpu_seconds=float(idle_gpu),
+        cpu_seconds=float(cpu) / 1000,
+        memory_gib_seconds=float(memory) / GIB,
+        gpu_seconds=float(gpu) / 1000,
+        evicted_cpu_seconds=float(evicted_cpu) / 1000,
+        evicted_gpu_seconds=float(evicted_gpu) / 1000,
+        idle_cpu_seconds=float(idle_cpu) / 1000,
+        idle_gpu_seconds=float(idle_gpu) / 1000,
     )
 
 
