@@ -171,8 +171,9 @@ async def test_an_unreadable_record_is_a_warning_and_does_not_stop_the_history(
 
 
 @pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("is_noticed", [True, False])
 async def test_events_of_a_topic_that_was_created_again_are_added(
-    tmp_path: Path, before: int
+    tmp_path: Path, before: int, *, is_noticed: bool
 ) -> None:
     """What happened before stays: the history outlives its log. A query takes no offset of the
     deleted topic for one of the new topic."""
@@ -184,5 +185,7 @@ async def test_events_of_a_topic_that_was_created_again_are_added(
         await publish(bus, *(events.task("Pending", 0, f"q{number}") for number in range(before)))
         assert await states(service) == ["Pending"] * before
         await bus.recreate(topics.BATCH_EVENTS)
+        if is_noticed:
+            assert await states(service) == ["Pending"] * before
         await publish(bus, events.task("Pending", 5, "p2"))
         assert await states(service) == ["Pending"] * (before + 1)

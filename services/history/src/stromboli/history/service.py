@@ -145,6 +145,7 @@ class HistoryService:
         self._read_up_to = batch.positions
         if topics.BATCH_EVENTS.name in batch.recreated:
             self._events_topics += 1
+            self._last_read = None
         for record in (*batch.records, *batch.fenced):
             if record.topic == topics.BATCH_EVENTS and record.type != log.ANNOUNCED:
                 self._last_read = record
