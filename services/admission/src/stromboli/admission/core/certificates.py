@@ -36,7 +36,8 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 def needs_renewal(
     held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
 ) -> bool:
-    """Whether a new certificate is needed: none for all ``wanted`` names is valid long enough."""
+    """Whether a new certificate is needed: false if one for all ``wanted`` names is valid long
+    enough."""
     return not any(
         each.serves >= set(wanted) and each.ends_at - now > RENEW_BEFORE_END for each in held
     )
@@ -52,8 +53,8 @@ def trusted(held: Collection[CertificateInfo], now: datetime) -> list[Certificat
 def served(
     held: Collection[CertificateInfo], wanted: Collection[str], now: datetime
 ) -> CertificateInfo | None:
-    """The newest certificate that is trusted long enough, else the oldest; None when none is for
-    all ``wanted`` names.
+    """The newest certificate for all ``wanted`` names that is trusted long enough, else the oldest
+    one; None if there is no such certificate.
     """
     fitting: Sequence[CertificateInfo] = [
         each for each in trusted(held, now) if each.serves >= set(wanted)

@@ -97,7 +97,7 @@ class AdmissionPipeline:
         since: float | None = None,
     ) -> list[Applied]:
         """All steps. ``attempts.written`` keeps what is written, so that a repetition after a
-        conflict continues behind it. Raises what ``review`` raises."""
+        conflict continues after it. Raises what ``review`` raises."""
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             objects = await self.review(
                 documents,
@@ -144,7 +144,7 @@ class AdmissionPipeline:
                 self._reviewer.release(each.kind, each.namespace, each.name)
 
     async def warnings(self, submitted: SubmittedObject) -> tuple[str, ...]:
-        """What of an admitted object has no effect, or none yet."""
+        """The fields of an admitted object that have no effect, or none yet."""
         if submitted.is_done:
             return ()
         found = self._reviewer.warnings(submitted.kind, submitted.document)

@@ -106,7 +106,8 @@ class CertificateFiles(_Source):
         self._paths = (pathlib.Path(certificate), pathlib.Path(key))
 
     async def look(self) -> None:
-        """Read them. Raises PermanentError when they are not a certificate and its key."""
+        """Read the certificate files. Raises PermanentError when they are not a certificate and its
+        key."""
         try:
             self._load(*(path.read_bytes() for path in self._paths))
         except (OSError, ssl.SSLError, ValueError) as error:
