@@ -59,8 +59,8 @@ class _ActiveTerm(msgspec.Struct, frozen=True):
 
 
 class AgentReceiver:
-    """See the module. Without ``accounts``, for a single machine, the holder of ``token`` may
-    report for every node; an empty token allows every client.
+    """Accepts reports of node agents. Without ``accounts``, for a single machine, the holder of
+    ``token`` may report for every node; an empty token allows every client.
     """
 
     def __init__(

@@ -16,7 +16,8 @@ FACT = "competitors"
 
 
 class CompetitorWatch:
-    """See the module. The monitor only reads, so it runs beside a competitor."""
+    """Checks the leases of other systems. The monitor only reads, so it runs beside a
+    competitor."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class BurstDetector:
 
 
 class Outbox:
-    """See the module. ``position``: the offset after the last appended record."""
+    """The queued drafts of one kind. ``position``: the offset after the last appended record."""
 
     def __init__(self, writer: port.Writer, health: runtime.Health, position: int) -> None:
         self.position = position

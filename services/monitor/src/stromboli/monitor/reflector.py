@@ -30,7 +30,8 @@ _isolated = telemetry.meter.create_counter(
 
 
 class Reflector:
-    """See the module. Two loops share its state: ``read`` and ``publish_sync_markers``."""
+    """Mirrors one kind into its snapshot topic. Two loops share its state: ``read`` and
+    ``publish_sync_markers``."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ down.
 
 
 class Machine:
-    """See the module. ``answers``: reads the GPU driver."""
+    """The hardware of this machine. ``answers``: a function that reads the GPU driver."""
 
     def __init__(
         self, root: Path, answers: Callable[[], gpus.DriverReadings], kubelet: Kubelet | None

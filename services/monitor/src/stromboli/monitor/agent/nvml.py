@@ -151,7 +151,7 @@ class NvmlDriver:
         )
 
     def _links(self, handle: Any) -> Iterator[gpus.LinkReading]:
-        """Its active NVLinks; a link that cannot be read counts as absent."""
+        """The active NVLinks of a GPU; a link that cannot be read counts as absent."""
         nvml = self._nvml
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
             try:

@@ -27,7 +27,7 @@ class LeaseClaim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its name for users."""
+        """The name of the claim for users: the lease and the scheduler name."""
         return f"{self.namespace}/{self.name}"
 
 

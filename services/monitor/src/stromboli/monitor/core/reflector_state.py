@@ -61,7 +61,7 @@ class SyncPoint(msgspec.Struct, frozen=True):
 
 
 class ReflectorState:
-    """See the module."""
+    """The state of one kind, and the drafts to publish for it."""
 
     def __init__(self, kind: projection.AnyKind) -> None:
         self.kind = kind
