@@ -1,4 +1,4 @@
-"""Reads what controllers published: ``batch.state``, then the events of ``batch.events`` behind it.
+"""Reads what controllers published: ``batch.state``, then the later events of ``batch.events``.
 
 A standby follows both topics, so that it has little left to read when it becomes the leader. A
 state that cannot be used is discarded, and all events are read; see ``core.store.batch_state``.

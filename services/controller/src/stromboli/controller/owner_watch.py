@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class OwnerWatch:
-    """See the module. ``follow`` runs until cancelled."""
+    """Follows the owners of unmanaged pods; ``follow`` runs until cancelled."""
 
     def __init__(
         self,

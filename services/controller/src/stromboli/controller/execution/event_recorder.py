@@ -46,8 +46,8 @@ _SERIES = msgspec.json.Decoder(_Series)
 
 
 class EventRecorder:
-    """See the module. ``scheduled_per_s``: most ``Scheduled`` Events of pods per second; 0 writes
-    none."""
+    """Writes Events one at a time. ``scheduled_per_s``: most ``Scheduled`` Events of pods per
+    second; 0 writes none."""
 
     def __init__(
         self, cluster: cluster_port.Cluster, limiter: RequestLimiter, scheduled_per_s: float

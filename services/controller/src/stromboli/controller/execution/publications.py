@@ -5,9 +5,9 @@ the outcome was lost, or because the execution takes long. Rules:
 
 1. A decision is executed by one task at a time. A publication during the execution joins it.
 2. Every publication that is not replaced by a later one gets an outcome, with its own offset. A
-   replaced one is marked done immediately, so that a restart may begin behind it.
+   replaced one is marked done immediately, so that a restart may begin after it.
 3. A publication that has an outcome in the log is not executed again after a restart, even if the
-   position behind it was not committed.
+   position after it was not committed.
 """
 
 import contextlib

@@ -95,7 +95,7 @@ class _PodCounts:
 
 
 class JobPods:
-    """See the module. Created and updated by ``refresh``."""
+    """The pods of one job with derived values; ``refresh`` creates and updates it."""
 
     def __init__(self, cache: controller_cache.ControllerCache, job: Job) -> None:
         self._cache = cache

@@ -84,7 +84,7 @@ def controlled(job: Job) -> dict[str, str]:
 
 
 def without(resources: dict[str, str]) -> dict[str, str]:
-    """The same without tools."""
+    """The recorded objects without those of debug tools."""
     return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
 
 

@@ -38,7 +38,7 @@ def group_name(job: Job) -> str:
 
 
 def template_of(task: TaskSpec) -> core.PodSpec:
-    """Our reading of a task's template. Raises msgspec.DecodeError."""
+    """Decode a task's template. Raises msgspec.DecodeError."""
     return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
 
 

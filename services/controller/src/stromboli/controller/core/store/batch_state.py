@@ -1,7 +1,7 @@
 """The event history as records of ``batch.state``, so that a new leader reads few events.
 
 ``batch.events`` keeps 14 days. A leader that restores its history from these records reads only the
-events behind them. Rules:
+events after them. Rules:
 
 1. *The event first.* A record contains only events that are acknowledged. An event whose append was
    not acknowledged is recorded as unsure, as it is in the history itself.
@@ -57,7 +57,7 @@ HOME: Chunk = ("", -1)
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The latest change of a chunk: the end of the events behind it, and a number that grows."""
+    """The latest change of a chunk: the offset after its event, and a number that grows."""
 
     end: int
     number: int

@@ -27,7 +27,7 @@ class MemberState(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupMembers:
-    """See the module."""
+    """PodGroup -> its pods, counted by state."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MemberState, set[str]]] = {}

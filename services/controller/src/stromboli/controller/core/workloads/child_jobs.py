@@ -147,7 +147,7 @@ def create(
 
 
 def remove(job: batch.Job) -> commands.Delete:
-    """Remove a job and all that is its own."""
+    """Delete a job and the objects that it owns."""
     return commands.Delete(
         kind=kinds.JOBS,
         namespace=job.metadata.namespace,
