@@ -75,13 +75,13 @@ def smallest_needed(
 
 
 def largest_first(ssn: session.Session, tasks: Iterable[entities.Task]) -> list[entities.Task]:
-    """The tasks by the largest part of a node that they ask for; equals keep their order."""
+    """The tasks by the largest part of a node that they request; equal ones keep their order."""
     size = _size_on(ssn)
     return sorted(tasks, key=lambda task: -size(task))
 
 
 def _size_on(ssn: session.Session) -> Callable[[entities.Task], float]:
-    """The largest part that a task asks for of what any node has of a resource."""
+    """Returns a task's largest request of a resource, as a part of the largest node's amount."""
     largest = np.maximum(ssn.nodes.allocatable.max(axis=1, initial=0), 1)
     return lambda task: float((task.request / largest).max())
 

@@ -1,9 +1,9 @@
 """The action ``preempt``: a starving job evicts lower-priority tasks of its own queue.
 
 First jobs evict tasks of other jobs: all that they need or nothing. Then tasks evict lower-priority
-tasks of their own job. Differences to Volcano: nothing is evicted on a node while another node has
-room; nominations inside a job need a gang that can start; limited candidates are searched in the
-order of names, not from a random start. Gangs with a topology constraint are left to
+tasks of their own job. Differences from Volcano: nothing is evicted on a node while another node
+has room; nominations inside a job need a gang that can start; limited candidates are searched in
+the order of names, not from a random start. Gangs with a topology constraint are left to
 ``gangpreempt``, since room that is made node by node may be in any domain.
 """
 

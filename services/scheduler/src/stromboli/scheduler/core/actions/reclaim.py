@@ -1,6 +1,6 @@
 """The action ``reclaim``: a queue takes back from other queues what it deserves.
 
-Differences to Volcano: nothing is evicted on a node while another node has room, and a task must
+Differences from Volcano: nothing is evicted on a node while another node has room, and a task must
 pass filters and the quota of its queue on the node as it is after the evictions.
 """
 

@@ -116,7 +116,7 @@ class Extensions(interfaces.Registry):
         return least
 
     def job_ready(self, job: entities.Job) -> bool:
-        """Whether no plugin misses a task. Without plugins every job is ready."""
+        """Whether every plugin allows the job to be bound. Without plugins every job is ready."""
         return not any(missing(job, None) for missing in self.flat(interfaces.JOB_READY))
 
     def subjob_ready(self, job: entities.Job, subjob: entities.SubJob) -> bool:

@@ -352,7 +352,7 @@ class Registry:
 
     def add_job_ready(self, missing: extension_points.JobReady) -> None:
         """(job, task or None) -> how many more tasks must be placed before the job can be bound; 0
-        if it can be bound now.
+        if the job can be bound now.
 
         With a task, which is placed next: the minimum number of tasks like this one; the session
         calls again after them. A plugin that cannot count returns 1.

@@ -322,7 +322,7 @@ class Job(msgspec.Struct, eq=False):
         return [*needed, *others]
 
     def role_deficit(self, role: str) -> int:
-        """How many placed tasks the role misses to reach its minimum."""
+        """How many placed tasks the role lacks to reach its minimum."""
         has = self.role_count(role, READY) + self.best_effort.get(role, 0)
         return self.task_min_available.get(role, 0) - has
 

@@ -1,8 +1,7 @@
 """The nodes as a predicate or score sees them: as they are, or with further equal tasks on them.
 
-To place a run of equal tasks at once, the scheduler asks what the answer for a node would be with
-one, two or three more tasks on it. A function that reads resources from the view answers this
-without extra code.
+To place a run of equal tasks at once, the scheduler evaluates a node with one, two or three more
+tasks on it. A function that reads resources from the view answers this without extra code.
 """
 
 from functools import cached_property

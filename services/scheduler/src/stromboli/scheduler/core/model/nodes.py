@@ -87,7 +87,7 @@ class Nodes:
         return future
 
     def future_idle_of(self, row: int) -> resource_vectors.Vector:
-        """The same for one row."""
+        """The future idle resources of one row."""
         future: resource_vectors.Vector = (
             self.idle[:, row] + self.releasing[:, row] - self.pipelined[:, row]
         )

@@ -43,7 +43,7 @@ class UsageTotals:
 
     @property
     def inqueue(self) -> resource_vectors.Sum:
-        """What Inqueue jobs still miss of their minimum resources."""
+        """What Inqueue jobs still lack of their minimum resources."""
         row: resource_vectors.Sum = self.table[3]
         return row
 
@@ -117,9 +117,8 @@ def is_gated_by_queue_only(task: entities.Task) -> bool:
 
 
 def inqueue_request(job: entities.Job) -> resource_vectors.Sum:
-    """What an Inqueue job still misses of its minimum resources; zero for other jobs.
-
-    A running gang below its minimum misses nothing: a task may have finished.
+    """What an Inqueue job still lacks of its minimum resources; zero for other jobs. A running gang
+    below its minimum lacks nothing: a task may have finished.
     """
     least = job.min_request
     is_awaited = job.phase == "Inqueue" or (

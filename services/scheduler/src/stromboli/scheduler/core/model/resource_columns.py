@@ -64,7 +64,7 @@ class Resources:
         return self._columns.get(name)
 
     def offer(self, owner: Owner, names: Iterable[str]) -> None:
-        """A node or queue has these resources. O(refused objects) for a new name."""
+        """Record the resources that a node or queue has. O(refused objects) for a new name."""
         named = self._without_permanent(names)
         before = self._offers.pop(owner, frozenset())
         if named:
@@ -79,7 +79,8 @@ class Resources:
         self._update(named | before)
 
     def request(self, owner: Owner, amounts: Mapping[str, int]) -> None:
-        """A pod or PodGroup asks for these amounts; names with amount zero need no column.
+        """Record the amounts that a pod or PodGroup requests; names with amount zero need no
+        column.
 
         Raises TooManyNamesError; the object then requests nothing.
         """
@@ -100,7 +101,7 @@ class Resources:
         self._update(named)
 
     def drop(self, owner: Owner) -> None:
-        """The pod or PodGroup requests nothing any more."""
+        """Record that the pod or PodGroup no longer requests anything."""
         self._refused.pop(owner, None)
         self._retriable.pop(owner, None)
         named = self._requests.pop(owner, None)

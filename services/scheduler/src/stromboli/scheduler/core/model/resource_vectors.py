@@ -80,7 +80,7 @@ def bounded(values: Vector | Sum) -> Vector:
 
 
 def moved(values: npt.NDArray, sources: resource_columns.Sources, axis: int = -1) -> npt.NDArray:  # type: ignore[type-arg]  # vectors, sums and tables alike
-    """The same amounts in other columns along ``axis``; zero for new columns.
+    """The amounts after a change of the columns along ``axis``; zero for new columns.
 
     New columns of sums get Python's zero: NumPy's would make later sums wrap around.
     """

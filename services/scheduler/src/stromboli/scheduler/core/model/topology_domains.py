@@ -104,7 +104,7 @@ class TopologyTree:
         return summed
 
     def large_sums(self, values: resource_vectors.Table) -> npt.NDArray[np.float64]:
-        """The same for amounts whose sum may exceed 64 bits; exact to 53 bits."""
+        """Like ``sums``, for amounts whose sum may exceed 64 bits; exact to 53 bits."""
         high, low = self.sums(values >> 32), self.sums(values & 0xFFFF_FFFF)
         summed: npt.NDArray[np.float64] = high * np.float64(2**32) + low
         return summed

@@ -3,8 +3,8 @@
 A pair of GPUs scores by its connection (60 on one board, down to 10 across sockets) plus 100 for
 each NVLink. The best set of n has the highest sum over its pairs. Ties are broken by the highest
 sum over the remaining GPUs, so that large cliques stay whole, then by the fewest NUMA nodes, then
-by the lowest numbers. A single GPU is therefore the one that the others miss least. The search is
-exact for up to ``MAX_EXACT_GPUS`` free GPUs.
+by the lowest numbers. A single GPU is therefore the one with the lowest scores to the others. The
+search is exact for up to ``MAX_EXACT_GPUS`` free GPUs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -171,12 +171,11 @@ def best_gain(
     """Score and GPU of the placement on this node after which least GPU is unusable.
 
     ``before``: ``fragmented`` and ``stranded`` without the pod, the second if the policy asks for
-    it. What counts, the second between those that the first calls equal:
-    ``FGD``: hundredths of the gain in fragmented GPU; least GPU left on the node.
-    ``STRANDED_TIES``: the same hundredths; the gain in stranded GPU, in tenths of a GPU.
-    ``STRANDED_SUM``: both gains, and a tenth of what best fit says. ``opening`` (milli) is what it
-    is worth to put a pod on an idle GPU: in full for one that asks for next to nothing, not at all
-    for one that asks for all of it.
+    it. What counts, the second between those that the first calls equal: ``FGD``: hundredths of the
+    gain in fragmented GPU; least GPU left on the node. ``STRANDED_TIES``: the same hundredths; the
+    gain in stranded GPU, in tenths of a GPU. ``STRANDED_SUM``: both gains, and a tenth of what best
+    fit says. ``opening`` (milli) is what it is worth to put a pod on an idle GPU: in full for a pod
+    that requests almost nothing of it, zero for one that requests all of it.
     """
     best, found = NO_FIT, -1
     after = gpus.copy()

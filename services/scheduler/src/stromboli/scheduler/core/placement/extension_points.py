@@ -90,7 +90,7 @@ class QueueShare(NamedTuple):
 
     allocated: Sequence[int]
     promised: Sequence[int]
-    """What Inqueue jobs still miss of their minimum resources."""
+    """What Inqueue jobs still lack of their minimum resources."""
     deserved: Sequence[float]
     capability: Sequence[int]
 
@@ -145,7 +145,7 @@ Annotation: TypeAlias = Callable[[entities.Task], Mapping[str, str]]
 ClassKey: TypeAlias = Callable[[entities.Task], Hashable]
 """What a plugin reads of a task besides its class."""
 JobBlocked: TypeAlias = Callable[[entities.Job], str]
-"""Called for a job that was tried and cannot start now: why jobs behind it in its queue must wait,
+"""Called for a job that was tried and cannot start now: why jobs after it in its queue must wait,
 or empty if they need not.
 """
 JobMoved: TypeAlias = Callable[[entities.Job], bool]

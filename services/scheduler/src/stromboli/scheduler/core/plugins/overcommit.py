@@ -1,4 +1,5 @@
-"""The plugin ``overcommit``: enqueues jobs until they request somewhat more than the cluster has.
+"""The plugin ``overcommit``: enqueues jobs until they request more than the cluster has, by a
+factor.
 
 Jobs above the real capacity wait in the phase Inqueue. What a job holds already is not counted as
 inqueue too: Volcano counts it twice while pods are placed but do not run yet.

@@ -1,8 +1,8 @@
 """The plugin ``rescheduling``: moves pods off the busiest nodes while other nodes have room.
 
 The action ``shuffle`` evicts the victims, once per interval; the time of the last run is kept
-between sessions. Differences to Volcano: moving stops as soon as the quiet nodes have no room left,
-not only when it is exactly zero; pods of the same name in two namespaces are distinct.
+between sessions. Differences from Volcano: moving stops as soon as the quiet nodes have no room
+left, not only when it is exactly zero; pods of the same name in two namespaces are distinct.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ A queue may use up to its *real capability*: what is not guaranteed to other que
 capability and those of its ancestors. What it holds above its *deserved* amount may be reclaimed by
 queues that hold less than they deserve.
 
-Differences to Volcano: a queue that is not connected to the root stops only itself and its
+Differences from Volcano: a queue that is not connected to the root stops only itself and its
 descendants, and the shares of inner queues follow each placement, so that branches alternate.
 """
 

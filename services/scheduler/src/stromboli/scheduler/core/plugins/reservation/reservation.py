@@ -146,7 +146,7 @@ class Plugin:
 
     def _is_head(self, job: entities.Job) -> bool:
         """Return whether no blocked or reserving job of the queue is ordered before it.
-        Reservations of jobs behind it end."""
+        Reservations of jobs after it end."""
         owners = [self._session.jobs[key] for key in self._plans]
         others = [each for each in owners if each.queue == job.queue and each is not job]
         first = self._heads.get(job.queue, job)
