@@ -3,9 +3,8 @@
 Headers: ``ce_specversion`` ``ce_id`` (writer/epoch/sequence) ``ce_type`` ``ce_source`` ``ce_time``
 ``content-type``, the extensions ``ce_cluster`` (name of the Kubernetes cluster) and ``ce_cause``
 (id of what led to this), and W3C ``traceparent``. ``ce_source`` is ``/clusters/<name>/<writer>``:
-source and id are unique also where the records of several clusters are joined.
-A tombstone also has ``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``: the offset
-at which the original stood.
+source and id are unique also where the records of several clusters are joined. A tombstone also has
+``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``: the offset of the original.
 Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed tracing extension.
 """
 

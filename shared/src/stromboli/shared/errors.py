@@ -52,7 +52,7 @@ class PermanentError(ExternalError):
 
 
 class ConfigurationError(PermanentError):
-    """An address or credentials are missing or malformed: a process ends with this as its line."""
+    """An address or credentials are missing or malformed: a process prints it and ends."""
 
 
 class NotFoundError(PermanentError):

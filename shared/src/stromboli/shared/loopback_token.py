@@ -37,7 +37,7 @@ def file_of(port: int, environment: Mapping[str, str]) -> Path:
 
 
 def file_for(url: str, environment: Mapping[str, str]) -> Path | None:
-    """The same for a server's URL; None if it is not HTTP on loopback."""
+    """The token file for a server's URL; None if the URL is not HTTP on loopback."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in HOSTS:
         return None

@@ -86,7 +86,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def carries(self) -> tuple[type[msgspec.Struct], ...]:
-        """Its messages, including those of the log itself."""
+        """The messages of the topic, including those of the log itself."""
         return (*self.messages, log.EpochAnnounced) if self.is_announced else self.messages
 
     def full_name(self, cluster_name: str) -> str:

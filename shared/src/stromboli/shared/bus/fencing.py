@@ -42,7 +42,7 @@ _foreign_records = telemetry.meter.create_counter(
 
 TAIL_RECORDS = 32
 """Records at a topic's end in which an opening writer looks for the highest epoch. A replaced
-writer appends only a few records behind its successor until it notices."""
+writer appends only a few records after its successor's before it notices."""
 
 
 class Fence:

@@ -39,10 +39,10 @@ async def materialize(
 ) -> AsyncGenerator[port.Batch, None]:
     """``port.Bus.materialize``, repeated after transient errors.
 
-    A repetition starts behind the last batch that the caller finished, and sets ``caught_up``
-    again at the end of the log as of that moment. ``report`` (``Health.set`` or ``Health.warn``)
-    receives the error as a problem of ``condition``, and None once records are read again.
-    Permanent errors pass through. Close it with ``aclosing``.
+    A repetition starts after the last batch that the caller finished, and sets ``caught_up`` again
+    at the end of the log as of that moment. ``report`` (``Health.set`` or ``Health.warn``) receives
+    the error as a problem of ``condition``, and None once records are read again. Permanent errors
+    pass through. Close it with ``aclosing``.
 
     ``on_recreated`` receives the names of topics that were deleted and created again. The default
     raises LogLostError, because state derived from the lost records must be dropped as a whole.

@@ -39,7 +39,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> int:
-        """Its first line, 1-based."""
+        """The first line of the tree, 1-based."""
         return _line(self.node)
 
     def line_at(self, path: str) -> int:

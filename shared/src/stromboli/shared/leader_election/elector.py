@@ -116,7 +116,7 @@ class SingleReplica:
             self._is_replaced = not has_lost_log
 
     async def leave(self) -> None:
-        """There is nothing to release."""
+        """Does nothing: there is no lease to release."""
 
 
 class LeaderElector:

@@ -50,7 +50,7 @@ class ObjectsSubmitted(Message, frozen=True, kw_only=True):
 
 
 class SubmittedObject(Message, frozen=True, kw_only=True):
-    """The result for one object: created, configured or unchanged. ``warnings``: what of it has no
+    """The result for one object: created, configured or unchanged. ``warnings``: its fields without
     effect, 10 at most."""
 
     kind: str

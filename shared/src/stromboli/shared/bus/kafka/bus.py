@@ -29,8 +29,8 @@ REACHABLE_WITHIN_S = 1.0
 
 
 class KafkaBus:
-    """See ``port.Bus``. Entering creates missing topics; it raises UnavailableError when no broker
-    responds, and may then be retried."""
+    """See ``port.Bus``. Entering the context creates missing topics. It raises UnavailableError
+    when no broker responds; entering may then be repeated."""
 
     def __init__(
         self, given: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now

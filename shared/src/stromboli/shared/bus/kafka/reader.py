@@ -178,7 +178,7 @@ class Reader:
         return found
 
     async def _step(self, partition: structs.TopicPartition) -> int:
-        """Move behind the next offset; returns that offset."""
+        """Move past the next offset; returns that offset."""
         offset: int = await self.consumer.position(partition)
         self.consumer.seek(partition, offset + 1)
         return offset

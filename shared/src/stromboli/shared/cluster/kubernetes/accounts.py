@@ -82,7 +82,7 @@ class KubernetesAccounts:
     async def who(
         self, token: str, audiences: Sequence[str]
     ) -> accounts.User | accounts.UnknownToken:
-        """By TokenReview."""
+        """Authenticate the token with a TokenReview."""
         spec = {"token": token, "audiences": list(audiences)}
         found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
         if not found.authenticated:
@@ -95,7 +95,7 @@ class KubernetesAccounts:
         return accounts.User(name=user.username, uid=user.uid, groups=user.groups, extra=user.extra)
 
     async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
-        """By SubjectAccessReview."""
+        """Authorize the user with a SubjectAccessReview."""
         spec = {
             "user": user.name,
             "uid": user.uid,
@@ -114,7 +114,7 @@ class KubernetesAccounts:
         return found.allowed and not found.denied
 
     async def own_username(self) -> str:
-        """By SelfSubjectReview."""
+        """Read the user name with a SelfSubjectReview."""
         found: _SelfReview = await self._asked(SELF_REVIEWS, {}, _SelfReview)
         return found.status.user_info.username
 

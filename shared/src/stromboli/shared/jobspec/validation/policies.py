@@ -1,6 +1,6 @@
 """Validation of life-cycle policies.
 
-Unlike Volcano's, it reports all invalid policies, and rejects an unknown action for exit code
+Unlike Volcano, it reports all invalid policies, and rejects an unknown action for exit code
 policies, too.
 """
 
