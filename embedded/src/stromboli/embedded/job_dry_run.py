@@ -40,7 +40,7 @@ class _Named(msgspec.Struct, rename="camel"):
 def dry_run_job(
     items: Sequence[bytes | msgspec.Raw], document: bytes, configuration: str | None, now: datetime
 ) -> DryRunResult:
-    """Return what would happen to a job, as defaulted by admission, beside these objects.
+    """Return the decision about a job, as defaulted by admission, in a cluster of these objects.
 
     ``configuration``: the scheduler's configuration file, None for the built-in one. Raises
     CommandError for an invalid file. Costs two sessions.

@@ -50,13 +50,13 @@ USUAL_PORT = 8480
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a system.
 
-    ``state``: the folder that holds everything; a restart on the same folder continues. ``nodes``:
-    manifests of simulated nodes to create if they are missing. ``process_nodes``: manifests of
-    nodes that run processes, see ``processes``. ``port`` 0 selects a free one; a port in use is
-    replaced by the next free one if ``port_may_move``. ``fault_seed``: the seed of fault injection
-    into everything that is read, for tests. ``accounts``: users and rights, see
-    ``stromboli.embedded.accounts``; without, the holder of the token that is generated at each
-    start has all rights.
+    ``state``: the folder of the log, the cluster and all other state; a restart on the same folder
+    continues. ``nodes``: manifests of simulated nodes to create if they are missing.
+    ``process_nodes``: manifests of nodes that run processes, see ``processes``. ``port`` 0 selects
+    a free one; a port in use is replaced by the next free one if ``port_may_move``. ``fault_seed``:
+    the seed of fault injection into everything that is read, for tests. ``accounts``: users and
+    rights, see ``stromboli.embedded.accounts``; without, the holder of the token that is generated
+    at each start has all rights.
     """
 
     state: Path

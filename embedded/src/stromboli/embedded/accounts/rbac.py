@@ -81,7 +81,8 @@ class Policy(msgspec.Struct, frozen=True):
     bindings: tuple[Binding, ...] = ()
 
     def allows(self, user: User, asked: Right) -> bool:
-        """Return whether the user may do it. A RoleBinding applies to its own namespace only."""
+        """Return whether the user has the right. A RoleBinding applies to its own namespace
+        only."""
         return any(
             rule.gives(asked)
             for binding in self.bindings

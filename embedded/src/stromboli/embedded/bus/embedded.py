@@ -93,7 +93,7 @@ class EmbeddedBus:
     async def materialize(
         self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """Read topics from their start. A position behind the end, or of an earlier topic of the
+        """Read topics from their start. A position after the end, or of an earlier topic of the
         same name, means the start.
         """
         names = [topic.name for topic in wanted]

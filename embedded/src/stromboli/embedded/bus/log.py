@@ -1,7 +1,7 @@
 """Topics, records and committed offsets in one SQLite file.
 
 Retention follows Kafka: the last record of each key on compacted topics, the last 14 days on the
-others. Offsets are never reused, even if all records behind them were removed.
+others. Offsets are never reused, even if all records after them were removed.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class PendingRecord(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """The log file. ``ends``: topic name -> offset behind its last durable record."""
+    """The log file. ``ends``: topic name -> offset after its last durable record."""
 
     def __init__(self, path: Path, cluster_name: str, clock: Callable[[], datetime]) -> None:
         self.cluster_name = cluster_name
@@ -98,7 +98,7 @@ class Log:
         return self._store.write(change, publish)
 
     def has_more(self, positions: Mapping[str, int]) -> bool:
-        """Return whether one of the topics has records behind its position."""
+        """Return whether one of the topics has records after its position."""
         ends = self.ends
         for name, position in positions.items():  # noqa: SIM110 - each append wakes each reader
             if position < ends[name]:
@@ -112,7 +112,7 @@ class Log:
     async def page(
         self, positions: Mapping[str, int], topic_ids: Mapping[str, str]
     ) -> tuple[list[envelope.Record], dict[str, int]]:
-        """Return the next records from these positions and the positions behind them; none of a
+        """Return the next records from these positions and the positions after them; none of a
         topic whose id has changed.
         """
         return await self._store.read(lambda database: self._read(database, positions, topic_ids))

@@ -143,8 +143,8 @@ class EmbeddedCluster:
         limit: int,
         after: str = "",
     ) -> port.Page:
-        """Return the objects behind the last one of the previous page, in their current state.
-        Never expires.
+        """Return the objects after the last one of the previous page, in their current state. Never
+        expires.
         """
         behind = paging.position_of(after, _what("list", kind, namespace)) if after else ("", "")
         found = self._chosen(kind, namespace, labels)

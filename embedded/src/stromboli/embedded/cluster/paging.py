@@ -14,7 +14,7 @@ from stromboli.shared import errors
 
 
 def token_of(last: Key) -> str:
-    """Return the continue token behind an object."""
+    """Return the continue token after an object."""
     place = msgspec.json.encode((last.namespace, last.name))
     return base64.urlsafe_b64encode(place).decode()
 

@@ -143,7 +143,7 @@ class State:
         ]
 
     def index_behind(self, version: int) -> int:
-        """Return the index of the first event behind a version."""
+        """Return the index of the first event after a version."""
         return self.first_index + bisect_right(self.events, version, key=lambda it: it.version)
 
     def events_from(self, index: int) -> list[Event] | None:

@@ -28,7 +28,7 @@ class Watches:
     async def watch(
         self, kind: port.AnyKind, version: str, what: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Yield changes of a kind behind a version. Raises UnavailableError once the cluster is
+        """Yield changes of a kind after a version. Raises UnavailableError once the cluster is
         closed, so that a client that restarts ended watches does not loop.
         """
         if not self.is_open:

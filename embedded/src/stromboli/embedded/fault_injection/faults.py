@@ -18,12 +18,11 @@ Seed = int | str
 class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
     """Probabilities between 0 and 1.
 
-    ``longest_delay_s``: maximum delay of reads and calls, uniformly distributed.
-    ``repeat``: the last few records are delivered again.
-    ``closed``: a watch ends after an event. ``expired``: a new watch is rejected as expired.
-    ``conflict``: a patch with a test is rejected before it takes effect.
-    ``unavailable``: a call fails before it takes effect. ``lost``: it fails afterwards.
-    ``cut``: a reader of the log is disconnected.
+    ``longest_delay_s``: maximum delay of reads and calls, uniformly distributed. ``repeat``: the
+    last few records are delivered again. ``closed``: a watch ends after an event. ``expired``: a
+    new watch is rejected as expired. ``conflict``: a patch with a test is rejected before it takes
+    effect. ``unavailable``: a call fails before it takes effect. ``lost``: a call takes effect and
+    fails. ``cut``: a reader of the log is disconnected.
     """
 
     longest_delay_s: float = 0.01

@@ -106,7 +106,8 @@ class PodWorker:
             await self._remove()
 
     def see(self, pod: pods.Pod) -> None:
-        """Update the pod object: it may be terminating, and others may have written its status."""
+        """Update the pod object: it may be terminating, and other clients may have written its
+        status."""
         if not self._written:
             self._conditions = {str(each.get("type")): each for each in pod.status.conditions}
         ours = {str(each["type"]) for each in self._written.get("conditions", ())}

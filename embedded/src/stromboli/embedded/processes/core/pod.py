@@ -129,7 +129,7 @@ class Port(Part, frozen=True, kw_only=True):
 
 
 class Container(Part, frozen=True, kw_only=True):
-    """What to run."""
+    """A container of the pod."""
 
     name: str
     image: str = ""
