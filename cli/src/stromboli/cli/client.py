@@ -137,7 +137,7 @@ class Client:
         return self.send(calls.job_pods(namespace, name)).items
 
     def explanation(self, namespace: str, name: str) -> Explanation:
-        """Why a job waits. Raises NotFoundError."""
+        """Why a job is pending. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
 
     def wait(
@@ -172,7 +172,7 @@ class Client:
     def scale(
         self, namespace: str, name: str, replicas: int, task: str, minimum: int | None
     ) -> Applied:
-        """More or fewer pods for a task. Raises NotFoundError, RejectedError."""
+        """Set the replicas of a task. Raises NotFoundError, RejectedError."""
         applied = self.send(calls.scale(namespace, name, replicas, task, minimum))
         return _with_warnings_shown([applied])[0]
 
@@ -181,11 +181,11 @@ class Client:
         return self.send(calls.tasks(namespace, name, uid))
 
     def delete_job(self, namespace: str, name: str) -> None:
-        """Delete a job and all that is its own. Raises NotFoundError."""
+        """Delete a job and the objects that it owns. Raises NotFoundError."""
         self.send(calls.delete_job(namespace, name))
 
     def command_job(self, namespace: str, name: str, action: str) -> None:
-        """Ask for an action on a job. Raises NotFoundError, RejectedError."""
+        """Request an action on a job. Raises NotFoundError, RejectedError."""
         self.send(calls.command(namespace, name, action))
 
     def all_pods(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
@@ -229,11 +229,11 @@ class Client:
         return self.send(calls.nodes()).items
 
     def node_topology(self, name: str) -> TopologyObserved:
-        """What a node really has."""
+        """The hardware of a node, as its agent reports it."""
         return self.send(calls.node_topology(name))
 
     def scheduling_input(self) -> SchedulingInput:
-        """What the scheduler sees of the cluster."""
+        """The cluster as the scheduler reads it."""
         return self.send(calls.scheduling_input())
 
     def user_name(self) -> str:
@@ -267,7 +267,7 @@ class Client:
             yield from self._client.watch(raw, on_break=self._warn_disconnected)
 
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
-        """Our reading of an object. Raises CommandError if the server sent something else."""
+        """Decode an object. Raises CommandError if the server sent something else."""
         try:
             return kind.decode(raw)
         except msgspec.DecodeError as error:

@@ -9,7 +9,7 @@
     ├── UnreachableError    exit 3: no server answers
     └── TimedOutError       exit 124: a wait timed out
 
-Commands of other distributions raise these too, and ``strom`` shows them alike.
+Commands of other distributions raise these too, and ``strom`` shows them in the same form.
 """
 
 REFUSED = 1

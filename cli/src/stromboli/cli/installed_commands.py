@@ -15,7 +15,7 @@ ENTRY_POINTS = "stromboli.commands"
 
 
 def entry_points() -> "tuple[metadata.EntryPoint, ...]":
-    """All that is installed."""
+    """All installed entry points of the group."""
     from importlib import metadata  # 25 ms that our own commands need not pay
 
     return tuple(metadata.entry_points(group=ENTRY_POINTS))

@@ -1,4 +1,4 @@
-"""Phases, durations and amounts as people write them. Pure."""
+"""Parses phases, durations and amounts of the command line. Pure."""
 
 from stromboli.client.phases import PHASES
 from stromboli.shared.formats import durations, units

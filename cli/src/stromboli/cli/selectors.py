@@ -18,14 +18,14 @@ _COMMA = re.compile(r",(?![^()]*\))")
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """What must hold of one label."""
+    """A requirement on one label."""
 
     key: str
     operator: Literal["in", "notin", "exists", "absent"]
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it does for an object with these labels."""
+        """Whether an object with these labels meets the requirement."""
         if self.operator == "exists":
             return self.key in labels
         if self.operator == "absent":

@@ -49,8 +49,8 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     objects: int = 1
 
     def keyed(self, idempotency_key: str) -> "Call[T]":
-        """The same call with an idempotency key: the server executes it once and repeats its
-        response."""
+        """The call with an idempotency key: the server executes it once, and answers a repetition
+        with the same response."""
         headers = {**self.headers, "idempotency-key": idempotency_key}
         return msgspec.structs.replace(self, headers=headers)
 

@@ -2,24 +2,20 @@
 
 ::
 
-    ClientError
-    ├── InvalidArgumentError      an argument has the wrong form; nothing was sent
-    ├── EmptyNameError            a name in the call is empty; nothing was sent
-    ├── UnsafeTokenError          a token would be sent unencrypted; nothing was sent
-    ├── UnreadableFileError       a file with a token or a CA certificate cannot be read
-    ├── UnreachableError          no response from the server's address
-    ├── UnreadableError           the response is not of Stromboli, or of an unknown version
-    ├── ResponseError             an error response: ``status``, ``reason``
-    │   ├── UnauthenticatedError  401: no token, or an unknown one
-    │   ├── ForbiddenError        403: ``violations`` lists the missing permissions
-    │   ├── NotFoundError         404: the object or its namespace does not exist
-    │   ├── ConflictError         409: the name exists, or the object was changed concurrently
-    │   ├── ExpiredError          410: the continue token is too old; list again
-    │   ├── RejectedError         422: ``violations`` lists the errors, each with its path
-    │   └── UnavailableError      503: temporarily unavailable
-    ├── GoneError                 the object of a wait was deleted or replaced
-    ├── TimedOutError             a wait reached its timeout
-    └── WorkersLostError          an executor's job ended, or a call's worker was lost too often
+    ClientError ├── InvalidArgumentError      an argument has the wrong form; nothing was sent ├──
+    EmptyNameError            a name in the call is empty; nothing was sent ├── UnsafeTokenError
+    a token would be sent unencrypted; nothing was sent ├── UnreadableFileError       a file with a
+    token or a CA certificate cannot be read ├── UnreachableError          no response from the
+    server's address ├── UnreadableError           the response is not from Stromboli, or of an
+    unknown version ├── ResponseError             an error response: ``status``, ``reason`` │   ├──
+    UnauthenticatedError  401: no token, or an unknown one │   ├── ForbiddenError        403:
+    ``violations`` lists the missing permissions │   ├── NotFoundError         404: the object or
+    its namespace does not exist │   ├── ConflictError         409: the name exists, or the object
+    was changed concurrently │   ├── ExpiredError          410: the continue token is too old; list
+    again │   ├── RejectedError         422: ``violations`` lists the errors, each with its path │
+    └── UnavailableError      503: temporarily unavailable ├── GoneError                 the object
+    of a wait was deleted or replaced ├── TimedOutError             a wait reached its timeout └──
+    WorkersLostError          an executor's job ended, or a call's worker was lost too often
 """
 
 import concurrent.futures
@@ -45,7 +41,7 @@ class EmptyNameError(ClientError):
 
 
 class UnsafeTokenError(ClientError):
-    """A token is sent over HTTPS or to this machine only."""
+    """The token would be sent unencrypted to another machine."""
 
 
 class UnreadableFileError(ClientError):
@@ -57,7 +53,7 @@ class UnreachableError(ClientError):
 
 
 class UnreadableError(ClientError):
-    """The response is not of Stromboli."""
+    """The response is not from a Stromboli server."""
 
 
 class ResponseError(ClientError):

@@ -36,7 +36,7 @@ class ItemResult(msgspec.Struct, frozen=True):
     detail: str = ""
     violations: tuple[Violation, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What of the object has no effect: 10 at most."""
+    """Fields of the object without effect: 10 at most."""
 
 
 class BulkResult(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ class ResumingWatch(Generic[T]):
             raise errors.UnreadableError(self.call.what, f"{self.call.path} is not an event stream")
 
     def broke(self, error: Exception) -> None:
-        """The connection failed. Raises UnreachableError if the server was never reached."""
+        """Handle a failed connection. Raises UnreachableError if the server was never reached."""
         connection_error = server.unreachable(self._url, error, CONNECT_WITHIN_S)
         if not self._was_reached:
             raise connection_error from None

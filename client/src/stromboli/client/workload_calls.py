@@ -25,23 +25,23 @@ device claims. They are created with ``apply``."""
 def workloads(
     kind: Kind[Any], namespace: str = "", *, limit: int = 0, continue_: str = ""
 ) -> Call[Page]:
-    """The objects of one of ``WORKLOADS`` in a namespace, or all."""
+    """List the objects of a kind in ``WORKLOADS``, in a namespace or in all."""
     path = _workloads(kind, namespace) if namespace else f"/v1/{kind.plural}"
     return calls.list_page(path, f"{WORKLOADS[kind]}s", limit, continue_)
 
 
 def workload(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
-    """One object of one of ``WORKLOADS``."""
+    """Read one object of a kind in ``WORKLOADS``."""
     return _of_workload("GET", kind, namespace, name, "", bytes)
 
 
 def workload_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
-    """Kubernetes' Events about one of them."""
+    """Kubernetes' Events about one such object."""
     return _of_workload("GET", kind, namespace, name, "/events", calls.PAGE)
 
 
 def delete_workload(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
-    """Delete one of them with the objects that it owns."""
+    """Delete one such object with the objects that it owns."""
     return _of_workload("DELETE", kind, namespace, name, "", calls.no_content)
 
 

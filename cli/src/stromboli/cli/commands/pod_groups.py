@@ -107,7 +107,7 @@ def wide(group: scheduling.PodGroup) -> tuple[str, ...]:
 
 
 def facts(group: scheduling.PodGroup) -> list[str]:
-    """Its spec and status, a fact per line, without empty ones."""
+    """The PodGroup's spec and status, a fact per line, without empty ones."""
     spec, status = group.spec, group.status
     needed = f"{spec.min_member}"
     if spec.min_task_member:
@@ -126,7 +126,7 @@ def facts(group: scheduling.PodGroup) -> list[str]:
 
 
 def conditions(group: scheduling.PodGroup, now: datetime) -> list[tuple[str, ...]]:
-    """Its conditions under ``CONDITION_HEADERS``."""
+    """The PodGroup's conditions under ``CONDITION_HEADERS``."""
     return [
         (it.type, it.status, it.reason, output.age(it.last_transition_time, now), it.message)
         for it in group.status.conditions
@@ -134,12 +134,12 @@ def conditions(group: scheduling.PodGroup, now: datetime) -> list[tuple[str, ...
 
 
 def phase(group: scheduling.PodGroup) -> str:
-    """Its phase; Pending before the scheduler has set one."""
+    """The PodGroup's phase; Pending before the scheduler has set one."""
     return group.status.phase or "Pending"
 
 
 def owner(group: scheduling.PodGroup) -> str:
-    """The kind and name of its owner."""
+    """The kind and name of the PodGroup's owner."""
     found = group.metadata.controller
     return f"{found.kind}/{found.name}" if found else ""
 

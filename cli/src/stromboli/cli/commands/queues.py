@@ -209,7 +209,7 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
 
 
 def invalid_fields(queue: scheduling.Queue) -> Sequence[str]:
-    """What admission would reject in a queue that was stored without it."""
+    """The fields of a queue that admission would reject; the queue was stored without admission."""
     found = queue.metadata.annotation(keys.VIOLATIONS)
     return [f"{'invalid':<11} {found}"] if found else []
 

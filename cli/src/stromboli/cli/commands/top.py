@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class What(StrEnum):
-    """What the rows of the table are."""
+    """The objects in the rows of the table."""
 
     QUEUES = "queues"
     JOBS = "jobs"

@@ -39,7 +39,7 @@ class Domain(msgspec.Struct, rename="camel"):
     inside: list["Domain"] = []
 
     def take(self, held: Amounts, has: Amounts) -> None:
-        """Count a node in."""
+        """Add the node to the domain."""
         self.nodes += 1
         self.idle_nodes += not any(held.get(each, 0) for each in usage.RESOURCES)
         self.total = units.add(self.total, has)

@@ -17,7 +17,7 @@ from stromboli.shared.api import kinds
 
 
 class WorkloadKind(msgspec.Struct, frozen=True):
-    """A kind of them, and how people see it."""
+    """A kind of object that creates jobs, with its names and columns."""
 
     kind: kinds.Kind[Any]
     headers: tuple[str, ...]
@@ -55,7 +55,7 @@ HAVE_SUBMITTER = (kinds.JOB_FLOWS, kinds.CRON_JOBS)
 
 
 def kind_app(workload: WorkloadKind, text: str) -> typer.Typer:
-    """The commands that all of them have."""
+    """The commands that all these kinds have."""
     word = workload_calls.WORKLOADS[workload.kind]
     app = typer.Typer(cls=lazy.GetGroup, help=text)
     complete = options.workload_names(workload.kind)

@@ -128,7 +128,7 @@ def _kubelet_messages(waiting: WaitingPods) -> list[str]:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """An amount in a resource's unit, for people: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
+    """An amount of a resource in readable form: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
     if resource == "memory":
         return _bytes(amount)
     if resource.endswith("storage") or resource.startswith("hugepages-"):

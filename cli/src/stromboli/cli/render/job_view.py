@@ -228,7 +228,7 @@ def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, .
 
 
 def waits(explanation: responses.Explanation, waiting: explanation_view.WaitingPods) -> list[str]:
-    """Why it is pending, with the errors of its nodes; empty if it is not."""
+    """Why the job is pending, with the errors of its nodes; empty if it is not pending."""
     if explanation.explained is None and not explanation.held and not waiting:
         return []
     return ["", *explanation_view.render(explanation, waiting)]

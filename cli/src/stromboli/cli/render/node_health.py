@@ -1,8 +1,9 @@
-"""Nodes as rows of a list, and pods that the kubelet of their node has not taken. Pure.
+"""Nodes as rows of a list, and bound pods that their kubelet has not acknowledged. Pure.
 
-A kubelet that takes a pod first writes ``status.startTime``. A kubelet renews the lease of its node
-every 10 s; Kubernetes takes the node for lost 50 s after the last renewal by default
-(``--node-monitor-grace-period``). Source: https://kubernetes.io/docs/concepts/architecture/nodes/.
+A kubelet acknowledges a pod by writing ``status.startTime``: the pod is *taken*. A kubelet renews
+the lease of its node every 10 s; Kubernetes treats the node as lost 50 s after the last renewal by
+default (``--node-monitor-grace-period``). Source:
+https://kubernetes.io/docs/concepts/architecture/nodes/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,10 +42,10 @@ class Stuck(msgspec.Struct, frozen=True):
 def stuck_pods(
     pods: Sequence[pod_status.Pod], leases: Mapping[str, coordination.Lease | None], now: datetime
 ) -> list[Stuck]:
-    """The nodes whose kubelets have not taken a pod in time or are not live, by name.
+    """The nodes with a pod that was not taken in time or with a kubelet that is not live, by name.
 
-    ``leases``: node -> its lease, None for a node without one; a node that is absent is unknown,
-    and only its untaken pods count.
+    ``leases``: node -> its lease, None for a node without one; the lease of an absent node is
+    unknown, so only its untaken pods count.
     """
     found = []
     for node in nodes_of(pods):

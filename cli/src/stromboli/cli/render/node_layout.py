@@ -79,7 +79,7 @@ class NodeLayout(msgspec.Struct, frozen=True):
 
 
 def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayout:
-    """What to draw of a node."""
+    """The layout of a node, from its reported topology."""
     machine = seen.topology
     holders, marks = _holders(machine)
     gpus = tuple(
@@ -108,7 +108,7 @@ def node_layout(seen: node_topology.TopologyObserved, now: datetime) -> NodeLayo
 
 
 def format_bytes(amount: int) -> str:
-    """Bytes as a person reads them."""
+    """Bytes in readable form."""
     for unit, name in ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if amount >= unit:
             return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"

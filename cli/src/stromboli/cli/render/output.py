@@ -46,7 +46,7 @@ them.
 
 
 class Format(StrEnum):
-    """What ``--output`` takes where objects are shown."""
+    """Values of ``--output`` for Kubernetes objects."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -56,7 +56,7 @@ class Format(StrEnum):
 
     @property
     def is_table(self) -> bool:
-        """Whether people are to read it."""
+        """Whether the output is for users, not for programs."""
         return self in (Format.TABLE, Format.WIDE)
 
 
@@ -81,7 +81,7 @@ def facts(*found: tuple[str, str]) -> list[str]:
 
 
 def show_note(line: str) -> None:
-    """A line for people on stderr, where it is in no program's way."""
+    """A line for users on stderr, so that programs can parse stdout."""
     typer.echo(line, err=True)
 
 
@@ -159,7 +159,7 @@ class StreamingTable:
 def without_empty_last_column(
     headers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The same without an empty last column."""
+    """Headers and rows without an empty last column."""
     if any(row[-1] for row in rows):
         return headers, rows
     return headers[:-1], [row[:-1] for row in rows]

@@ -39,7 +39,7 @@ class Running(Part, frozen=True, kw_only=True):
 
 
 class State(Part, frozen=True, kw_only=True):
-    """One of the three."""
+    """The state of a container: waiting, running or terminated."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -71,7 +71,7 @@ class Status(Part, frozen=True, kw_only=True):
 
 
 class Spec(Part, frozen=True, kw_only=True):
-    """What is to run."""
+    """The containers of the pod's spec."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -97,7 +97,7 @@ def decode(raw: bytes | msgspec.Raw) -> Pod:
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether all containers of the pod have ended for good."""
+    """Whether all containers of the pod have ended and none will be restarted."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
@@ -135,7 +135,7 @@ def restarts(pod: Pod, now: datetime) -> str:
 
 
 def unschedulable_message(pod: Pod) -> str:
-    """Why it has no node yet, by the scheduler's message; empty if it has a node or no message."""
+    """The scheduler's message why the pod has no node yet; empty if it has a node or no message."""
     return next(
         (
             one.message

@@ -1,4 +1,4 @@
-"""What people see of flows, templates and crons: rows of a list, and one in full. Pure."""
+"""Flows, templates and crons as rows of a list, and one of them in full. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def at(self) -> datetime | None:
-        """When it happened last."""
+        """When the event last occurred."""
         return self.last_timestamp or self.event_time or self.first_timestamp
 
 
@@ -111,7 +111,7 @@ def flow_facts(found: flow.JobFlow, now: datetime) -> list[str]:
 
 
 def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
-    """Its jobs under ``FLOW_JOB_HEADERS``, in the order of the manifest."""
+    """The flow's jobs under ``FLOW_JOB_HEADERS``, in the order of the manifest."""
     stories = {it.name: it for it in found.status.job_status_list}
     rows: list[tuple[str, ...]] = []
     for entry in {entry.name: entry for entry in found.spec.flows}.values():

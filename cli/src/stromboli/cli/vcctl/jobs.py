@@ -51,7 +51,7 @@ def run(
     master: shell.Master = None,
     kubeconfig: shell.Kubeconfig = None,
 ) -> None:
-    """Run a job by parameters, or by a file alone."""
+    """Run a job from options, or from a file."""
     if filename:
         made = _of_file(filename)
     else:

@@ -1,4 +1,4 @@
-"""The programs: vcctl with its groups, and those of one purpose."""
+"""The programs: vcctl with its command groups, and vsub, vjobs and others with one command each."""
 
 import platform
 import sys

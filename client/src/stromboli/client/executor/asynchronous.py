@@ -65,8 +65,8 @@ class AsyncJobExecutor:
         return asyncio.wrap_future(self.blocking.submit(fn, *args, **kwargs))
 
     async def map(self, fn: Callable[..., T], /, *iterables: Iterable[Any]) -> AsyncIterator[T]:
-        """Results in the order of the arguments. All calls are submitted at once; those that are
-        left are cancelled when the iteration ends early."""
+        """Results in the order of the arguments. All calls are submitted immediately; the remaining
+        ones are cancelled when the iteration ends early."""
         futures = [self.blocking.submit(fn, *args) for args in zip(*iterables, strict=False)]
         try:
             for future in futures:

@@ -70,7 +70,8 @@ class Dispatcher:
         self._sent.setdefault(worker, {})
 
     def worker_lost(self, worker: str) -> list[int]:
-        """Send its calls again. Returns those that are given up: they were lost too often."""
+        """Send the calls of the lost worker again. Returns the calls that fail because they were
+        lost too often."""
         given_up = []
         for calls in self._sent.pop(worker, {}).values():
             for call in calls:
@@ -86,7 +87,7 @@ class Dispatcher:
 
     def assign(self, is_wanted: Callable[[int], bool]) -> list[Assignment]:
         """Chunks for all workers that have room. ``is_wanted``: False for a call that was cancelled
-        before it was sent; it is asked once for each call that is sent for the first time."""
+        before it was sent; it is called once for each call that is sent for the first time."""
         assigned = []
         for _ in range(PREFETCH):
             for worker, chunks in self._sent.items():

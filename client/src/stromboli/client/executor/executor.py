@@ -33,18 +33,19 @@ _log = logging.getLogger("stromboli.client.executor")
 
 
 class JobExecutor(concurrent.futures.Executor):
-    """Executes calls in the pods of one job, which is created at once and deleted by ``shutdown``.
+    """Executes calls in the pods of one job, which is created immediately and deleted by
+    ``shutdown``.
 
     Functions, arguments, results and exceptions are pickled with cloudpickle. Pods are reused, and
     short calls travel in chunks of up to 1,000. A call whose worker is lost (evicted, out of
     memory, node gone) is executed again, up to ``max_losses`` times: a call may be executed more
     than once and should be idempotent.
 
-    ``workers``: pods, of which those that fit work. ``storage``: a directory or a URL of fsspec
-    that this process and the pods reach; without it a directory of this machine, for process nodes.
-    ``client``: else one as ``Client()`` makes, closed with the executor. While no worker runs, the
-    reason why the job waits is logged by ``stromboli.client.executor``. Raises ClientError when the
-    job is refused.
+    ``workers``: number of pods; those that are placed execute calls. ``storage``: a directory or a
+    URL of fsspec that this process and the pods reach; without it a directory of this machine, for
+    process nodes. ``client``: by default ``Client()``, which is closed with the executor. While no
+    worker runs, the reason why the job is pending is logged by ``stromboli.client.executor``.
+    Raises ClientError when the job is refused.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class JobExecutor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
-        """See ``concurrent.futures.Executor.submit``. The call is pickled here and now (about
-        0.1 ms); the future of one that cannot be raises why. Raises WorkersLostError once the job
-        ended, RuntimeError after ``shutdown``."""
+        """See ``concurrent.futures.Executor.submit``. The call is pickled immediately (about 0.1
+        ms); if that fails, its future raises the error. Raises WorkersLostError once the job ended,
+        RuntimeError after ``shutdown``."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             call = wire.PickledCall(wire.pickle_function(fn), wire.pickle_arguments(args, kwargs))
@@ -114,8 +115,8 @@ class JobExecutor(concurrent.futures.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See ``concurrent.futures.Executor.shutdown``. The job and the session's files are deleted
-        after the last call; at once with ``cancel_futures``: the futures of calls that are being
-        executed then raise WorkersLostError."""
+        after the last call; immediately with ``cancel_futures``: the futures of calls that are
+        being executed then raise WorkersLostError."""
         with self._changed:
             self._is_shut_down = True
             if cancel_futures:
