@@ -92,7 +92,7 @@ def test_a_tier_may_be_given_by_name() -> None:
     [
         (
             hard(name="row"),
-            "highestTierName row: no HyperNode has this tier name (none has one)",
+            "highestTierName row: no HyperNode has this tier name (no HyperNode has a tier name)",
         ),
         (hard(), "hard networkTopology names neither highestTierAllowed nor highestTierName"),
         (hard(0), "highestTierAllowed 0: the lowest tier of the HyperNodes is 1"),

@@ -85,7 +85,7 @@ def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
     if not given.highest_tier_name:
         raise ValueError(NO_TIER)
     if given.highest_tier_name not in known.names:
-        listed = ", ".join(sorted(known.names)) or "none has one"
+        listed = ", ".join(sorted(known.names)) or "no HyperNode has a tier name"
         raise ValueError(
             f"highestTierName {given.highest_tier_name}: no HyperNode has this tier name ({listed})"
         )

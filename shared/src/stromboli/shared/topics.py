@@ -225,7 +225,7 @@ BATCH_STATE = Topic(
 )
 SUBMISSIONS = Topic(
     "admission.submissions",
-    "any; those of one key are done in order",
+    "any; records of one key are processed in order",
     (admission.ObjectsSubmitted,),
     {
         "cleanup.policy": "delete",

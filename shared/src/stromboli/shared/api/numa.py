@@ -52,6 +52,6 @@ class NumatopologySpec(Part, frozen=True, kw_only=True):
 
 
 class Numatopology(Object, frozen=True, kw_only=True):
-    """The CPUs of one node, whose name it has; cluster scoped."""
+    """The CPUs of one node. The object has the node's name and is cluster scoped."""
 
     spec: NumatopologySpec = NumatopologySpec()

@@ -72,7 +72,7 @@ def _explain(
             if isinstance(error.instance, dict):  # otherwise its type is a separate error
                 choices = [name for choice in schema["oneOf"] for name in choice["required"]]
                 present = " and ".join(name for name in choices if name in error.instance)
-                reason = f"has {present}" if present else "has none of its choices"
+                reason = f"has {present}" if present else "has none of the alternatives"
                 yield path, reason, f"expected exactly one of {', '.join(choices)}"
         case _:
             yield path, *_reason_and_expected(error, schema)

@@ -85,7 +85,7 @@ def containers(pod: Pod) -> Iterator[dict[str, Any]]:
 
 
 def main_containers(pod: Pod) -> Iterator[dict[str, Any]]:
-    """Containers without init containers."""
+    """The main containers of a pod, without its init containers."""
     yield from pod["spec"].get("containers") or ()
 
 
