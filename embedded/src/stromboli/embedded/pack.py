@@ -78,7 +78,7 @@ def pack(
         str, typer.Option(metavar="SEEDS", help="Sequences to try: 42-51, 42,45 or 7.")
     ] = PUBLISHED_SEEDS,
     shown: Annotated[
-        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
     """Measure how many GPUs are allocated under load.

@@ -30,10 +30,10 @@ async def _run(
 
 def main(
     nodes: Annotated[int, typer.Option(help="How many nodes to add.")] = 4,
-    cpu: Annotated[str, typer.Option(help="Cores of each.")] = "8",
-    memory: Annotated[str, typer.Option(help="Memory of each.")] = "32Gi",
-    gpus: Annotated[int, typer.Option(help="GPUs of each (nvidia.com/gpu).")] = 0,
-    prefix: Annotated[str, typer.Option(help="Prefix of their names.")] = "simulated",
+    cpu: Annotated[str, typer.Option(help="Cores of each node.")] = "8",
+    memory: Annotated[str, typer.Option(help="Memory of each node.")] = "32Gi",
+    gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
+    prefix: Annotated[str, typer.Option(help="Prefix of the nodes' names.")] = "simulated",
     rules: Annotated[Path | None, typer.Option(help="How long pods run, and how they end.")] = None,
     kubeconfig: Annotated[str, typer.Option(help="Path of the kubeconfig.")] = "",
 ) -> None:

@@ -28,9 +28,9 @@ async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], sta
 
 def main(
     nodes: Annotated[int, typer.Option(help="How many nodes to add.", min=1)] = 2,
-    cpu: Annotated[str, typer.Option(help="Cores of each. [default: a share]")] = "",
-    memory: Annotated[str, typer.Option(help="Memory of each. [default: a share]")] = "",
-    prefix: Annotated[str, typer.Option(help="Prefix of their names.")] = "process",
+    cpu: Annotated[str, typer.Option(help="Cores of each node. [default: a share]")] = "",
+    memory: Annotated[str, typer.Option(help="Memory of each node. [default: a share]")] = "",
+    prefix: Annotated[str, typer.Option(help="Prefix of the nodes' names.")] = "process",
     state: Annotated[
         Path | None, typer.Option(help="Folder for the pods' files. [default: for this run only]")
     ] = None,

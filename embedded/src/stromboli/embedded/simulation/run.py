@@ -108,7 +108,7 @@ def run(
         ),
     ] = None,
     shown: Annotated[
-        Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+        Format, typer.Option("--output", "-o", help="Output format.", case_sensitive=False)
     ] = Format.TABLE,
 ) -> None:
     """Simulate a workload with the real scheduler, in virtual time.
