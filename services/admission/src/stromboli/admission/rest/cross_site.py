@@ -60,7 +60,7 @@ def guard(hosts: Sequence[str] = ()) -> Guard:
 
 
 def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
-    """Rule 1. Raises RejectedRequestError."""
+    """Check the header Host (rule 1). Raises RejectedRequestError."""
     name = _hostname(headers.get("host", ""))
     if hosts and name not in hosts and not _is_loopback(name):
         raise RejectedRequestError(
@@ -71,7 +71,7 @@ def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Rule 2. Raises RejectedRequestError."""
+    """Check the headers Origin and Sec-Fetch-Site (rule 2). Raises RejectedRequestError."""
     site = headers.get("sec-fetch-site", "none")
     origin = headers.get("origin")
     host = headers.get("host", "")
@@ -82,7 +82,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
 
 
 def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence[str]) -> None:
-    """Rule 3. Raises RejectedRequestError."""
+    """Check the content type of the body (rule 3). Raises RejectedRequestError."""
     length = headers.get("content-length", "0")
     if method not in BODIES or (length == "0" and "transfer-encoding" not in headers):
         return

@@ -64,5 +64,6 @@ def plan(
 def due(
     cache: controller_cache.ControllerCache, item: controller_cache.ReconcileKey, now: datetime
 ) -> datetime | None:
-    """When to reconcile the key again although nothing changed; None: not without a change."""
+    """When to reconcile the key again although nothing changed; None if only a change requires
+    it."""
     return RECONCILERS[item.kind].due(cache, item.key, now)

@@ -53,7 +53,7 @@ class CompetitorTracker:
         self._unknown: dict[LeaseClaim, str] = {}
 
     def see(self, claim: LeaseClaim, spec: coordination.LeaseSpec | None, now_s: float) -> None:
-        """Observe a lease; None: it does not exist."""
+        """Observe a lease, None for one that does not exist."""
         self._unknown.pop(claim, None)
         self._leases[claim] = spec or coordination.LeaseSpec()
         self._observed[claim].see(lease_rules.lease_record(self._leases[claim]), now_s)

@@ -68,7 +68,7 @@ def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
 def before_bind(
     cache: controller_cache.ControllerCache, bind: scheduling.Bind, decision: str
 ) -> ExecutionResult | None:
-    """The result if the cache already has it; None: bind."""
+    """The result if the cache already shows it; None if the pod has to be bound."""
     pod = cache.pod(f"{bind.namespace}/{bind.pod}")
     if pod is None or pod.metadata.uid != bind.uid:
         return None  # our cache may be behind the scheduler's
@@ -122,7 +122,7 @@ def _bound(pod: core.Pod, decision: str) -> ExecutionResult:
 def before_eviction(
     cache: controller_cache.ControllerCache, eviction: scheduling.Eviction
 ) -> ExecutionResult | None:
-    """The result if the cache already has it; None: delete."""
+    """The result if the cache already shows it; None if the pod has to be deleted."""
     pod = cache.pod(f"{eviction.namespace}/{eviction.pod}")
     if pod is None or pod.metadata.uid != eviction.uid:
         return None  # as above

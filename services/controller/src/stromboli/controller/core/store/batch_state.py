@@ -271,7 +271,7 @@ class BatchState:
             self._spans.popleft()
 
     def writes(self, chunks: Collection[tuple[str, Chunk]]) -> Iterator[ChunkWrite]:
-        """The records of these chunks as the history is now. O(pods of their jobs)."""
+        """The records of these chunks, from the current history. O(pods of their jobs)."""
         of_job: dict[str, list[Chunk]] = {}
         for job, chunk in chunks:
             of_job.setdefault(job, []).append(chunk)

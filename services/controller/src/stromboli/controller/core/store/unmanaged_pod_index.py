@@ -80,8 +80,8 @@ class UnmanagedPodIndex:
         return bool(self._of_kind.get(kind))
 
     def note_owner(self, namespace: str, uid: str, read: meta.ObjectMeta | None) -> Iterator[str]:
-        """Update an owner; None: it is gone. Returns the PodGroups to reconcile. Owners without
-        such pods, and older versions, are ignored."""
+        """Update an owner, None for a deleted one. Returns the PodGroups to reconcile. Owners
+        without such pods, and older versions, are ignored."""
         group = f"{namespace}/{PREFIX}{uid}"
         version, owner = (0, GONE) if read is None else (read.version, read_owner(read))
         before, known = self._owners.get(uid, (-1, None))

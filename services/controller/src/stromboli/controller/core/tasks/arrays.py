@@ -53,7 +53,8 @@ def window(job: Job) -> indexes.Indexes:
 
 
 def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
-    """The progress including the results of the pods; a pod counts once. None: not an array."""
+    """The progress including the results of the pods; a pod counts once. None if the job is not an
+    array."""
     if job.spec.array is None:
         return None
     found = job.status.array or ArrayStatus()

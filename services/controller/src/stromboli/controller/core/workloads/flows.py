@@ -52,7 +52,7 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def phase(self) -> str | None:
-        """The job's phase, or its final phase if it is deleted; None: no such job."""
+        """The job's phase, or its final phase if it is deleted; None if there is no such job."""
         if self.job is not None:
             return self.job.status.state.phase
         if self.recorded is not None and self.recorded.state in lifecycle.FINISHED:

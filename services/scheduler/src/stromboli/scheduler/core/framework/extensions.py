@@ -87,11 +87,12 @@ class Extensions(interfaces.Registry):
         return all(test(queue, tasks) for test in self.flat(interfaces.PREEMPTIVE))
 
     def allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
-        """Whether all plugins let the queue hold the task as well."""
+        """Whether all plugins allow one more such task in the queue."""
         return self.count_allocatable(queue, task, 1) > 0
 
     def count_allocatable(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
-        """How many tasks like this one, up to ``most``, all plugins let the queue hold as well."""
+        """How many further tasks like this one, at most ``most``, all plugins allow in the
+        queue."""
         for count in self.flat(interfaces.ALLOCATABLE):
             most = min(most, count(queue, task, most))
             if most <= 0:
