@@ -146,7 +146,7 @@ class AsyncClient:
         self, objects: Sequence[calls.Submitted], namespace: str = "default"
     ) -> list[Applied]:
         """Create or change objects of any kind, as manifests or Structs, all or none. Structs
-        without a namespace get this one. Raises RejectedError.
+        without a namespace get ``namespace``. Raises RejectedError.
         """
         return await self.send(calls.apply(objects, namespace))
 

@@ -81,8 +81,8 @@ def _rejection(call: Call[Any], status: int, problem: Problem) -> errors.Respons
 
 
 def document(submitted: Submitted, namespace: str) -> Document:
-    """An object as a manifest; a Struct without a namespace gets this one. Raises TypeError for a
-    Struct of an unsupported kind."""
+    """An object as a manifest; a Struct without a namespace gets ``namespace``. Raises TypeError
+    for a Struct of an unsupported kind."""
     if not isinstance(submitted, meta.Object):
         return submitted
     kind = _KINDS.get(type(submitted))
@@ -110,7 +110,7 @@ def _named(documents: Sequence[Document]) -> str:
 
 
 def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list[Applied]]:
-    """Create or change objects, all or none. Structs without a namespace get this one."""
+    """Create or change objects, all or none. Structs without a namespace get ``namespace``."""
     documents = [document(each, namespace) for each in objects]
     return Call(
         method="POST",

@@ -62,7 +62,7 @@ def parse(words: list[str]) -> Fields:
         elif field == "replicas":
             replicas[task] = _count(name, value)
         else:
-            raise FieldError(f"{name!r} is not a field that can be set; there are {FIELDS}")
+            raise FieldError(f"{name!r} is not a field that can be set; fields are {FIELDS}")
     return Fields(**found, replicas=replicas)
 
 
