@@ -228,7 +228,7 @@ class ApiServer:
     def tell_tasks(self, job: str, uid: str, *states: str, attempt: int) -> None:
         """Publish the controller's events for the pods with index 0."""
         for state in states:
-            told = messages.TaskChanged(
+            news = messages.TaskChanged(
                 job=job,
                 uid=uid,
                 task="w",
@@ -241,7 +241,7 @@ class ApiServer:
                 attempt=attempt,
             )
             draft = envelope.Draft(
-                topic=topics.BATCH_EVENTS, key=job, message=told, time=builders.NOON
+                topic=topics.BATCH_EVENTS, key=job, message=news, time=builders.NOON
             )
             self._admission.task_histories.fold(builders.make_record(draft))
 

@@ -397,6 +397,6 @@ def test_a_list_shows_how_long_a_job_has_run_and_a_job_for_whom_it_was_evicted()
         message="2 pods reclaimed by queue research for job default/x",
         last_timestamp=builders.NOON,
     )
-    told = job_view.last_eviction([event], builders.NOON + timedelta(seconds=43))
-    assert told == ["evicted   2 pods reclaimed by queue research for job default/x, 43s ago"]
+    news = job_view.last_eviction([event], builders.NOON + timedelta(seconds=43))
+    assert news == ["evicted   2 pods reclaimed by queue research for job default/x, 43s ago"]
     assert job_view.last_eviction([], builders.NOON) == []

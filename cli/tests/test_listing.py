@@ -34,7 +34,7 @@ def change(type_: ChangeType, name: str = "", version: int = 1, phase: str = "")
     return Change(type_, msgspec.json.encode(job))
 
 
-def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
+def news(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
     """The output of a list of jobs (of this phase) after each change."""
 
     def is_wanted(job: batch.Job) -> bool:
@@ -49,7 +49,7 @@ def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
 
 
 def test_a_watched_list_starts_with_all_objects_by_name() -> None:
-    assert told(
+    assert news(
         change("added", "b"),
         change("added", "a"),
         change("synced"),
@@ -60,7 +60,7 @@ def test_a_watched_list_starts_with_all_objects_by_name() -> None:
 
 
 def test_after_an_interruption_only_changes_are_printed() -> None:
-    assert told(
+    assert news(
         change("added", "a"),
         change("added", "b"),
         change("added", "c"),
@@ -74,7 +74,7 @@ def test_after_an_interruption_only_changes_are_printed() -> None:
 
 
 def test_an_object_that_leaves_the_filter_is_printed_once_more() -> None:
-    assert told(
+    assert news(
         change("added", "a", phase="Running"),
         change("added", "b", phase="Pending"),
         change("synced"),

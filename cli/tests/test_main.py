@@ -110,12 +110,12 @@ def test_an_invalid_value_is_quoted_as_written(arguments: tuple[str, ...], said:
     ],
 )  # fmt: skip
 def test_an_option_without_its_value_is_explained_by_its_own_command(
-    arguments: tuple[str, ...], told: tuple[str, ...], path: str
+    arguments: tuple[str, ...], news: tuple[str, ...], path: str
 ) -> None:
     refused = call(*arguments)
     assert refused.exit_code == 2
     lines = refused.stderr.splitlines()
-    assert tuple(lines[: len(told)]) == told
+    assert tuple(lines[: len(news)]) == news
     assert lines[-1] == f"next: see {path} --help"
 
 

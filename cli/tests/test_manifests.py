@@ -188,9 +188,9 @@ def test_a_path_is_resolved_to_its_line_or_the_nearest_one(
 def test_a_document_that_would_grow_without_bound_is_refused_with_its_line(
     text: str, said: str
 ) -> None:
-    with pytest.raises(CommandError, match=said) as told:
+    with pytest.raises(CommandError, match=said) as news:
         manifests.parse(text, "m.yaml")
-    assert "m.yaml:" in str(told.value)
+    assert "m.yaml:" in str(news.value)
 
 
 def test_json_that_is_nested_too_deeply_is_refused() -> None:

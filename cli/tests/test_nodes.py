@@ -64,7 +64,7 @@ MACHINE = topology.NodeTopology(
 )
 
 
-def picture(
+def snapshot(
     machine: topology.NodeTopology = MACHINE, silent_since: datetime | None = None
 ) -> node_layout.NodeLayout:
     seen = topology.TopologyObserved(
@@ -84,14 +84,14 @@ def test_each_thread_of_a_core_shows_who_has_it() -> None:
     """The pod of several containers is one."""
     marks = [
         ["".join(mark for _, mark in core) for core in numa_node.cores]
-        for numa_node in picture().numa_nodes
+        for numa_node in snapshot().numa_nodes
     ]
     assert marks == [["rr", "AA"], ["A·", "··"], []]
 
 
 def test_gpus_are_whose_their_ids_are_also_in_part() -> None:
     """A GPU of no known NUMA node is drawn all the same."""
-    drawn = picture()
+    drawn = snapshot()
     assert [place.letters for place in drawn.gpus] == ["A", "B", ""]
     assert [holder.name for holder in drawn.holders] == ["team/train-0", "pod u2"]
     assert [numa_node.gpus for numa_node in drawn.numa_nodes] == [(0,), (1,), (2,)]
@@ -101,12 +101,12 @@ def test_gpus_are_whose_their_ids_are_also_in_part() -> None:
 def test_plugins_that_call_gpus_otherwise_are_understood(id_: str) -> None:
     held = topology.AllocatedDevices(resource="nvidia.com/gpu", ids=(id_,))
     one = topology.ExclusiveAllocation(pod="p", devices=(held,))
-    drawn = picture(msgspec.structs.replace(MACHINE, exclusive_allocations=(one,)))
+    drawn = snapshot(msgspec.structs.replace(MACHINE, exclusive_allocations=(one,)))
     assert drawn.holders[0].gpus == (0,)
 
 
 def test_the_smaller_link_count_of_two_ends_is_used() -> None:
-    links = picture().links
+    links = snapshot().links
     assert links[0][1] == node_layout.Link("NV3", 3, differs=True)
     assert links[0][2] == node_layout.Link("SYS")
     assert links[0][0] is None
@@ -114,12 +114,12 @@ def test_the_smaller_link_count_of_two_ends_is_used() -> None:
 
 def test_a_switch_links_all_that_are_on_it() -> None:
     gpus = tuple(msgspec.structs.replace(gpu, nvswitch_links=12) for gpu in MACHINE.gpus)
-    drawn = picture(msgspec.structs.replace(MACHINE, gpus=gpus, nvlinks=()))
+    drawn = snapshot(msgspec.structs.replace(MACHINE, gpus=gpus, nvlinks=()))
     assert drawn.links[0][2] == node_layout.Link("NV12", 12)
 
 
 def test_the_text_lists_all_data_and_what_is_unknown() -> None:
-    said = text(picture())
+    said = text(snapshot())
     for part in (
         "2 sockets   2 NUMA nodes   4 cores, 8 CPUs   64 GiB   2 × A100",
         "kubelet: CPU manager static, CPUs 0,4 reserved",
@@ -137,7 +137,7 @@ def test_the_text_lists_all_data_and_what_is_unknown() -> None:
 
 
 def test_an_old_report_is_shown_with_its_age() -> None:
-    drawn = picture(silent_since=builders.NOON)
+    drawn = snapshot(silent_since=builders.NOON)
     assert "silent for 5m: the data may be outdated" in text(drawn)
     assert "silent for 5m" in node_svg.render_svg(drawn)
 
@@ -147,14 +147,14 @@ def elements(of: node_layout.NodeLayout) -> list[ElementTree.Element]:
 
 
 def test_the_svg_names_every_pod_and_gpu() -> None:
-    said = [each.text or "" for each in elements(picture())]
+    said = [each.text or "" for each in elements(snapshot())]
     for part in ("n1", "GPU 0", "GPU 2", "team/train-0", "NV3*", "faulty", "RDMA: no such folder"):
         assert part in said
 
 
 def test_the_svg_takes_names_that_look_like_markup() -> None:
     odd = topology.ExclusiveAllocation(namespace="<b>", pod='"&', cpus="1")
-    drawn = picture(msgspec.structs.replace(MACHINE, exclusive_allocations=(odd,)))
+    drawn = snapshot(msgspec.structs.replace(MACHINE, exclusive_allocations=(odd,)))
     assert '<b>/"&' in [each.text for each in elements(drawn)]
 
 
@@ -194,14 +194,14 @@ def odd_machines(draw: st.DrawFn) -> topology.NodeTopology:
 @settings(max_examples=200)
 @given(odd_machines())
 def test_any_report_of_an_agent_can_be_drawn(machine: topology.NodeTopology) -> None:
-    drawn = picture(machine)
+    drawn = snapshot(machine)
     assert text(drawn)
     assert elements(drawn)
 
 
 def test_more_pods_than_letters_are_drawn() -> None:
     many = tuple(topology.ExclusiveAllocation(pod=f"p{at}", cpus="1") for at in range(60))
-    drawn = picture(msgspec.structs.replace(MACHINE, exclusive_allocations=many))
+    drawn = snapshot(msgspec.structs.replace(MACHINE, exclusive_allocations=many))
     assert drawn.holders[-1].letter == node_layout.MANY
     assert text(drawn)
     assert elements(drawn)

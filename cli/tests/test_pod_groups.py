@@ -34,8 +34,8 @@ def gang(status: str = "True", owner: batch.Job | None = None) -> scheduling.Pod
         priority_class="high",
         owner=owner,
     )
-    told = msgspec.structs.replace(group.status, conditions=(condition(status),), running=1)
-    return msgspec.structs.replace(group, status=told)
+    news = msgspec.structs.replace(group.status, conditions=(condition(status),), running=1)
+    return msgspec.structs.replace(group, status=news)
 
 
 @pytest.fixture

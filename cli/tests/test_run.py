@@ -276,9 +276,9 @@ def test_check_without_rights_on_the_cluster_reports_admission_only() -> None:
 
     with pytest.raises(CommandError) as caught:
         job_check.check(cast("Any", Tenant()), {}, None, output.Format.TABLE)
-    told = caught.value.lines()
-    assert len(told) == 2
-    assert told[0].startswith("strom: job default/a: it would be admitted; the dry run of ")
+    news = caught.value.lines()
+    assert len(news) == 2
+    assert news[0].startswith("strom: job default/a: it would be admitted; the dry run of ")
 
 
 def test_a_job_that_is_accepted_with_warnings_shows_them(strom: Any, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def event(reason: str, seconds: float, **more: Any) -> responses.KubernetesEvent
     )
 
 
-def told(*arguments: Any) -> list[tuple[float, str, str]]:
+def news(*arguments: Any) -> list[tuple[float, str, str]]:
     return [
         ((entry.at - START).total_seconds(), entry.who, entry.what)
         for entry in timeline.timeline_entries(*arguments)
@@ -85,7 +85,7 @@ def test_phases_pods_and_events_are_in_order_of_time() -> None:
             }
         ],
     )
-    assert told(job(conditions=phases, state=state), [seen], [event("PodGroupPending", 3)]) == [
+    assert news(job(conditions=phases, state=state), [seen], [event("PodGroupPending", 3)]) == [
         (0, "job", "submitted by ada"),
         (1, "job", "Pending"),
         (2, "w-0", "created"),
@@ -106,7 +106,7 @@ def test_entries_of_one_second_are_in_order_of_their_causes() -> None:
         event(reason, 0, metadata=meta.ObjectMeta(resource_version=version))
         for reason, version in (("Failed", "12"), ("Running", "9"), ("Pending", "7"))
     ]
-    found = told(job(), [pod(0, 0.4, conditions=[scheduled])], events)
+    found = news(job(), [pod(0, 0.4, conditions=[scheduled])], events)
     assert [what.partition(":")[0] for _, _, what in found] == [
         "submitted by ada", "created", "bound to n1", "Pending", "Running", "Failed",
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def test_pods_of_the_last_attempt_follow_their_restart() -> None:
     ]
     ended = {"exitCode": 3, "finishedAt": at(0).isoformat()}
     last = pod(0, 0, containerStatuses=[{"name": "c", "state": {"terminated": ended}}])
-    found = [what.partition(":")[0] for _, _, what in told(job(), [last], events)]
+    found = [what.partition(":")[0] for _, _, what in news(job(), [last], events)]
     assert found == [
         "submitted by ada", "Pending", "Running", "Restarting", "Pending",
         "created", "exited 3", "Running", "Failed",
@@ -156,7 +156,7 @@ def test_earlier_attempts_follow_their_cause() -> None:
     last = [pod(0, 0, attempt=2)]
     found = [
         (who, what.partition(":")[0])
-        for _, who, what in told(job(), last, events, timeline.attempts_without_pod([first], last))
+        for _, who, what in news(job(), last, events, timeline.attempts_without_pod([first], last))
     ]
     assert found == [
         ("job", "submitted by ada"),
@@ -183,20 +183,20 @@ def test_a_pod_that_never_started_is_shown_with_the_reason() -> None:
     refused = pod(
         0, 1, phase="Failed", reason="NotSupported", message="no way", startTime=at(2).isoformat()
     )
-    assert told(job(), [refused], [])[-1] == (2, "w-0", "failed (NotSupported: no way)")
+    assert news(job(), [refused], [])[-1] == (2, "w-0", "failed (NotSupported: no way)")
 
 
 def test_simultaneous_entries_of_many_pods_are_one_line() -> None:
     pods = [pod(index, 1 + index / 100) for index in range(6)]
-    assert told(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "created")]
-    assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "created")]
+    assert news(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "created")]
+    assert news(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "created")]
 
 
 def test_events_of_one_second_are_in_order() -> None:
     """Kubernetes' own times are whole seconds; Stromboli adds exact times."""
     second = event("Second", 3, event_time=at(3.2))
     first = event("First", 3, event_time=at(3.1))
-    assert told(job(), [], [second, first])[1:] == [
+    assert news(job(), [], [second, first])[1:] == [
         (3.1, "job", "First: text"),
         (3.2, "job", "Second: text"),
     ]
@@ -208,20 +208,20 @@ def test_an_event_has_its_count_and_pod() -> None:
         count=4,
         first_timestamp=at(30),
     )
-    assert told(job(), [], [repeated])[1:] == [(60, "w-3", "Failed: text (4 times in 30s)")]
+    assert news(job(), [], [repeated])[1:] == [(60, "w-3", "Failed: text (4 times in 30s)")]
 
 
 def test_events_of_one_second_keep_the_order_of_their_creation() -> None:
     later = event("Completed", 9, metadata=meta.ObjectMeta(resource_version="11"))
     sooner = event("Completing", 9, metadata=meta.ObjectMeta(resource_version="9"))
-    told_of = [what for _, _, what in told(job(), [], [later, sooner])[-2:]]
-    assert [what.partition(":")[0] for what in told_of] == ["Completing", "Completed"]
+    seen_of = [what for _, _, what in news(job(), [], [later, sooner])[-2:]]
+    assert [what.partition(":")[0] for what in seen_of] == ["Completing", "Completed"]
 
 
 def test_a_repeated_phase_is_shown_once() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
-    assert told(job(conditions=(phase,), state=state), [], []) == [
+    assert news(job(conditions=(phase,), state=state), [], []) == [
         (0, "job", "submitted by ada"),
         (6, "job", "Running"),
     ]
@@ -231,7 +231,7 @@ def test_a_phase_with_an_event_is_shown_once() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))
     tells = event("Running", 6, involved_object=responses.InvolvedObject(kind="Job", name="a"))
-    assert told(job(conditions=(phase,), state=state), [], [tells])[1:] == [
+    assert news(job(conditions=(phase,), state=state), [], [tells])[1:] == [
         (6, "job", "Running: text")
     ]
 
@@ -241,8 +241,8 @@ def test_describe_shows_the_job_its_pods_and_the_timeline(api_server: Any, strom
     api_server.start_pod("a", 0, b"")
     uid = api_server.job("a").metadata.uid
     involved = {"kind": "Job", "name": "a", "namespace": "default", "uid": uid}
-    told = {"reason": "Told", "message": "it is", "involvedObject": involved}
-    api_server.create(kinds.EVENTS, {"metadata": {"name": "a.1", "namespace": "default"}, **told})
+    news = {"reason": "Told", "message": "it is", "involvedObject": involved}
+    api_server.create(kinds.EVENTS, {"metadata": {"name": "a.1", "namespace": "default"}, **news})
     shown = strom("job", "describe", "a")
     assert (shown.exit_code, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
@@ -260,6 +260,6 @@ def test_describe_shows_the_job_its_pods_and_the_timeline(api_server: Any, strom
 def test_an_attempt_that_ends_in_the_second_in_which_the_next_begins_comes_first() -> None:
     first = attempt(1, state="Failed", created_at=at(1.1), ended_at=at(1.4))
     second = attempt(2, state="Failed", created_at=at(1.5), ended_at=at(1.9))
-    shown = [what for _, _, what in told(job(), [], [], [second, first])[1:]]
+    shown = [what for _, _, what in news(job(), [], [], [second, first])[1:]]
     steps = [what for what in shown if what.startswith(("created", "exited", "ended"))]
     assert [what.endswith("attempt 2") for what in steps] == [False, False, True, True]

@@ -40,7 +40,7 @@ def pod(name: str, group: str, node: str = "n1", **more: Any) -> core.Pod:
     return builders.make_pod(name, group, node=node, memory="1Gi", extra={usage.GPU: "1"}, **more)
 
 
-PICTURE = cluster_objects(
+SNAPSHOT = cluster_objects(
     pod("b0", "big", phase="Running"),
     pod("b1", "big", phase="Running"),
     pod("s0", "small", node=""),
@@ -50,7 +50,7 @@ PICTURE = cluster_objects(
 
 
 def test_queues_show_usage_and_limit() -> None:
-    headers, rows = usage.queues(PICTURE)
+    headers, rows = usage.queues(SNAPSHOT)
     assert headers == (
         "QUEUE", "RUNNING JOBS", "PENDING JOBS", "RUNNING PODS", "PENDING PODS",
         "CPU", "MEMORY", "GPU",
@@ -90,7 +90,7 @@ def test_a_parent_queue_includes_the_usage_of_its_children() -> None:
 
 
 def test_jobs_are_listed_by_size_without_finished_ones() -> None:
-    _, rows = usage.jobs(PICTURE, builders.NOON + timedelta(minutes=5))
+    _, rows = usage.jobs(SNAPSHOT, builders.NOON + timedelta(minutes=5))
     assert rows == [
         ("default/big", "research", "Running", "2", "0", "2", "2Gi", "2", "5m"),
         ("default/small", "research", "Inqueue", "0", "1", "0", "0", "0", "5m"),
@@ -98,9 +98,9 @@ def test_jobs_are_listed_by_size_without_finished_ones() -> None:
 
 
 def test_nodes_count_strangers_too() -> None:
-    _, rows = usage.nodes(PICTURE)
+    _, rows = usage.nodes(SNAPSHOT)
     assert rows == [("n1", "3", "4/8", "3Gi/16Gi", "2/8", "[#####-----]  50%")]
-    assert usage.headline(PICTURE) == [
+    assert usage.headline(SNAPSHOT) == [
         "1 nodes, 3 pods running, 1 pending",
         "CPU [#####-----]  50%",
         "memory [##--------]  19%",
@@ -158,10 +158,10 @@ def test_missing_rights_are_one_line_with_an_alternative() -> None:
 
     with pytest.raises(CommandError) as caught:
         top.read_table(cast("Any", Tenant()), top.What.QUEUES)
-    told = caught.value.lines()
-    assert told[0] == "strom: top: it needs to read the whole cluster: 20 permissions are missing"
-    assert told[1].startswith("next: list your own jobs: strom job list -n NAMESPACE; or ask")
-    assert len(told) == 2
+    news = caught.value.lines()
+    assert news[0] == "strom: top: it needs to read the whole cluster: 20 permissions are missing"
+    assert news[1].startswith("next: list your own jobs: strom job list -n NAMESPACE; or ask")
+    assert len(news) == 2
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -373,10 +373,10 @@ def test_view_shows_the_job_and_the_events_of_its_name(api_server: Any, program:
     program("vsub", "-n", "a")
     uid = api_server.job("a").metadata.uid
     involved = {"kind": "Job", "name": "a", "namespace": "default", "uid": uid}
-    told = {"type": "Normal", "reason": "Told", "message": "it is", "involvedObject": involved}
+    news = {"type": "Normal", "reason": "Told", "message": "it is", "involvedObject": involved}
     for name in ("a.1", "b.1"):
         api_server.create(
-            kinds.EVENTS, {"metadata": {"name": name, "namespace": "default"}, **told}
+            kinds.EVENTS, {"metadata": {"name": name, "namespace": "default"}, **news}
         )
     for call in (("vcctl", "job", "view", "-N", "a"), ("vjobs", "-n", "a")):
         code, said = program(*call)

@@ -105,9 +105,9 @@ async def test_a_watch_continues_after_a_restart_of_the_server(tmp_path: Path) -
             again = system.Options(state=tmp_path, port=httpx.URL(running.url).port or 0)
             async with system.run_system(again), asyncio.timeout(30):
                 deleting = asyncio.create_task(client.delete("before"))
-                told = {change.type async for change in _until(changes, "deleted")}
+                reported = {change.type async for change in _until(changes, "deleted")}
                 await deleting
-                assert told <= {"modified", "deleted"}
+                assert reported <= {"modified", "deleted"}
 
 
 def test_waiting_reports_every_change_and_an_unreachable_server() -> None:

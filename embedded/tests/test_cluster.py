@@ -99,8 +99,8 @@ async def test_versions_and_watches_continue_after_a_restart(tmp_path: Path) -> 
         seen = await objects.changes(
             after, CONFIG_MAPS, version, "default", lambda seen: len(seen) == 4
         )
-        told = [(change.type, change.document["metadata"]["name"]) for change in seen]
-        assert told == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "b"), ("ADDED", "c")]
+        reported = [(change.type, change.document["metadata"]["name"]) for change in seen]
+        assert reported == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "b"), ("ADDED", "c")]
         assert int(seen[2].version) < int(seen[3].version)
         assert (await after.list(CONFIG_MAPS)).resource_version == seen[3].version
 

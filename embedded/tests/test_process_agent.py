@@ -386,8 +386,8 @@ def test_process_nodes_share_the_machine_by_default() -> None:
     shared = [node["status"] for node in machine.node_documents(2, whole)]
     assert [it["capacity"]["cpu"] for it in shared] == ["1500m", "1500m"]  # type: ignore[index]  # a manifest
     assert [it["capacity"]["memory"] for it in shared] == ["2560Mi", "2560Mi"]  # type: ignore[index]  # as above
-    (told,) = machine.node_documents(1, whole, cpu="8", memory="1Gi")
-    assert told["status"]["capacity"] == {"cpu": "8", "memory": "1Gi", "pods": "110"}  # type: ignore[index]  # as above
+    (seen,) = machine.node_documents(1, whole, cpu="8", memory="1Gi")
+    assert seen["status"]["capacity"] == {"cpu": "8", "memory": "1Gi", "pods": "110"}  # type: ignore[index]  # as above
     with pytest.raises(ValueError, match="eight"):
         machine.node_documents(1, whole, cpu="eight")
 

@@ -34,13 +34,13 @@ EXEC = {"exec": {"command": ["true"]}}
 
 def pod(*containers: dict[str, Any], **fields: Any) -> pods.Pod:
     """A pod of these containers; ``status`` apart, further fields are the spec's."""
-    told = fields.pop("status", {})
+    seen = fields.pop("status", {})
     mains = [{"name": "main"}] if not containers else list(containers)
     return msgspec.convert(
         {
             "metadata": {"name": "p", "namespace": "default", "uid": "u"},
             "spec": {"restartPolicy": "Never", "containers": mains, **fields},
-            "status": told,
+            "status": seen,
         },
         pods.Pod,
     )
@@ -57,9 +57,9 @@ def bad(probe: ProbeKind) -> ProbeAnswered:
 class LifecycleRunner:
     """A life cycle in virtual time: events in, actions out."""
 
-    def __init__(self, told: pods.Pod) -> None:
+    def __init__(self, seen: pods.Pod) -> None:
         self.now = BEGIN
-        self.life = PodLifecycle(told, self.now)
+        self.life = PodLifecycle(seen, self.now)
         self.begun = self.after(0, TimePassed())
 
     def after(self, seconds: float, event: Event) -> list[Action]:
@@ -238,9 +238,9 @@ def test_of_a_pod_that_is_refused_before_it_began_nothing_is_reported_but_why() 
     """For a container that is still being created kubectl would report this indefinitely."""
     life = PodLifecycle(pod(), BEGIN)
     life.handle(NodeUnsuitable("NotSupported", "no command"), BEGIN)
-    told = status.pod_status(life, "127.1.1.1", (), (), BEGIN)
-    assert (told["phase"], told["reason"]) == ("Failed", "NotSupported")
-    assert "containerStatuses" not in told
+    seen = status.pod_status(life, "127.1.1.1", (), (), BEGIN)
+    assert (seen["phase"], seen["reason"]) == ("Failed", "NotSupported")
+    assert "containerStatuses" not in seen
 
 
 def test_a_failing_liveness_probe_restarts_the_container() -> None:
@@ -328,9 +328,9 @@ def test_what_may_restart_continues_after_the_node_was_stopped() -> None:
 
 def test_an_init_container_that_was_done_is_not_run_again_by_another_node() -> None:
     done = {"name": "init", "state": {"terminated": {"exitCode": 0}}}
-    told = {**RUNNING_BEFORE, "initContainerStatuses": [done]}
+    seen = {**RUNNING_BEFORE, "initContainerStatuses": [done]}
     story = LifecycleRunner(
-        pod(initContainers=[{"name": "init"}], status=told, restartPolicy="OnFailure")
+        pod(initContainers=[{"name": "init"}], status=seen, restartPolicy="OnFailure")
     )
     assert story.begun == [Start("main", 3)]
 

@@ -94,5 +94,5 @@ def test_phases_are_those_of_the_controller_through_an_eviction() -> None:
     advance()
     run.running, run.succeeded = 0, 3
     advance()
-    real = [phase for phase in harness.phases_told() if phase]
+    real = [phase for phase in harness.phases_seen() if phase]
     assert [phase for phase in phases if phase] == real

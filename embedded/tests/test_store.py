@@ -42,30 +42,30 @@ async def test_a_read_sees_every_write_requested_before(store: Store) -> None:
     assert await store.read(numbers) == list(range(100))
 
 
-async def test_then_is_called_in_the_order_of_the_writes_before_anyone_hears(
+async def test_then_is_called_in_the_order_of_the_writes_before_any_watcher(
     store: Store,
 ) -> None:
-    told: list[str] = []
+    seen: list[str] = []
 
     async def write(number: int) -> None:
         await store.write(
-            lambda database: insert(number, database), lambda found: told.append(f"then {found}")
+            lambda database: insert(number, database), lambda found: seen.append(f"then {found}")
         )
-        told.append(f"heard {number}")
+        seen.append(f"heard {number}")
 
     await asyncio.gather(*(write(number) for number in range(3)))
     for number in range(3):
-        assert told.index(f"then {number}") < told.index(f"heard {number}")
-    assert [entry for entry in told if entry.startswith("then")] == ["then 0", "then 1", "then 2"]
+        assert seen.index(f"then {number}") < seen.index(f"heard {number}")
+    assert [entry for entry in seen if entry.startswith("then")] == ["then 0", "then 1", "then 2"]
 
 
-async def test_a_write_that_is_not_waited_for_is_written_and_told(store: Store) -> None:
+async def test_a_write_that_is_not_awaited_is_written_and_notified(store: Store) -> None:
     """A cancelled caller does not undo it, and what depends on it must know."""
-    told: list[int] = []
-    future = store.write(lambda database: insert(7, database), told.append)
+    seen: list[int] = []
+    future = store.write(lambda database: insert(7, database), seen.append)
     future.cancel()
     assert await store.read(numbers) == [7]
-    assert told == [7]
+    assert seen == [7]
 
 
 async def test_a_failed_write_stops_the_store(store: Store, tmp_path: Path) -> None:

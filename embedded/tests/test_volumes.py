@@ -21,12 +21,12 @@ class LateListCluster:
     def __init__(self, cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None:
         self._cluster = cluster
         self._kind = kind
-        self.told = asyncio.Event()
+        self.seen = asyncio.Event()
         self.watched: set[str] = set()
 
     async def list(self, kind: kinds.Kind[Any]) -> port.Listing:
         if kind is self._kind:
-            await self.told.wait()
+            await self.seen.wait()
         return await self._cluster.list(kind)
 
     def watch(self, kind: kinds.Kind[Any], version: str) -> Any:
@@ -97,7 +97,7 @@ async def begin_without(cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None
             await asyncio.sleep(0.001)
         for _ in range(50):  # whatever follows from them alone has its turn
             await asyncio.sleep(0)
-        late.told.set()
+        late.seen.set()
         await claim(cluster, "last", "any")
         await bound(cluster, "last")
 

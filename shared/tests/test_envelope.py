@@ -95,9 +95,9 @@ def test_a_time_that_cannot_be_read_is_undecodable(time: str) -> None:
 
 def test_a_message_is_rejected_on_foreign_topics() -> None:
     node = builders.make_node()
-    stray = envelope.Draft(topic=topics.PODS, key="k", message=node, time=builders.NOON)
+    unmanaged = envelope.Draft(topic=topics.PODS, key="k", message=node, time=builders.NOON)
     with pytest.raises(ValueError, match=r"Node does not belong on cluster\.pods"):
-        headers(stray)
+        headers(unmanaged)
 
 
 def test_a_message_that_is_encoded_already_makes_the_same_record() -> None:

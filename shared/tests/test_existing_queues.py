@@ -33,11 +33,11 @@ def queue(
 def faults(*found: scheduling.Queue) -> dict[str, set[str]]:
     """Queue -> paths, of those that are wrong."""
     tree = queue_tree.QueueTree(found)
-    told = {
+    seen = {
         it.metadata.name: {fault.path for fault in queues.validate_existing(it, tree, DEPTH)}
         for it in found
     }
-    return {name: paths for name, paths in told.items() if paths}
+    return {name: paths for name, paths in seen.items() if paths}
 
 
 def test_an_absent_parent_is_reported_on_each_child() -> None:

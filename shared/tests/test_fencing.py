@@ -76,9 +76,9 @@ def test_opened_announces_nothing_on_other_topics() -> None:
     topic = Topic()
     topic.announce(3)
     opened = builders.make_record(fencing.opening("controller", "c", 0, builders.NOON), epoch=9)
-    stray = envelope.Record(EVENTS, topic.end, opened.key, opened.value, opened.headers)
-    assert stray.epoch == 9
-    assert not topic.fence.passes(stray)
+    unmanaged = envelope.Record(EVENTS, topic.end, opened.key, opened.value, opened.headers)
+    assert unmanaged.epoch == 9
+    assert not topic.fence.passes(unmanaged)
 
 
 def test_missing_records_may_contain_an_announcement() -> None:

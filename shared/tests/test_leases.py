@@ -128,7 +128,7 @@ class Rivalry(RuleBasedStateMachine):
 
     @precondition(lambda self: self.given_up)
     @rule()
-    def a_write_arrives_that_nobody_awaits(self) -> None:
+    def a_write_arrives_that_no_client_awaits(self) -> None:
         identity, version = self.given_up.pop()
         if version == self.version:
             self.version += 1

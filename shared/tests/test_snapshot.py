@@ -18,58 +18,58 @@ NODES, PODS = kinds.NODES, kinds.PODS
 
 def seen(*drafts: envelope.Draft) -> snapshot.Snapshot:
     """The cache after these records."""
-    picture = snapshot.Snapshot()
+    cached = snapshot.Snapshot()
     for offset, draft in enumerate(drafts):
-        picture.apply(builders.make_record(draft, offset))
-    return picture
+        cached.apply(builders.make_record(draft, offset))
+    return cached
 
 
 def observed(version: int, generation: int = 1, cpu: str = "8") -> core.Node:
     return builders.make_node("n1", cpu, version=version, generation=generation)
 
 
-def is_unknown(picture: snapshot.Snapshot, key: str = "n1") -> bool:
-    return isinstance(picture.state(NODES, key), snapshot.Unknown)
+def is_unknown(cached: snapshot.Snapshot, key: str = "n1") -> bool:
+    return isinstance(cached.state(NODES, key), snapshot.Unknown)
 
 
 # --- newest within a key --------------------------------------------------------------------
 
 
 def test_a_snapshot_starts_empty() -> None:
-    picture = snapshot.Snapshot()
-    assert list(picture.objects(NODES)) == []
-    assert picture.state(NODES, "n1") is None
-    assert picture.get(NODES, "n1") is None
+    cached = snapshot.Snapshot()
+    assert list(cached.objects(NODES)) == []
+    assert cached.state(NODES, "n1") is None
+    assert cached.get(NODES, "n1") is None
 
 
 def test_a_change_has_before_after_cause_and_trace() -> None:
-    picture = seen(builders.snapshot_of(observed(1)))
+    cached = seen(builders.snapshot_of(observed(1)))
     draft = envelope.Draft(
         topic=topics.NODES, key="n1", message=observed(2), time=builders.NOON, traceparent="t"
     )
     record = builders.make_record(draft, 1)
-    assert picture.apply(record) == snapshot.Change(
+    assert cached.apply(record) == snapshot.Change(
         NODES, "n1", observed(1), observed(2), cause=record.id, traceparent="t"
     )
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
-    picture = seen(builders.snapshot_of(observed(5)))
+    cached = seen(builders.snapshot_of(observed(5)))
     late = builders.make_record(builders.snapshot_of(observed(version, cpu="1")), 1)
-    assert picture.apply(late) is None
-    assert picture.get(NODES, "n1") == observed(5)
+    assert cached.apply(late) is None
+    assert cached.get(NODES, "n1") == observed(5)
 
 
 def test_versions_compare_as_numbers() -> None:
-    picture = seen(builders.snapshot_of(observed(9)), builders.snapshot_of(observed(10)))
-    assert picture.get(NODES, "n1") == observed(10)
+    cached = seen(builders.snapshot_of(observed(9)), builders.snapshot_of(observed(10)))
+    assert cached.get(NODES, "n1") == observed(10)
 
 
 def test_a_new_uid_under_an_old_key_replaces_it_whatever_its_version() -> None:
     again = observed(1, generation=2)
-    picture = seen(builders.snapshot_of(observed(5)))
-    change = picture.apply(builders.make_record(builders.snapshot_of(again), 1))
+    cached = seen(builders.snapshot_of(observed(5)))
+    change = cached.apply(builders.make_record(builders.snapshot_of(again), 1))
     assert change is not None
     assert (change.before, change.after) == (observed(5), again)
 
@@ -90,116 +90,116 @@ def test_a_record_of_another_topic_changes_nothing() -> None:
 
 
 def test_a_tombstone_removes() -> None:
-    picture = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
-    assert picture.state(NODES, "n1") is None
+    cached = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
+    assert cached.state(NODES, "n1") is None
 
 
 def test_a_tombstone_of_an_older_object_removes_nothing() -> None:
     again = observed(3, generation=2)
-    picture = seen(builders.snapshot_of(again), builders.tombstone_of(observed(2)))
-    assert picture.get(NODES, "n1") == again
+    cached = seen(builders.snapshot_of(again), builders.tombstone_of(observed(2)))
+    assert cached.get(NODES, "n1") == again
 
 
 def test_a_tombstone_of_an_absent_object_changes_nothing() -> None:
-    picture = snapshot.Snapshot()
-    assert picture.apply(builders.make_record(builders.tombstone_of(observed(1)))) is None
+    cached = snapshot.Snapshot()
+    assert cached.apply(builders.make_record(builders.tombstone_of(observed(1)))) is None
 
 
 def test_a_late_record_does_not_restore_a_deleted_object() -> None:
-    picture = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
-    assert picture.observe(NODES, observed(3)) is None
-    assert picture.state(NODES, "n1") is None
+    cached = seen(builders.snapshot_of(observed(1)), builders.tombstone_of(observed(2)))
+    assert cached.observe(NODES, observed(3)) is None
+    assert cached.state(NODES, "n1") is None
 
 
 def test_a_new_object_with_a_deleted_name_exists() -> None:
     again = observed(4, generation=2)
-    picture = seen(
+    cached = seen(
         builders.snapshot_of(observed(1)),
         builders.tombstone_of(observed(2)),
         builders.snapshot_of(again),
     )
-    assert picture.get(NODES, "n1") == again
+    assert cached.get(NODES, "n1") == again
 
 
 # --- unknown --------------------------------------------------------------------------------
 
 
 def test_an_undecodable_object_is_unknown_and_neither_old_nor_absent() -> None:
-    picture = seen(builders.snapshot_of(observed(1)))
-    change = picture.apply(builders.undecodable_record(topics.NODES, "n1", 1))
+    cached = seen(builders.snapshot_of(observed(1)))
+    change = cached.apply(builders.undecodable_record(topics.NODES, "n1", 1))
     assert change is not None
-    assert is_unknown(picture)
-    assert picture.get(NODES, "n1") is None
-    assert list(picture.objects(NODES)) == []
-    assert list(picture.unknowns(NODES)) == ["n1"]
+    assert is_unknown(cached)
+    assert cached.get(NODES, "n1") is None
+    assert list(cached.objects(NODES)) == []
+    assert list(cached.unknowns(NODES)) == ["n1"]
 
 
 def test_a_stub_makes_its_object_unknown_with_the_reason() -> None:
     unreadable = cluster.Unreadable(uid="u", resource_version="2", reason="too large")
-    picture = seen(
+    cached = seen(
         builders.snapshot_of(observed(1)),
         envelope.Draft(topic=topics.NODES, key="n1", message=unreadable, time=builders.NOON),
     )
-    assert picture.state(NODES, "n1") == snapshot.Unknown("too large")
+    assert cached.state(NODES, "n1") == snapshot.Unknown("too large")
 
 
 def test_unknown_ends_with_the_next_record_that_is_read() -> None:
-    picture = snapshot.Snapshot()
-    picture.apply(builders.undecodable_record(topics.NODES, "n1", 0))
-    picture.apply(builders.make_record(builders.snapshot_of(observed(1)), 1))
-    assert picture.get(NODES, "n1") == observed(1)
-    picture.apply(builders.undecodable_record(topics.NODES, "n1", 2))
-    picture.apply(builders.make_record(builders.tombstone_of(observed(2)), 3))
-    assert picture.state(NODES, "n1") is None
+    cached = snapshot.Snapshot()
+    cached.apply(builders.undecodable_record(topics.NODES, "n1", 0))
+    cached.apply(builders.make_record(builders.snapshot_of(observed(1)), 1))
+    assert cached.get(NODES, "n1") == observed(1)
+    cached.apply(builders.undecodable_record(topics.NODES, "n1", 2))
+    cached.apply(builders.make_record(builders.tombstone_of(observed(2)), 3))
+    assert cached.state(NODES, "n1") is None
 
 
 # --- our own writes -------------------------------------------------------------------------
 
 
 def test_the_response_to_our_own_write_is_ahead_of_the_topic() -> None:
-    picture = seen(builders.snapshot_of(observed(1)))
-    assert picture.observe(NODES, observed(3, cpu="4")) is not None
-    assert picture.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
-    assert picture.get(NODES, "n1") == observed(3, cpu="4")
+    cached = seen(builders.snapshot_of(observed(1)))
+    assert cached.observe(NODES, observed(3, cpu="4")) is not None
+    assert cached.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
+    assert cached.get(NODES, "n1") == observed(3, cpu="4")
 
 
 def test_an_old_response_does_not_replace_a_newer_object_of_another_uid() -> None:
     again = observed(9, generation=2)
-    picture = seen(builders.snapshot_of(again))
-    assert picture.observe(NODES, observed(3)) is None
-    assert picture.get(NODES, "n1") == again
+    cached = seen(builders.snapshot_of(again))
+    assert cached.observe(NODES, observed(3)) is None
+    assert cached.get(NODES, "n1") == again
 
 
 def test_an_object_deleted_by_the_service_is_absent_immediately() -> None:
-    picture = seen(builders.snapshot_of(observed(1)))
+    cached = seen(builders.snapshot_of(observed(1)))
     uid = observed(1).metadata.uid
-    assert picture.forget(NODES, "n1", "of another") is None
-    assert picture.forget(NODES, "n1", uid) is not None
-    assert picture.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
-    assert picture.state(NODES, "n1") is None
+    assert cached.forget(NODES, "n1", "of another") is None
+    assert cached.forget(NODES, "n1", uid) is not None
+    assert cached.apply(builders.make_record(builders.snapshot_of(observed(2)), 1)) is None
+    assert cached.state(NODES, "n1") is None
 
 
 def test_a_late_record_of_the_previous_object_does_not_hide_the_new_one() -> None:
     """Its deletion is known from a response of the API server; the topic contains it only later."""
     again = observed(9, generation=2)
-    picture = seen(builders.snapshot_of(observed(1)))
-    picture.forget(NODES, "n1", observed(1).metadata.uid)
-    picture.observe(NODES, again)
+    cached = seen(builders.snapshot_of(observed(1)))
+    cached.forget(NODES, "n1", observed(1).metadata.uid)
+    cached.observe(NODES, again)
     for offset, late in enumerate(
         (builders.snapshot_of(observed(2)), builders.tombstone_of(observed(3))), 1
     ):
-        assert picture.apply(builders.make_record(late, offset)) is None
-    assert picture.get(NODES, "n1") == again
+        assert cached.apply(builders.make_record(late, offset)) is None
+    assert cached.get(NODES, "n1") == again
 
 
 def test_an_object_read_from_the_topic_is_replaced_by_another_uid() -> None:
     """Versions of different objects are compared only as long as a response is ahead."""
-    picture = seen(builders.snapshot_of(observed(1)))
-    picture.observe(NODES, observed(5))
-    picture.apply(builders.make_record(builders.snapshot_of(observed(5)), 1))
+    cached = seen(builders.snapshot_of(observed(1)))
+    cached.observe(NODES, observed(5))
+    cached.apply(builders.make_record(builders.snapshot_of(observed(5)), 1))
     again = observed(2, generation=2)
-    assert picture.apply(builders.make_record(builders.snapshot_of(again), 2)) is not None
-    assert picture.get(NODES, "n1") == again
+    assert cached.apply(builders.make_record(builders.snapshot_of(again), 2)) is not None
+    assert cached.get(NODES, "n1") == again
 
 
 def test_a_repeated_append_restores_no_older_state() -> None:
@@ -210,19 +210,19 @@ def test_a_repeated_append_restores_no_older_state() -> None:
         builders.tombstone_of(observed(2)),
         builders.snapshot_of(again),
     ]
-    picture = seen(*append)
+    cached = seen(*append)
     for offset, draft in enumerate(append, len(append)):
-        assert picture.apply(builders.make_record(draft, offset)) is None
-        assert picture.get(NODES, "n1") == again
+        assert cached.apply(builders.make_record(draft, offset)) is None
+        assert cached.get(NODES, "n1") == again
 
 
 def test_an_object_newer_than_its_tombstone_exists_again() -> None:
     """Its kind was not served for a while, so the monitor had published that it has no objects."""
-    picture = seen(builders.snapshot_of(observed(5)))
+    cached = seen(builders.snapshot_of(observed(5)))
     none = msgspec.structs.replace(builders.tombstone_of(observed(5)), object_version="0")
-    picture.apply(builders.make_record(none, 1))
-    assert picture.apply(builders.make_record(builders.snapshot_of(observed(5)), 2)) is not None
-    assert picture.get(NODES, "n1") == observed(5)
+    cached.apply(builders.make_record(none, 1))
+    assert cached.apply(builders.make_record(builders.snapshot_of(observed(5)), 2)) is not None
+    assert cached.get(NODES, "n1") == observed(5)
 
 
 # --- order and repetition -------------------------------------------------------------------
@@ -258,12 +258,12 @@ def _history(place: int, plan: Sequence[str]) -> list[envelope.Record]:
     return records
 
 
-def picture_of(records: Sequence[envelope.Record]) -> dict[str, Any]:
-    picture = snapshot.Snapshot()
+def snapshot_from(records: Sequence[envelope.Record]) -> dict[str, Any]:
+    cached = snapshot.Snapshot()
     for record in records:
-        picture.apply(record)
+        cached.apply(record)
     return {
-        record.key: picture.state(PODS if record.topic == topics.PODS else NODES, record.key)
+        record.key: cached.state(PODS if record.topic == topics.PODS else NODES, record.key)
         for record in sorted(records, key=lambda record: record.key)
     }
 
@@ -276,7 +276,7 @@ def test_any_interleaving_that_keeps_the_order_of_keys_gives_the_same_cache(
     shuffled = data.draw(st.permutations(turns))
     left = [iter(records) for records in keys]
     in_a_row = [record for records in keys for record in records]
-    assert picture_of([next(left[place]) for place in shuffled]) == picture_of(in_a_row)
+    assert snapshot_from([next(left[place]) for place in shuffled]) == snapshot_from(in_a_row)
 
 
 @given(histories(), st.data())
@@ -287,7 +287,7 @@ def test_a_repeated_record_changes_nothing(
     once = [record for records in keys for record in records]
     begin = data.draw(st.integers(0, len(once)))
     end = data.draw(st.integers(begin, len(once)))
-    assert picture_of([*once[:end], *once[begin:]]) == picture_of(once)
+    assert snapshot_from([*once[:end], *once[begin:]]) == snapshot_from(once)
 
 
 @given(histories())
@@ -295,7 +295,7 @@ def test_reading_again_from_the_start_changes_nothing(
     keys: list[list[envelope.Record]],
 ) -> None:
     once = [record for records in keys for record in records]
-    assert picture_of([*once, *once]) == picture_of(once)
+    assert snapshot_from([*once, *once]) == snapshot_from(once)
 
 
 # --- sync -----------------------------------------------------------------------------------

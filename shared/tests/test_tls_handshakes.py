@@ -77,7 +77,7 @@ async def test_handshakes_beyond_the_limit_are_closed_and_an_ended_one_makes_roo
                         return
 
 
-async def test_a_client_beyond_the_limit_of_connections_is_told_so() -> None:
+async def test_a_client_beyond_the_limit_of_connections_gets_503() -> None:
     limits = http_protocol.Limits(max_connections=1)
     async with served(limits) as port, secured(port) as (first, writer):
         writer.write(REQUEST)

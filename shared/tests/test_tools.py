@@ -40,12 +40,12 @@ def test_an_old_violation_does_not_block_changes_of_a_job() -> None:
 
 
 def test_an_encoded_annotation_decodes_to_the_same_value() -> None:
-    wishes = (
+    requests = (
         debug_tools.DebugToolRequest(tool="jupyter", task="worker"),
         debug_tools.DebugToolRequest(tool="terminal", image="i"),
     )
-    job = asking(debug_tools.encode_annotation(wishes))
-    assert (debug_tools.requested_tools(job), list(debug_tools.violations(job))) == (wishes, [])
+    job = asking(debug_tools.encode_annotation(requests))
+    assert (debug_tools.requested_tools(job), list(debug_tools.violations(job))) == (requests, [])
     assert debug_tools.requested_tools(JOB) == ()
 
 

@@ -1,5 +1,5 @@
 """A log in disorder is still a log: late and at its own pace on each topic, but for repetitions and
-errors it keeps every promise. See ``embedded/tests/test_disorder.py`` for those."""
+errors it keeps every promise. See ``embedded/tests/test_fault_injection.py`` for those."""
 
 from pathlib import Path
 

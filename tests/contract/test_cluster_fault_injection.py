@@ -1,5 +1,5 @@
 """A cluster in disorder is still a cluster: late, and its watches end early, but what it answers
-holds. See ``embedded/tests/test_disorder.py`` for what it refuses and loses."""
+holds. See ``embedded/tests/test_fault_injection.py`` for what it refuses and loses."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -203,9 +203,9 @@ async def test_tenants_can_watch_only_their_namespace(server: AuthorizedAdmissio
     scene = server.scene
     async with server.as_("ann") as ann:
         await ann.post(jobs(scene.blue), json=job("own"))
-        told = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
-        assert "event: added" in told.text
-        assert "event: synced" in told.text
+        seen = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
+        assert "event: added" in seen.text
+        assert "event: synced" in seen.text
         assert missing(await ann.get(f"/v1/watch/namespaces/{scene.red}/jobs"))
         assert missing(await ann.get("/v1/watch/jobs"))
         assert missing(await ann.get("/v1/watch/queues"))
@@ -313,9 +313,9 @@ async def test_jobs_ahead_are_named_only_to_users_who_may_list_them(
                 topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
             )
             server.admission.fold(builders.make_record(draft))
-        told = (await ann.get(f"{jobs(scene.blue)}/own/explanation")).json()
+        seen = (await ann.get(f"{jobs(scene.blue)}/own/explanation")).json()
         stream = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs/own/explanation")
-    assert told["inFront"] == ["(another namespace)"]
+    assert seen["inFront"] == ["(another namespace)"]
     assert "in_front" not in stream.text
     assert '"inFront":["(another namespace)"]' in stream.text
     assert "secret" not in stream.text

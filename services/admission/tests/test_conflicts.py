@@ -17,7 +17,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.runtime import runtime
 
-ASKER = authentication.LocalPrincipal()
+PRINCIPAL = authentication.LocalPrincipal()
 
 
 class ConflictingCluster(EmbeddedCluster):
@@ -44,9 +44,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ConflictingCluster]:
 
 async def changed(own: service.AdmissionService, cluster: ConflictingCluster, changes: int) -> None:
     """A job is made and then scaled while others write its status."""
-    await own.submit([job(minAvailable=1)], ASKER)
+    await own.submit([job(minAvailable=1)], PRINCIPAL)
     cluster.changes = changes
-    await own.submit([job(minAvailable=2)], ASKER)
+    await own.submit([job(minAvailable=2)], PRINCIPAL)
 
 
 def recorded(own: service.AdmissionService) -> list[tuple[str, str]]:
@@ -91,12 +91,12 @@ async def test_objects_written_before_a_conflict_keep_their_result(
     own: service.AdmissionService, cluster: ConflictingCluster
 ) -> None:
     """The new job is made once, and neither its review nor its answer becomes that of a change."""
-    await own.submit([job(minAvailable=1)], ASKER)
+    await own.submit([job(minAvailable=1)], PRINCIPAL)
     cluster.changes = 2
     fresh = job()
     fresh["metadata"] = {**fresh["metadata"], "name": "fresh"}
-    told = await own.submit([fresh, job(minAvailable=2)], ASKER)
-    assert [(each.name, each.result) for each in told] == [
+    seen = await own.submit([fresh, job(minAvailable=2)], PRINCIPAL)
+    assert [(each.name, each.result) for each in seen] == [
         ("fresh", "created"),
         ("train", "configured"),
     ]
@@ -108,14 +108,14 @@ async def test_a_change_of_an_object_that_changed_since_it_was_read_is_refused(
     own: service.AdmissionService, cluster: ConflictingCluster, field: str
 ) -> None:
     """A client that sends what it read would overwrite the change of another one."""
-    await own.submit([job(minAvailable=1)], ASKER)
+    await own.submit([job(minAvailable=1)], PRINCIPAL)
     stale = job(minAvailable=2)
     stale["metadata"][field] = "1"
     with pytest.raises(errors.ConflictError, match="changed since it was read"):
-        await own.submit([stale], ASKER)
+        await own.submit([stale], PRINCIPAL)
     stored = kinds.JOBS.decode(await cluster.get(kinds.JOBS, "default", "train"))
     assert stored.spec.min_available == 1
     current = job(minAvailable=2)
     current["metadata"]["resourceVersion"] = stored.metadata.resource_version
-    (applied,) = await own.submit([current], ASKER)
+    (applied,) = await own.submit([current], PRINCIPAL)
     assert applied.result == "configured"

@@ -166,12 +166,12 @@ async def test_requests_side_by_side_make_one_job(tmp_path: Path, cluster: Embed
 async def test_a_rejection_is_not_stored(tmp_path: Path, cluster: EmbeddedCluster) -> None:
     """Nothing was written: when the queue exists, the same request succeeds."""
     async with opened(tmp_path, cluster) as client:
-        wish = job()
-        wish["spec"]["queue"] = "later"
-        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 422
+        requirement = job()
+        requirement["spec"]["queue"] = "later"
+        assert (await client.post(JOBS, json=requirement, headers=KEY)).status_code == 422
         later = {**QUEUE, "metadata": {"name": "later"}}
         await client.post("/v1/apply", json={"objects": [later]})
-        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 201
+        assert (await client.post(JOBS, json=requirement, headers=KEY)).status_code == 201
 
 
 @pytest.mark.parametrize("name", ["train", ""])

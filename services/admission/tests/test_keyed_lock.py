@@ -15,7 +15,7 @@ def test_a_key_is_held_by_one_request_at_a_time_in_order_of_arrival(
     visits: list[tuple[str, int, int]],
 ) -> None:
     """Independent of the number of event loop iterations until the request and during its work."""
-    lanes: KeyedLock[str] = KeyedLock()
+    work: KeyedLock[str] = KeyedLock()
     came: list[tuple[str, int]] = []
     entered: list[tuple[str, int]] = []
     inside: set[str] = set()
@@ -24,7 +24,7 @@ def test_a_key_is_held_by_one_request_at_a_time_in_order_of_arrival(
         for _ in range(before):
             await asyncio.sleep(0)
         came.append((key, number))
-        async with lanes.of(key):
+        async with work.of(key):
             assert key not in inside
             inside.add(key)
             entered.append((key, number))
@@ -38,4 +38,4 @@ def test_a_key_is_held_by_one_request_at_a_time_in_order_of_arrival(
     asyncio.run(all_of_them())
     for key in "ab":
         assert [each for each in entered if each[0] == key] == [e for e in came if e[0] == key]
-    assert len(lanes) == 0
+    assert len(work) == 0

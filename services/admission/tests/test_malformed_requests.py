@@ -99,10 +99,10 @@ async def test_a_thousand_violations_are_reported_in_bounded_space(
     tasks = [{"name": "t", "dependsOn": {"name": [name[:10]]}} for _ in range(1_000)]
     document: Any = manifests.job(name=name, tasks=tasks)
     answer = await entry_points.rest.post("/v1/check", json={"objects": [document]})
-    told = answer.json()["violations"]
+    seen = answer.json()["violations"]
     assert answer.status_code == 422
-    assert len(told) == review_records.MAX_REPORTED + 1
-    assert "more violations" in told[-1]["reason"]
+    assert len(seen) == review_records.MAX_REPORTED + 1
+    assert "more violations" in seen[-1]["reason"]
     assert len(answer.content) < 1024 * 1024
     await entry_points.rest.post("/v1/apply", json={"objects": [document]})
     draft = entry_points.admission.pending_reviews.get_nowait()

@@ -121,10 +121,10 @@ async def test_a_gang_of_all_pods_remains_one_when_scaled(client: httpx.AsyncCli
     ],
 )
 async def test_an_impossible_scale_has_a_reason(
-    client: httpx.AsyncClient, wish: dict[str, Any], path: str
+    client: httpx.AsyncClient, requirement: dict[str, Any], path: str
 ) -> None:
     await client.post(JOBS, json=job("train", ("ps", 1), ("worker", 2)))
-    answer = await client.post(f"{JOBS}/train/scale", json=wish)
+    answer = await client.post(f"{JOBS}/train/scale", json=requirement)
     assert answer.status_code == 422
     assert [each["path"] for each in answer.json()["violations"]] == [path]
 

@@ -22,7 +22,7 @@ SEEN = node_topology.TopologyObserved(
 )
 
 
-def told(message: node_topology.TopologyObserved | None, offset: int) -> envelope.Record:
+def seen(message: node_topology.TopologyObserved | None, offset: int) -> envelope.Record:
     draft = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=message, time=builders.NOON)
     return builders.make_record(draft, offset)
 
@@ -38,7 +38,7 @@ async def get(
 
 async def test_the_last_report_of_an_agent_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    admission.fold(told(SEEN, 0))
+    admission.fold(seen(SEEN, 0))
     answer = await get(admission, cluster)
     assert msgspec.json.decode(answer.content, type=node_topology.TopologyObserved) == SEEN
 
@@ -48,8 +48,8 @@ async def test_a_node_without_an_agent_is_distinguished_from_an_absent_one(
 ) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    admission.fold(told(SEEN, 0))
-    admission.fold(told(None, 1))
+    admission.fold(seen(SEEN, 0))
+    admission.fold(seen(None, 1))
     there, absent = await get(admission, cluster), await get(admission, cluster, "n9")
     assert (there.status_code, absent.status_code) == (404, 404)
     assert "no agent has reported it" in there.json()["detail"]
@@ -59,7 +59,7 @@ async def test_a_node_without_an_agent_is_distinguished_from_an_absent_one(
 async def test_an_unreadable_report_is_not_shown(cluster: EmbeddedCluster) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
     admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
-    admission.fold(told(SEEN, 0))
+    admission.fold(seen(SEEN, 0))
     with pytest.raises(errors.UndecodableError):
         admission.fold(builders.undecodable_record(topics.TOPOLOGY, "n1", 1))
     assert (await get(admission, cluster)).status_code == 404

@@ -101,8 +101,8 @@ async def test_an_unknown_event_id_resets_the_reader(
         "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}
     )
     lines = answer.text.splitlines()
-    told = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert told == ["reset", "added", "synced"]
+    seen = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert seen == ["reset", "added", "synced"]
 
 
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "another of its name"])

@@ -28,7 +28,7 @@ def at(second: int) -> Any:
     return NOON + timedelta(seconds=second)
 
 
-def told(after: str, second: int, pod: str = "p1", **fields: Any) -> batch.TaskChanged:
+def seen(after: str, second: int, pod: str = "p1", **fields: Any) -> batch.TaskChanged:
     known: dict[str, Any] = {
         "job": J,
         "uid": "u1",
@@ -56,20 +56,20 @@ def fold(*messages: Any, limit: int = 1000) -> TaskHistories:
 
 
 FIRST = (
-    told("Pending", 0),
-    told("Bound", 2, node="n1"),
-    told("Running", 3, node="n1"),
-    told("Failed", 9, node="n1", exit_code=137, reason="OOMKilled"),
+    seen("Pending", 0),
+    seen("Bound", 2, node="n1"),
+    seen("Running", 3, node="n1"),
+    seen("Failed", 9, node="n1", exit_code=137, reason="OOMKilled"),
 )
 SECOND = (
-    told("Pending", 10, "p2", attempt=2, retry_count=1),
-    told("Running", 12, "p2", attempt=2, retry_count=1, node="n2"),
+    seen("Pending", 10, "p2", attempt=2, retry_count=1),
+    seen("Running", 12, "p2", attempt=2, retry_count=1, node="n2"),
 )
 
 
 def test_the_devices_of_an_attempt_stay_when_its_end_says_nothing_of_them() -> None:
     had = {"nvidia.com/gpu": ("GPU-1",)}
-    found = fold(told("Bound", 1, devices=had), told("Failed", 2)).of(J)
+    found = fold(seen("Bound", 1, devices=had), seen("Failed", 2)).of(J)
     assert found is not None
     assert [attempt.devices for attempt in found.tasks] == [had]
 
@@ -85,12 +85,12 @@ def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
 
 
 def test_an_attempt_first_seen_running_has_the_creation_time_of_its_pod() -> None:
-    seen_late = told("Bound", 2, created_at=at(1))
-    seen_again = told("Running", 3, created_at=at(2))
+    seen_late = seen("Bound", 2, created_at=at(1))
+    seen_again = seen("Running", 3, created_at=at(2))
     found = fold(seen_late, seen_again).of(J)
     assert found is not None
     assert [(it.created_at, it.bound_at) for it in found.tasks] == [(at(1), at(2))]
-    found = fold(told("Pending", 2, created_at=at(1))).of(J)
+    found = fold(seen("Pending", 2, created_at=at(1))).of(J)
     assert found is not None
     assert [it.created_at for it in found.tasks] == [at(2)], "the finer one, where it was seen"
 
@@ -105,7 +105,7 @@ def test_attempts_are_in_order_and_the_last_is_the_present_one() -> None:
 @given(life=st.sampled_from(LIVES), repeats=st.lists(st.integers(0, 3)), data=st.data())
 def test_repeated_records_change_nothing(life: Any, repeats: Any, data: Any) -> None:
     """A log that is read again repeats the last records in order."""
-    messages = [told(state, second) for second, state in enumerate(life)]
+    messages = [seen(state, second) for second, state in enumerate(life)]
     idempotency_cache, twice = fold(*messages), TaskHistories(1000)
     for position, message in enumerate(messages):
         twice.fold(record(message))
@@ -118,11 +118,11 @@ DELETED = batch.JobDeleted(job=J, uid="u1", at=at(20))
 
 
 def test_a_deleted_job_is_remembered_and_reachable_by_uid_once_another_takes_its_name() -> None:
-    kept = fold(*FIRST, DELETED, told("Gone", 21))
+    kept = fold(*FIRST, DELETED, seen("Gone", 21))
     found = kept.of(J)
     assert found is not None
     assert (found.deleted_at, len(found.tasks), found.earlier) == (at(20), 1, ())
-    kept.fold(record(told("Pending", 30, "p9", uid="u2")))
+    kept.fold(record(seen("Pending", 30, "p9", uid="u2")))
     now, before = kept.of(J), kept.of(J, "u1")
     assert now is not None
     assert (now.uid, now.deleted_at, [it.pod for it in now.tasks]) == ("u2", None, ["p9"])
@@ -144,7 +144,7 @@ def test_deleting_a_job_ends_its_open_attempts() -> None:
 
 
 def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletion() -> None:
-    late = told("Failed", 19, "p2", exit_code=1, reason="Error", attempt=2)
+    late = seen("Failed", 19, "p2", exit_code=1, reason="Error", attempt=2)
     for order in ((*SECOND, DELETED, late), (*SECOND, late, DELETED)):
         found = fold(*order).of(J)
         assert found is not None
@@ -168,7 +168,7 @@ def test_the_history_is_bounded_and_live_jobs_are_kept_longest(steps: Any) -> No
             gone.add(job)
             kept.fold(record(batch.JobDeleted(job=job, uid=job, at=NOON)))
         else:
-            kept.fold(record(told("Pending", 0, f"{number}-{pod}", job=job, uid=job)))
+            kept.fold(record(seen("Pending", 0, f"{number}-{pod}", job=job, uid=job)))
             assert kept.of(job) is not None, "what was just told is kept"
         found = [kept.of(f"default/j{each}") for each in range(6)]
         total = sum(len(it.tasks) for it in found if it is not None)

@@ -47,7 +47,7 @@ async def put(cluster: EmbeddedCluster, *names: str, namespace: str = "default")
     return version
 
 
-async def told(follow: AsyncGenerator[WatchEvent, None], until: str) -> list[str]:
+async def reported(follow: AsyncGenerator[WatchEvent, None], until: str) -> list[str]:
     """The events up to the first one of that type or of an object with that name."""
     found: list[str] = []
     async with asyncio.timeout(5):
@@ -63,10 +63,10 @@ async def test_a_reader_gets_all_objects_and_then_changes(cluster: CountingClust
     await put(cluster, "a", "b")
     async with WatchCaches(cluster, 60) as watch_caches:
         follow = watch_caches.follow(KIND, ALL)
-        assert await told(follow, "synced") == ["added a", "added b", "synced"]
+        assert await reported(follow, "synced") == ["added a", "added b", "synced"]
         await put(cluster, "c")
         await cluster.delete(KIND, "default", "a")
-        assert await told(follow, "a") == ["added c", "deleted a"]
+        assert await reported(follow, "a") == ["added c", "deleted a"]
 
 
 async def test_a_reader_of_a_namespace_name_or_label_gets_no_more(cluster: CountingCluster) -> None:
@@ -78,13 +78,13 @@ async def test_a_reader_of_a_namespace_name_or_label_gets_no_more(cluster: Count
             ObjectSelector(namespace="default", labels={"of": "us"}),
         ):
             follow = watch_caches.follow(KIND, chosen)
-            assert await told(follow, "synced") == ["added red", "synced"]
+            assert await reported(follow, "synced") == ["added red", "synced"]
             await follow.aclose()
         follow = watch_caches.follow(KIND, ObjectSelector(namespace="default"))
-        await told(follow, "synced")
+        await reported(follow, "synced")
         await put(cluster, "theirs", namespace="kube-system")
         await put(cluster, "ours")
-        assert await told(follow, "ours") == ["added ours"]
+        assert await reported(follow, "ours") == ["added ours"]
 
 
 async def test_a_resumed_reader_gets_only_missed_changes(cluster: CountingCluster) -> None:
@@ -94,7 +94,7 @@ async def test_a_resumed_reader_gets_only_missed_changes(cluster: CountingCluste
     await put(cluster, "c")
     for _ in ("first", "restarted"):
         async with WatchCaches(cluster, 60) as watch_caches:
-            assert await told(watch_caches.follow(KIND, ALL, seen), "c") == ["added c"]
+            assert await reported(watch_caches.follow(KIND, ALL, seen), "c") == ["added c"]
 
 
 async def test_an_expired_or_unknown_version_resets_the_reader(
@@ -104,7 +104,7 @@ async def test_an_expired_or_unknown_version_resets_the_reader(
     last = await put(cluster, *(f"n{index:02d}" for index in range(50)))
     async with WatchCaches(cluster, 60) as watch_caches:
         for strange in (seen, last + 1_000_000):
-            found = await told(watch_caches.follow(KIND, ALL, strange), "synced")
+            found = await reported(watch_caches.follow(KIND, ALL, strange), "synced")
             assert (found[:2], found[-1], len(found)) == (["reset", "added a"], "synced", 53)
 
 
@@ -114,12 +114,12 @@ async def test_a_reader_that_falls_behind_is_reset(
     """It retains no memory: only a limited number of changes is kept, whoever has read them."""
     async with WatchCaches(cluster, SOON_S, events_kept=4) as watch_caches:
         slow, quick = watch_caches.follow(KIND, ALL), watch_caches.follow(KIND, ALL)
-        await told(slow, "synced")
-        await told(quick, "synced")
+        await reported(slow, "synced")
+        await reported(quick, "synced")
         for index in range(12):
             await put(cluster, f"n{index:02d}")
-            await told(quick, f"n{index:02d}")
-        found = await told(slow, "synced")
+            await reported(quick, f"n{index:02d}")
+        found = await reported(slow, "synced")
         assert found[0] == "reset"
         assert len(found) == 1 + 12 + 1
 
@@ -128,10 +128,10 @@ async def test_many_readers_are_one_watch_that_ends_with_the_last(cluster: Count
     async with WatchCaches(cluster, SOON_S) as watch_caches:
         readers = [watch_caches.follow(KIND, ALL) for _ in range(10)]
         for reader in readers:
-            await told(reader, "synced")
+            await reported(reader, "synced")
         await put(cluster, "a")
         for reader in readers:
-            await told(reader, "a")
+            await reported(reader, "a")
         assert cluster.watches == 1
         for reader in readers:
             await reader.aclose()
@@ -141,7 +141,7 @@ async def test_many_readers_are_one_watch_that_ends_with_the_last(cluster: Count
 async def test_silence_is_broken_with_a_version_to_resume_from(cluster: CountingCluster) -> None:
     async with WatchCaches(cluster, SOON_S) as watch_caches:
         follow = watch_caches.follow(KIND, ALL)
-        await told(follow, "synced")
+        await reported(follow, "synced")
         alive = await anext(follow)
         assert (alive.type, alive.version > 0) == ("alive", True)
 
@@ -150,8 +150,8 @@ async def test_closing_ends_every_stream_soon(cluster: CountingCluster) -> None:
     async with contextlib.AsyncExitStack() as stack:
         watch_caches = await stack.enter_async_context(WatchCaches(cluster, 60))
         follow = watch_caches.follow(KIND, ALL)
-        await told(follow, "synced")
-        ending = asyncio.create_task(told(follow, "never"))
+        await reported(follow, "synced")
+        ending = asyncio.create_task(reported(follow, "never"))
         await asyncio.sleep(0)
         await stack.aclose()
         assert await ending == ["end"]
@@ -162,7 +162,7 @@ async def test_closing_ends_every_stream_soon(cluster: CountingCluster) -> None:
 async def test_a_stream_ends_when_its_time_is_over(cluster: CountingCluster) -> None:
     async with WatchCaches(cluster, 60) as watch_caches:
         follow = watch_caches.follow(KIND, ALL, lasts_s=SOON_S)
-        assert (await told(follow, "never"))[-1] == "end"
+        assert (await reported(follow, "never"))[-1] == "end"
 
 
 @pytest.mark.parametrize("lasts_s", [SOON_S, 0.0303, 0.0304], ids=str)
@@ -177,7 +177,7 @@ def test_a_silent_stream_ends_with_one_heartbeat(tmp_path: Path, lasts_s: float)
             return [
                 line
                 for _ in range(20)
-                for line in await told(watch_caches.follow(KIND, ALL, lasts_s=lasts_s), "never")
+                for line in await reported(watch_caches.follow(KIND, ALL, lasts_s=lasts_s), "never")
             ]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -188,11 +188,11 @@ def test_a_silent_stream_ends_with_one_heartbeat(tmp_path: Path, lasts_s: float)
 async def test_readers_beyond_the_limit_are_rejected(cluster: CountingCluster) -> None:
     async with WatchCaches(cluster, 60, readers=1) as watch_caches:
         first = watch_caches.follow(KIND, ALL)
-        await told(first, "synced")
+        await reported(first, "synced")
         with pytest.raises(errors.TransientError, match="limit"):
             await anext(watch_caches.follow(KIND, ALL))
         await first.aclose()
-        await told(watch_caches.follow(KIND, ALL), "synced")
+        await reported(watch_caches.follow(KIND, ALL), "synced")
 
 
 async def test_a_user_at_the_stream_limit_does_not_block_others(

@@ -278,13 +278,13 @@ class AnyOrder(RuleBasedStateMachine):
         if pods:
             self.harness.delete(kinds.PODS, data.draw(st.sampled_from(pods)))
 
-    @rule(data=st.data(), is_told=st.booleans())
-    def preempt(self, data: st.DataObject, is_told: bool) -> None:
+    @rule(data=st.data(), is_reported=st.booleans())
+    def preempt(self, data: st.DataObject, is_reported: bool) -> None:
         """With notice a pod runs on until ``delete_pod`` finds it."""
         running = [it for it in self.harness.pods() if it.status.phase == "Running"]
         if running:
             key = data.draw(st.sampled_from(running)).metadata.key
-            if is_told:
+            if is_reported:
                 body = copy.deepcopy(self.harness.objects["pods", key])
                 body["metadata"]["annotations"][keys.EVICTED_AT] = self.harness.now.isoformat()
                 self.harness.put(kinds.PODS, body)
@@ -344,7 +344,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.old = {at: record for topic in shown for at, record in topic.items()}
 
     @rule()
-    def act_on_an_old_picture(self) -> None:
+    def act_on_an_old_cache(self) -> None:
         self.harness.restart(old=self.old)
         for _ in range(20):
             if self.harness.dirty:
@@ -367,9 +367,9 @@ class AnyOrder(RuleBasedStateMachine):
             assert int(index or 0) < 7
 
     @invariant()
-    def every_phase_is_told_in_order(self) -> None:
+    def every_phase_is_reported_in_order(self) -> None:
         last: dict[str, tuple[str, int]] = {}
-        for _, message in self.harness.told:
+        for _, message in self.harness.sent:
             if isinstance(message, messages.JobPhaseChanged):
                 phase, version = last.get(message.uid, ("", 0))
                 assert message.before == phase
@@ -397,8 +397,8 @@ class AnyOrder(RuleBasedStateMachine):
             if plural != "jobs":
                 continue
             job = harness.job(key)
-            told = harness.phases_told(key)
-            assert told[-1] == job.status.state.phase
+            sent = harness.phases_seen(key)
+            assert sent[-1] == job.status.state.phase
             if job.status.state.phase in lifecycle.FINISHED:
                 status = job.status
                 assert (status.pending, status.running, status.terminating) == (0, 0, 0)

@@ -116,9 +116,9 @@ class CrashesAnywhere(RuleBasedStateMachine):
     def change_phase(self, job: str, after: str) -> None:
         self._publish(phase_changed(job, str(self.uids[job]), after))
 
-    @rule(job=st.sampled_from(JOBS), is_told=st.booleans())
-    def delete_job(self, job: str, is_told: bool) -> None:
-        if is_told:
+    @rule(job=st.sampled_from(JOBS), is_reported=st.booleans())
+    def delete_job(self, job: str, is_reported: bool) -> None:
+        if is_reported:
             self._publish(messages.JobDeleted(job=job, uid=str(self.uids[job]), at=NOON))
         self.uids[job] += 1
 

@@ -21,12 +21,12 @@ def job() -> api.Job:
 
 
 def states(harness: CoreHarness) -> list[str]:
-    told = [it for _, it in harness.told if isinstance(it, batch.TaskChanged)]
-    return [it.after for it in told]
+    sent = [it for _, it in harness.sent if isinstance(it, batch.TaskChanged)]
+    return [it.after for it in sent]
 
 
 def phases(harness: CoreHarness) -> list[str]:
-    return [it.after for _, it in harness.told if isinstance(it, batch.JobPhaseChanged)]
+    return [it.after for _, it in harness.sent if isinstance(it, batch.JobPhaseChanged)]
 
 
 def act(harness: CoreHarness) -> None:
@@ -59,7 +59,7 @@ def test_a_pod_that_vanished_while_its_topic_was_late_is_reported_once_and_polic
     assert harness.job().status.retry_count == 1
     harness.settle()
     gone = [
-        it for _, it in harness.told if isinstance(it, batch.TaskChanged) and it.after == "Gone"
+        it for _, it in harness.sent if isinstance(it, batch.TaskChanged) and it.after == "Gone"
     ]
     assert len({it.pod_uid for it in gone}) == len(gone), "late news tells nothing again"
 
@@ -68,7 +68,7 @@ def test_a_job_that_was_published_before_its_topic_shows_it_is_not_deleted() -> 
     harness = submitted(job())
     harness.restart(without=JOBS)
     harness.settle()
-    assert [it for _, it in harness.told if isinstance(it, batch.JobDeleted)] == []
+    assert [it for _, it in harness.sent if isinstance(it, batch.JobDeleted)] == []
     harness.enqueue(harness.group_key())
     harness.settle()
     assert phases(harness) == ["Pending"]
@@ -81,20 +81,20 @@ def test_a_deleted_job_is_published_as_deleted_with_a_late_topic_too() -> None:
         harness.delete(kinds.JOBS, J)
         harness.restart(old=shown if old else None)
         harness.settle()
-        assert [it.job for _, it in harness.told if isinstance(it, batch.JobDeleted)] == [J]
+        assert [it.job for _, it in harness.sent if isinstance(it, batch.JobDeleted)] == [J]
 
 
 def test_a_cache_older_than_published_events_publishes_nothing() -> None:
     harness = running(job())
     old = harness.shown(JOBS) | harness.shown(PODS)
     finish(harness, "Succeeded", "Succeeded")
-    told = (states(harness), phases(harness))
-    assert told[1][-1] == "Completed"
+    sent = (states(harness), phases(harness))
+    assert sent[1][-1] == "Completed"
     harness.restart(old=old)
     act(harness)
-    assert (states(harness), phases(harness)) == told
+    assert (states(harness), phases(harness)) == sent
     harness.settle()
-    assert (states(harness), phases(harness)) == told
+    assert (states(harness), phases(harness)) == sent
 
 
 def test_a_job_published_as_deleted_is_deleted_despite_a_late_topic() -> None:
@@ -102,11 +102,11 @@ def test_a_job_published_as_deleted_is_deleted_despite_a_late_topic() -> None:
     old = harness.shown(JOBS)
     harness.delete(kinds.JOBS, J)
     harness.settle()
-    told = list(harness.told)
+    sent = list(harness.sent)
     harness.restart(old=old)
     act(harness)
     harness.settle()
-    assert harness.told == told
+    assert harness.sent == sent
 
 
 def test_results_of_an_array_outlast_a_controller_that_knows_an_older_status() -> None:

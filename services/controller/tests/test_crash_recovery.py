@@ -105,17 +105,17 @@ def play(kill_at: dict[int, int]) -> CoreHarness:
 def result(harness: CoreHarness) -> dict[str, Any]:
     """What must not depend on crashes: objects, published events, Kubernetes Events."""
     objects = {at: strip(body) for at, body in harness.objects.items()}
-    told = [
+    sent = [
         (type(it).__name__, getattr(it, "after", ""), getattr(it, "retry_count", 0))
-        for _, it in harness.told
+        for _, it in harness.sent
         if not isinstance(it, messages.CommandAccepted | messages.TaskChanged)
     ]
     tasks = {
         (it.pod, it.after, it.retry_count)
-        for _, it in harness.told
+        for _, it in harness.sent
         if isinstance(it, messages.TaskChanged)
     }
-    return {"objects": objects, "told": told, "tasks": tasks, "events": set(harness.reasons())}
+    return {"objects": objects, "told": sent, "tasks": tasks, "events": set(harness.reasons())}
 
 
 def strip(value: Any) -> Any:
@@ -130,7 +130,7 @@ def strip(value: Any) -> Any:
 def test_the_story_ends_as_it_should() -> None:
     harness = play({})
     assert {kind for kind, _ in harness.objects} == {"queues"}, "it expired, with all its own"
-    assert harness.phases_told() == [
+    assert harness.phases_seen() == [
         *("Pending", "Running", "Restarting", "Pending", "Running"),
         *("Aborting", "Aborted", "Restarting", "Pending", "Running", "Completed"),
     ]

@@ -17,25 +17,25 @@ from stromboli.testkit.builders import make_command, make_job, make_task
 POD = "default/j1-tool-jupyter"
 
 
-def asking(*wishes: debug_tools.DebugToolRequest, replicas: int = 2) -> batch.Job:
+def asking(*requests: debug_tools.DebugToolRequest, replicas: int = 2) -> batch.Job:
     volume = batch.VolumeSpec(mount_path="/data", volume_claim_name="shared")
     job = make_job(tasks=[make_task(replicas=replicas)], volumes=(volume,))
-    return wanting(job, *wishes)
+    return wanting(job, *requests)
 
 
-def wanting(job: batch.Job, *wishes: debug_tools.DebugToolRequest) -> batch.Job:
+def wanting(job: batch.Job, *requests: debug_tools.DebugToolRequest) -> batch.Job:
     annotations = {
         **(job.metadata.annotations or {}),
-        keys.TOOLS: debug_tools.encode_annotation(wishes),
+        keys.TOOLS: debug_tools.encode_annotation(requests),
     }
     metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
     return msgspec.structs.replace(job, metadata=metadata)
 
 
-def annotate(harness: CoreHarness, *wishes: debug_tools.DebugToolRequest) -> None:
+def annotate(harness: CoreHarness, *requests: debug_tools.DebugToolRequest) -> None:
     body = harness.objects["jobs", "default/j1"]
     body["metadata"].setdefault("annotations", {})[keys.TOOLS] = debug_tools.encode_annotation(
-        wishes
+        requests
     )
     harness.put(kinds.JOBS, body)
     harness.settle()
@@ -164,11 +164,11 @@ def test_an_unrelated_pod_of_that_name_is_not_changed(harness: CoreHarness) -> N
 
 
 def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() -> None:
-    wishes = (
+    requests = (
         debug_tools.DebugToolRequest(tool="jupyter"),
         debug_tools.DebugToolRequest(tool="tensorboard"),
     )
-    harness = enqueued(asking(*wishes))
+    harness = enqueued(asking(*requests))
     assert not any(plural == "ingresses" for plural, _ in harness.objects)
     cache = controller_cache.ControllerCache(
         ["volcano"], event_history.EventHistory(), tools_domain="tools.example.org"

@@ -184,10 +184,10 @@ def noticed(pod: core.Pod, at: str) -> core.Pod:
     [(None, 60), ("2026-01-01T12:00:10+00:00", 10), ("2027-01-01T00:00:00Z", 60), ("soon", 60)],
 )
 def test_a_pod_ends_at_the_announced_time_and_never_after_the_notice(
-    told: str | None, seconds: int
+    sent: str | None, seconds: int
 ) -> None:
     """Users may edit their pods, but cannot delay an eviction."""
-    pod = make_pod() if told is None else noticed(make_pod(), told)
+    pod = make_pod() if sent is None else noticed(make_pod(), sent)
     eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
     assert decisions.due(pod, eviction, NOON) == NOON + timedelta(seconds=seconds)
 
@@ -200,13 +200,13 @@ def test_a_pod_is_reported_on_its_end_once_by_annotation_and_condition() -> None
     assert b"2026-01-01T12:00:00+00:00" in first[0].patch
     assert b"DisruptionTarget" in first[1].patch
     target = core.Condition(type="DisruptionTarget", status="True")
-    told = msgspec.structs.replace(
+    sent = msgspec.structs.replace(
         noticed(pod, NOON.isoformat()), status=core.PodStatus(conditions=(target,))
     )
-    assert decisions.notices(told, eviction, "evicted", NOON, NOON) == ()
+    assert decisions.notices(sent, eviction, "evicted", NOON, NOON) == ()
 
 
-def test_a_pod_that_ends_at_once_is_marked_and_told_no_time() -> None:
+def test_a_pod_that_ends_at_once_is_marked_and_has_no_grace_period() -> None:
     pod = make_pod()
     (mark,) = decisions.notices(pod, eviction_of(pod), "evicted", NOON, NOON)
     assert (mark.subresource, b"it ends at" in mark.patch) == ("status", False)

@@ -85,8 +85,8 @@ async def test_a_standby_that_cannot_read_the_event_history_is_not_ready(harness
     health, bus = runtime.Health("controller"), interruptible_bus.InterruptibleBus(harness.bus)
     cache = controller_cache.ControllerCache(["volcano"], event_history.EventHistory())
     state = batch_state.BatchState(cache.published)
-    told = EventHistoryReader(bus, health, cache, state, runtime.utc_now)
-    standing = asyncio.create_task(told.read(to_the_end=False))
+    sent = EventHistoryReader(bus, health, cache, state, runtime.utc_now)
+    standing = asyncio.create_task(sent.read(to_the_end=False))
     async with bus.cut(folds=1):
         await troubled(health, "history")
     await health.ready()

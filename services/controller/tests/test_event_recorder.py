@@ -106,7 +106,7 @@ async def test_pods_that_were_scheduled_come_behind_everything_else(
 async def test_a_bound_pod_has_an_event_with_its_node(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
-        service_harness.set_up(tmp_path, disorder=None) as harness,
+        service_harness.set_up(tmp_path, faults=None) as harness,
         harness.controller(),
     ):
         await harness.submit(make_job(tasks=[make_task(replicas=2)]))

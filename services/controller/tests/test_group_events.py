@@ -9,8 +9,8 @@ from services.controller.tests.support.pending_gangs import (
     explain,
     explained,
     holds,
+    reported_on_pods,
     show,
-    told_on_pods,
     waiting,
 )
 from stromboli.controller.core import commands
@@ -26,7 +26,7 @@ def item(harness: CoreHarness) -> ReconcileKey:
     return ReconcileKey("podgroup", harness.group_key())
 
 
-def told(harness: CoreHarness, reason: str) -> int:
+def sent(harness: CoreHarness, reason: str) -> int:
     """How often an Event of this reason was recorded."""
     return sum(isinstance(it, commands.RecordEvent) and it.reason == reason for it in harness.done)
 
@@ -50,7 +50,7 @@ def test_a_text_that_is_held_back_is_written_when_its_time_has_come() -> None:
     assert harness.due(item(harness)) == NOON + timedelta(seconds=5)
     harness.wait(3)
     harness.settle()
-    told_on_pods(harness)
+    reported_on_pods(harness)
     assert harness.due(item(harness)) is None
 
 
@@ -68,13 +68,13 @@ def test_only_pods_that_wait_for_a_place_report_the_reason() -> None:
         harness.submit(pod)
     harness.settle()
     explain(harness, harness.get(kinds.POD_GROUPS, G1))
-    told_on_pods(harness)
+    reported_on_pods(harness)
     assert [it.metadata.name for it in harness.pods() if it.status.conditions] == ["waits"]
 
 
 def test_pods_that_have_said_why_say_it_once() -> None:
     harness = waiting()
-    told_on_pods(harness)
+    reported_on_pods(harness)
     assert not harness.step(item(harness))
 
 
@@ -133,13 +133,13 @@ def test_each_turn_of_a_gang_is_reported_once() -> None:
     harness.settle()
     harness.change_pod("default/j1-worker-0", "Failed")
     harness.settle()
-    assert told(harness, "Unschedulable") == 1
-    assert told(harness, "PodGroupPending") == 0, "it is let in"
+    assert sent(harness, "Unschedulable") == 1
+    assert sent(harness, "PodGroupPending") == 0, "it is let in"
     show(harness, harness.group(), None)
     for phase in ("Running", "Succeeded"):
         harness.run(phase=phase)
         harness.settle()
-    assert told(harness, "Scheduled") == 1
+    assert sent(harness, "Scheduled") == 1
 
 
 def test_conditions_of_others_on_a_pod_group_stay_as_they_are() -> None:

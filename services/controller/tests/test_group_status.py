@@ -8,8 +8,8 @@ from services.controller.tests.support.pending_gangs import (
     MESSAGE,
     explain,
     holds,
+    reported_on_pods,
     show,
-    told_on_pods,
     waiting,
 )
 from stromboli.controller.core.pod_groups import missing_groups
@@ -77,7 +77,7 @@ def test_why_a_gang_waits_is_on_the_group_its_pods_and_in_events() -> None:
     harness = waiting()
     expected = ("True", "NotEnoughResources", MESSAGE)
     assert holds(harness.group()) == {"Unschedulable": expected}
-    told_on_pods(harness)
+    reported_on_pods(harness)
     for pod in harness.pods():
         assert pod_condition(pod) == ("PodScheduled", "False", "Unschedulable", MESSAGE)
     assert harness.reasons().count("Unschedulable") == 1
@@ -89,7 +89,7 @@ def test_a_briefly_pending_gang_sets_no_condition_on_its_pods() -> None:
     assert not any(pod.status.conditions for pod in harness.pods())
     show(harness, harness.group(), None)
     harness.run()
-    told_on_pods(harness)
+    reported_on_pods(harness)
     assert not any(
         condition.type == "PodScheduled"
         for pod in harness.pods()
@@ -125,7 +125,7 @@ def test_a_new_text_is_written_at_most_every_five_seconds() -> None:
     harness.wait(5)
     harness.settle()
     assert holds(harness.group())["Unschedulable"][2] == "second"
-    told_on_pods(harness)
+    reported_on_pods(harness)
     assert {pod_condition(pod)[3] for pod in harness.pods()} == {"second"}
 
 
@@ -160,7 +160,7 @@ def test_conditions_of_others_on_a_pod_stay() -> None:
     harness.put(kinds.PODS, body)
     harness.settle()
     explain(harness, harness.group())
-    told_on_pods(harness)
+    reported_on_pods(harness)
     conditions = harness.objects["pods", "default/j1-worker-0"]["status"]["conditions"]
     assert [it["type"] for it in conditions] == ["Mine", "PodScheduled"]
     assert conditions[0]["x"] == 1

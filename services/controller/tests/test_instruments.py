@@ -35,9 +35,9 @@ def test_jobs_that_end_are_counted_by_queue() -> None:
     measured = Measured()
     harness = running(make_job(tasks=[make_task(replicas=2)]))
     finish(harness, "Succeeded", "Succeeded")
-    for _, message in harness.told:
+    for _, message in harness.sent:
         measured.instruments.published(harness.cache, message)
-    assert any(isinstance(it, messages.JobPhaseChanged) for _, it in harness.told)
+    assert any(isinstance(it, messages.JobPhaseChanged) for _, it in harness.sent)
     assert measured.value('volcano_job_completed_phase_count{queue_name="default"}') == 1
     assert measured.value('volcano_job_failed_phase_count{queue_name="default"}') is None
 

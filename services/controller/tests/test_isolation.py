@@ -48,7 +48,7 @@ def faulty(harness: service_harness.Harness, *triggers: tuple[str, str]) -> Faul
 
 
 async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
         cluster = faulty(harness, ("create", "bad-"))
         async with harness.controller():
             await harness.submit(make_job("bad"))
@@ -67,7 +67,7 @@ async def test_an_internal_error_in_a_job_is_reported_and_others_continue(tmp_pa
 async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_executed(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
         faulty(harness, ("bind", "good-worker-0"))
         async with harness.controller():
             await harness.submit(make_job("good", tasks=[make_task(replicas=2)]))
@@ -81,7 +81,7 @@ async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_executed(
 
 
 async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(30), service_harness.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(30), service_harness.set_up(tmp_path, faults=None) as harness:
         faulty(harness, ("create", '"kind":"Event","lastTimestamp"'))
         async with harness.controller():
             await harness.submit(make_job("bad"))

@@ -50,7 +50,7 @@ def test_a_sync_command_changes_nothing_and_is_published_with_its_time() -> None
     obey(make_command("c1", "SyncJob", harness.job()), harness)
     assert harness.job().status == before
     assert said(harness, "CommandIssued") == ["SyncJob was requested"]
-    taken = [it for _, it in harness.told if isinstance(it, messages.CommandAccepted)]
+    taken = [it for _, it in harness.sent if isinstance(it, messages.CommandAccepted)]
     assert [(it.action, it.at) for it in taken] == [("SyncJob", harness.now)]
 
 

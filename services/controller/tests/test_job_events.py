@@ -51,7 +51,7 @@ def test_a_failed_job_reports_its_progress(job: batch.Job, ends: Sequence[str], 
     assert (harness.phase(), harness.job().status.state.message) == ("Failed", why)
     said = next(it for it in harness.events.values() if it.reason == "Failed")
     assert (said.type, why in said.message) == ("Warning", True)
-    last = [it for _, it in harness.told if isinstance(it, messages.JobPhaseChanged)][-1]
+    last = [it for _, it in harness.sent if isinstance(it, messages.JobPhaseChanged)][-1]
     assert last.message == why
 
 
@@ -121,8 +121,8 @@ def test_the_history_has_the_cause_of_a_pods_deletion(
         harness.change_pod("default/j1-worker-1", "Failed", exit_code=143, end="Error")
         harness.settle()
     reap_all(harness)
-    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
-    assert {it.reason for it in told if it.pod == "j1-worker-1" and it.reason} == {reason}
+    sent = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
+    assert {it.reason for it in sent if it.pod == "j1-worker-1" and it.reason} == {reason}
 
 
 def test_a_pod_first_seen_bound_has_its_creation_time() -> None:
@@ -137,8 +137,8 @@ def test_a_pod_first_seen_bound_has_its_creation_time() -> None:
     harness.change_pod(pod.metadata.key, node="n1")
     harness.restart()
     harness.settle()
-    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
-    assert [(it.after, it.created_at) for it in told] == [("Bound", NOON)]
+    sent = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.created_at) for it in sent] == [("Bound", NOON)]
 
 
 def command(harness: CoreHarness, action: str) -> None:
@@ -152,7 +152,7 @@ def test_a_failed_pod_has_the_exit_code_of_its_failed_container() -> None:
     done = {"name": "first", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
     harness.change_pod("default/j1-worker-0", "Failed", initContainerStatuses=[done, initial])
     harness.settle()
-    last = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)][-1]
+    last = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)][-1]
     assert (last.exit_code, last.reason) == (5, "Error")
 
 
@@ -183,12 +183,12 @@ def test_every_phase_counts_retries_the_same() -> None:
     go_on(harness)
     fail(harness, "j1-worker-1")
     reap_all(harness)
-    told = [
+    sent = [
         (it.reason, tried[1])
         for it in harness.events.values()
         if (tried := re.search(r", ((after )?attempt \d+): ", it.message))
     ]
-    assert told == [
+    assert sent == [
         ("Restarting", "after attempt 1"),
         ("Pending", "attempt 2"),
         ("Running", "attempt 2"),
@@ -204,7 +204,7 @@ class Unanswered(CoreHarness):
 
     def do(self, command: commands.Command) -> None:
         if isinstance(command, commands.Publish) and self.is_cut:
-            self.told.append((command.job, command.message))
+            self.sent.append((command.job, command.message))
             self.cache.published.expect(command.message)
             raise RefusedError
         super().do(command)
@@ -214,13 +214,13 @@ def test_a_job_with_unacknowledged_events_is_published_as_deleted() -> None:
     harness = Unanswered()
     harness.submit(make_job())
     harness.is_cut = True
-    while not harness.told:
+    while not harness.sent:
         harness.see()
         harness.step(next(iter(harness.dirty)))
     harness.delete(kinds.JOBS, J)
     harness.is_cut = False
     harness.settle()
-    assert [type(it) for _, it in harness.told] == [messages.JobPhaseChanged, messages.JobDeleted]
+    assert [type(it) for _, it in harness.sent] == [messages.JobPhaseChanged, messages.JobDeleted]
 
 
 def test_a_pod_with_unacknowledged_events_is_published_as_deleted() -> None:
@@ -236,6 +236,6 @@ def test_a_pod_with_unacknowledged_events_is_published_as_deleted() -> None:
     harness.reap(f"{J}-worker-0")
     harness.is_cut = False
     harness.settle()
-    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
-    assert [(it.after, it.attempt) for it in told] == [("Pending", 1), ("Gone", 1), ("Pending", 2)]
-    assert told[0].pod_uid == told[1].pod_uid != told[2].pod_uid
+    sent = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.attempt) for it in sent] == [("Pending", 1), ("Gone", 1), ("Pending", 2)]
+    assert sent[0].pod_uid == sent[1].pod_uid != sent[2].pod_uid

@@ -35,7 +35,7 @@ def test_a_new_job_gets_its_pod_group_before_its_status_and_no_pods() -> None:
     assert kinds_written == [kinds.POD_GROUPS, kinds.JOBS]
     assert harness.phase() == "Pending"
     assert harness.pod_names() == []
-    assert harness.phases_told() == ["Pending"]
+    assert harness.phases_seen() == ["Pending"]
 
 
 def test_pods_are_created_once_the_pod_group_is_enqueued() -> None:
@@ -135,7 +135,7 @@ def test_a_finished_job_leaves_no_live_pod_and_no_pod_group() -> None:
 def test_a_job_that_names_another_scheduler_is_not_changed() -> None:
     harness = submitted(make_job(scheduler="default-scheduler"))
     assert list(harness.requests()) == []
-    assert harness.told == []
+    assert harness.sent == []
 
 
 def test_a_job_without_replicas_keeps_its_phase() -> None:
@@ -228,11 +228,11 @@ def test_an_unreadable_pod_is_neither_recreated_nor_counted_as_deleted() -> None
     harness = running(make_job())
     harness.cache.apply(undecodable_record(topics.PODS, "default/j1-worker-0"))
     harness.dirty = dict.fromkeys(harness.cache.items())
-    before = len(harness.told)
+    before = len(harness.sent)
     harness.settle()
     assert len(harness.pod_names()) == 1
     assert harness.job().status.unknown == 1
-    assert len(harness.told) == before
+    assert len(harness.sent) == before
     assert harness.phase() == "Running"
 
 
@@ -263,7 +263,7 @@ def test_a_finished_job_is_removed_when_its_time_is_up_also_after_a_restart() ->
     harness.wait(1)
     harness.settle()
     assert ("jobs", J) not in harness.objects
-    assert isinstance(harness.told[-1][1], messages.JobDeleted)
+    assert isinstance(harness.sent[-1][1], messages.JobDeleted)
 
 
 def test_a_deleted_job_is_reported_once_also_by_the_next_controller() -> None:
@@ -274,7 +274,7 @@ def test_a_deleted_job_is_reported_once_also_by_the_next_controller() -> None:
     harness.settle()
     harness.restart()
     harness.settle()
-    departures = [it for _, it in harness.told if isinstance(it, messages.JobDeleted)]
+    departures = [it for _, it in harness.sent if isinstance(it, messages.JobDeleted)]
     assert len(departures) == 1
 
 
@@ -282,13 +282,13 @@ def test_events_tell_every_change_of_a_job_and_its_tasks_once() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)]))
     harness.change_pod("default/j1-worker-0", "Failed", exit_code=3)
     harness.settle()
-    assert harness.phases_told() == ["Pending", "Running", "Failed"]
-    assert harness.tasks_told() == [
+    assert harness.phases_seen() == ["Pending", "Running", "Failed"]
+    assert harness.tasks_seen() == [
         ("j1-worker-0", "Pending"),
         ("j1-worker-0", "Running"),
         ("j1-worker-0", "Failed"),
     ]
-    last = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)][-1]
+    last = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)][-1]
     assert (last.exit_code, last.node, last.before) == (3, "n1", "Running")
 
 
@@ -304,9 +304,9 @@ def test_events_tell_the_devices_that_a_task_was_bound_with() -> None:
     harness.settle()
     harness.change_pod("default/j1-worker-0", "Succeeded", exit_code=0)
     harness.settle()
-    told = [it for _, it in harness.told if isinstance(it, messages.TaskChanged)]
+    sent = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
     had = {"nvidia.com/gpu": ("GPU-1",)}
-    assert [(it.after, it.devices) for it in told] == [
+    assert [(it.after, it.devices) for it in sent] == [
         ("Pending", {}),
         ("Running", had),
         ("Succeeded", had),
@@ -322,8 +322,8 @@ def test_an_event_is_reported_after_a_kill_between_the_status_and_the_event() ->
             harness.do(command)
     harness.restart()
     harness.settle()
-    assert harness.phases_told() == ["Pending", "Running"]
-    changed = [it for _, it in harness.told if isinstance(it, messages.JobPhaseChanged)][-1]
+    assert harness.phases_seen() == ["Pending", "Running"]
+    changed = [it for _, it in harness.sent if isinstance(it, messages.JobPhaseChanged)][-1]
     assert changed.at == NOON
     assert changed.before == "Pending"
 
@@ -346,7 +346,7 @@ def test_a_command_is_executed_once_recorded_and_deleted() -> None:
     harness.settle()
     assert harness.phase() == "Aborted"
     assert ("commands", "default/c1") not in harness.objects
-    taken = [it for _, it in harness.told if isinstance(it, messages.CommandAccepted)]
+    taken = [it for _, it in harness.sent if isinstance(it, messages.CommandAccepted)]
     assert [(it.command, it.action) for it in taken] == [("c1", "AbortJob")]
 
 

@@ -28,7 +28,7 @@ def test_a_job_without_a_scheduler_name_gets_a_warning_when_the_other_system_is_
     assert "submit it again; without a name it gets 'volcano'" in said.message
     harness.restart()
     harness.settle()
-    assert (len(harness.events), harness.told, list(harness.requests())) == (1, [], [])
+    assert (len(harness.events), harness.sent, list(harness.requests())) == (1, [], [])
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])

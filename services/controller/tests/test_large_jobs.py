@@ -100,9 +100,9 @@ def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
         here.settle()
         here.run()
         here.settle()
-        told = here.cache.published.jobs["default/j1"]
-        assert len(told.tasks) == 2
-        assert told.attempts["worker"].tolist() == [attempt, 1]
+        sent = here.cache.published.jobs["default/j1"]
+        assert len(sent.tasks) == 2
+        assert sent.attempts["worker"].tolist() == [attempt, 1]
         here.run("j1-worker-0", phase="Failed")
         here.settle()
         here.reap("default/j1-worker-0")

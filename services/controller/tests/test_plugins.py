@@ -173,7 +173,7 @@ def mpi_job(**plugins: tuple[str, ...]) -> batch.Job:
     return make_job(tasks=two, plugins=plugins or {"mpi": ()})
 
 
-def test_ssh_lists_every_host_and_leaves_the_keys_to_whoever_makes_the_secret() -> None:
+def test_ssh_lists_every_host_and_leaves_the_keys_to_the_creator_of_the_secret() -> None:
     (made,) = plugin_objects.creations(mpi_job(ssh=()), job_plugins.BUILT_IN)
     assert (made.kind, made.name, made.secret) == (kinds.SECRETS, "j1-ssh", "ssh-keys")
     data = msgspec.json.decode(made.body)["data"]

@@ -34,7 +34,7 @@ def test_a_pod_that_vanishes_went_for_what_it_said_last(disruption: str, cause: 
     harness.settle()
     harness.reap(pod.metadata.key)
     harness.settle()
-    assert gone(harness.told) == [cause]
+    assert gone(harness.sent) == [cause]
     assert (harness.job().status.retry_count, harness.phase() == "Aborted") == (1, False)
 
 
@@ -42,7 +42,7 @@ def test_a_pod_that_vanishes_without_a_cause_counts_as_evicted() -> None:
     harness = running(make_job(tasks=[make_task(replicas=1)], policies=RULES))
     harness.reap(f"{J}-worker-0")
     harness.settle()
-    assert gone(harness.told) == ["AbortJob"]
+    assert gone(harness.sent) == ["AbortJob"]
     assert harness.phase() == "Aborted"
 
 
@@ -64,7 +64,7 @@ def test_a_pod_ended_by_a_restart_has_that_cause_if_its_deletion_was_missed(
     if is_killed:
         harness.restart()
     harness.settle()
-    assert (harness.phase(), gone(harness.told)) == ("Pending", [action])
+    assert (harness.phase(), gone(harness.sent)) == ("Pending", [action])
 
 
 def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -> None:
@@ -79,7 +79,7 @@ def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -
     for name in harness.pod_names():
         harness.reap(f"default/{name}")
     harness.settle()
-    assert (harness.phase(), gone(harness.told)) == ("Aborted", ["AbortJob"])
+    assert (harness.phase(), gone(harness.sent)) == ("Aborted", ["AbortJob"])
 
 
 def test_late_records_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_its_place() -> (
@@ -104,11 +104,11 @@ def test_late_records_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in
         harness.see_one(topics.PODS.name)
         harness.step(ReconcileKey("job", J))
     harness.settle()
-    assert (harness.phase(), gone(harness.told)) == ("Pending", [])
+    assert (harness.phase(), gone(harness.sent)) == ("Pending", [])
 
 
-def gone(told: Sequence[tuple[str, object]]) -> list[str]:
-    messages = [it for _, it in told if isinstance(it, batch.TaskChanged)]
+def gone(sent: Sequence[tuple[str, object]]) -> list[str]:
+    messages = [it for _, it in sent if isinstance(it, batch.TaskChanged)]
     return [it.reason for it in messages if it.after == "Gone"]
 
 
@@ -129,8 +129,8 @@ def test_the_events_of_an_evicted_pod_say_for_whom(is_seen: bool) -> None:
         harness.settle()
     harness.reap(pod.metadata.key)
     harness.settle()
-    told = [it for _, it in harness.told if isinstance(it, batch.TaskChanged) and it.detail]
-    assert {(it.reason, it.detail) for it in told} == {
+    sent = [it for _, it in harness.sent if isinstance(it, batch.TaskChanged) and it.detail]
+    assert {(it.reason, it.detail) for it in sent} == {
         ("Preempted", "reclaimed by queue research for job default/x")
     }
     said = [each for each in harness.events.values() if each.reason == "Reclaimed"]

@@ -107,7 +107,7 @@ def test_a_pod_that_is_deleted_by_preemption_was_preempted() -> None:
     assert harness.phase() == "Restarting"
 
 
-def test_a_node_that_is_not_heard_is_lost_to_who_names_it_and_to_no_other_client() -> None:
+def test_a_silent_node_is_lost_for_jobs_that_name_it_and_for_no_other() -> None:
     harness = two_pods(Policy(event="*", action="AbortJob"))
     harness.change_pod("default/j1-worker-0", "Unknown")
     harness.settle()
@@ -283,7 +283,7 @@ def test_a_pod_that_stays_pending_is_noticed_though_nothing_else_happens(action:
 
 
 @pytest.mark.parametrize("event", ["PodPending", "*"])
-def test_whoever_waits_for_a_pending_pod_is_called_exactly_then(event: str) -> None:
+def test_a_wait_for_a_pending_pod_ends_exactly_then(event: str) -> None:
     harness = enqueued(make_job(policies=[late(event, "AbortJob")]))
     aborts_after(harness, 30)
 

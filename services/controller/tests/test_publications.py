@@ -60,7 +60,7 @@ async def test_a_decision_with_an_outcome_is_not_executed_again_after_a_restart(
     async with harness.controller():
         await harness.answer(await harness.place(group, [two]))
     assert {it.decision_offset for it in harness.answers(refused)} == before
-    if harness.disorder is None:
+    if harness.faults is None:
         assert len(harness.answers(refused)) == number
 
 

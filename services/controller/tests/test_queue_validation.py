@@ -66,12 +66,12 @@ def test_what_admission_refuses_is_reported_on_the_queue_that_came_past_it(
     if not case.refused:
         assert found == {}
         return
-    (told,) = found
+    (sent,) = found
     name = case.document["metadata"]["name"]
     is_sum = case.name in SUMS
-    assert told == (case.document["spec"]["parent"] if is_sum else name)
-    assert found[told].startswith(f"{case.refused}: ")
-    assert said(harness) == [(told, "Refused")]
+    assert sent == (case.document["spec"]["parent"] if is_sum else name)
+    assert found[sent].startswith(f"{case.refused}: ")
+    assert said(harness) == [(sent, "Refused")]
     assert harness.queue(name).status.state == "Open"
 
 
@@ -187,15 +187,15 @@ async def test_it_is_on_the_queue_though_the_controller_changes(
     async with service_harness.set_up(tmp_path, seed) as harness:
         await harness.submit(make_queue("team", parent="org", state=""))
         async with harness.controller():
-            await harness.until(kinds.QUEUES, "team", lambda it: "'org'" in told(it))
+            await harness.until(kinds.QUEUES, "team", lambda it: "'org'" in sent(it))
         await harness.submit(make_queue("leaf", parent="team", state=""))
         async with harness.controller():
-            await harness.until(kinds.QUEUES, "leaf", lambda it: "'team'" in told(it))
+            await harness.until(kinds.QUEUES, "leaf", lambda it: "'team'" in sent(it))
             await harness.submit(make_queue("org", parent="root", state=""))
         async with harness.controller():
             for name in ("team", "leaf"):
-                await harness.until(kinds.QUEUES, name, lambda it: not told(it))
+                await harness.until(kinds.QUEUES, name, lambda it: not sent(it))
 
 
-def told(queue: scheduling.Queue) -> str:
+def sent(queue: scheduling.Queue) -> str:
     return queue.metadata.annotation(keys.VIOLATIONS) or ""

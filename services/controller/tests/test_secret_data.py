@@ -50,7 +50,7 @@ async def test_a_token_cannot_be_guessed() -> None:
 async def test_keys_are_created_once_and_neither_a_restart_nor_scaling_changes_them(
     tmp_path: Path,
 ) -> None:
-    async with service_harness.set_up(tmp_path, disorder=None) as scene:
+    async with service_harness.set_up(tmp_path, faults=None) as scene:
 
         async def data() -> dict[str, str]:
             raw = await scene.cluster.get(kinds.SECRETS, "default", "j1-ssh")

@@ -42,7 +42,7 @@ async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 async def enqueued(harness: Harness, replicas: int = 2, **job: Any) -> scheduling.DecisionAnswered:
     await harness.submit(make_job(tasks=[make_task(replicas=replicas)], **job))
     decision = await harness.enqueue(await harness.group(J))
-    await harness.told(topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.job == J)
+    await harness.sent(topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.job == J)
     return await harness.answer(decision)
 
 
@@ -63,7 +63,7 @@ async def test_a_job_goes_through_its_life_cycle(harness: Harness) -> None:
             await harness.report(pod, "Succeeded")
         done = await harness.job(J, "Completed")
         assert done.status.succeeded == 2
-        await harness.told(
+        await harness.sent(
             topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.after == "Completed"
         )
     assert harness.phases() == ["Pending", "Running", "Completed"]
@@ -98,7 +98,7 @@ async def test_a_deleted_job_leaves_nothing_and_is_reported(harness: Harness) ->
         await harness.pods(2)
         await harness.cluster.delete(kinds.JOBS, "default", "j1")
         assert (
-            await harness.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+            await harness.sent(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
         ).uid
         assert await harness.pods(0) == []
 
@@ -163,12 +163,12 @@ async def test_a_pod_that_is_evicted_at_once_was_preempted(harness: Harness) -> 
         )
         await harness.answer(decision)
         await harness.until(kinds.JOBS, J, lambda job: job.status.policy_retries == {"/0": 1})
-        told = await harness.told(
+        sent = await harness.sent(
             topics.BATCH_EVENTS,
             batch.TaskChanged,
             lambda it: it.pod_uid == one.uid and it.after == "Terminating",
         )
-        assert told.reason == "Preempted"
+        assert sent.reason == "Preempted"
 
 
 @pytest.mark.parametrize("harness", [None, 1, 2, 1027], indirect=True)
@@ -194,14 +194,14 @@ async def test_an_evicted_pod_is_notified_first_and_ends_at_the_announced_time(
         decision = await harness.decide(
             pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
         )
-        told = await harness.until(
+        sent = await harness.until(
             kinds.PODS,
             one.metadata.key,
             lambda it: any(each.type == "DisruptionTarget" for each in it.status.conditions),
         )
-        due = told.metadata.annotation(keys.EVICTED_AT)
+        due = sent.metadata.annotation(keys.EVICTED_AT)
         assert due
-        assert told.metadata.deletion_timestamp is None
+        assert sent.metadata.deletion_timestamp is None
         await harness.answer(await harness.place(group, [two]))
     harness.ahead = timedelta(hours=1)
     async with harness.controller(sync_max_age_s=10**6):
@@ -217,7 +217,7 @@ async def test_a_decision_is_answered_once_for_all_however_often_it_comes(harnes
         decisions = [await harness.place(group, [pod]) for pod in pods]
         for decision in decisions:
             await harness.answer(decision)
-    answers = harness.all_told(topics.OUTCOMES, scheduling.DecisionAnswered)
+    answers = harness.all_seen(topics.OUTCOMES, scheduling.DecisionAnswered)
     for decision in decisions:
         results = {it.tasks[0].result for it in answers if it.decision == decision}
         assert results == {"executed"}
@@ -260,7 +260,7 @@ async def test_a_command_is_executed(harness: Harness) -> None:
         await enqueued(harness)
         await harness.submit(make_command("c1", "TerminateJob", await harness.job(J, "Pending")))
         await harness.job(J, "Terminated")
-        await harness.told(
+        await harness.sent(
             topics.BATCH_EVENTS, batch.CommandAccepted, lambda it: it.command == "c1"
         )
         assert await harness.names(kinds.COMMANDS) == []
@@ -271,7 +271,7 @@ async def test_a_finished_job_goes_when_its_time_is_up(harness: Harness) -> None
         await enqueued(harness, 1, ttl_seconds_after_finished=0)
         (pod,) = await harness.pods(1)
         await harness.report(pod, "Succeeded")
-        await harness.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+        await harness.sent(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
 
 
 async def test_the_next_controller_continues_where_the_last_one_stopped(harness: Harness) -> None:
@@ -300,7 +300,7 @@ async def test_jobs_of_other_schedulers_are_not_changed(harness: Harness) -> Non
 
 async def test_many_jobs_do_not_wait_for_a_large_one(harness: Harness) -> None:
     """Writes alternate between jobs: the large job's pods do not come first."""
-    if harness.disorder is not None:
+    if harness.faults is not None:
         return
     async with harness.controller(max_inflight_requests=2):
         await harness.submit(make_job("large", tasks=[make_task(replicas=300)]))
@@ -477,7 +477,7 @@ async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
     (zombie,) = await paused.append(draft)
     async with harness.controller():
         await harness.answer(await harness.enqueue(await harness.group(J)))
-    answered = harness.all_told(topics.OUTCOMES, scheduling.DecisionAnswered)
+    answered = harness.all_seen(topics.OUTCOMES, scheduling.DecisionAnswered)
     assert zombie.id not in {answer.decision for answer in answered}
     assert (await harness.group("default/j2")).status.phase == "Pending"
 
@@ -496,4 +496,4 @@ async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(harness
         for pod in (one, two):
             await harness.report(pod, "Running")
         await harness.job(J, "Running")
-    assert harness.all_told(topics.BATCH_EVENTS, batch.JobDeleted) == []
+    assert harness.all_seen(topics.BATCH_EVENTS, batch.JobDeleted) == []

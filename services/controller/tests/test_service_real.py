@@ -102,8 +102,8 @@ async def test_a_queue_created_past_admission_has_a_warning_until_corrected(
     """Creating the parent fixes it; Events show both, on a cluster scoped object."""
     org, team = objects.unique("org"), objects.unique("team")
     await harness.submit(make_queue(team, parent=org, state=""))
-    told = await harness.until(kinds.QUEUES, team, lambda it: bool(violations(it)))
-    assert violations(told).startswith(f"spec.parent: queue '{org}' does not exist; ")
+    sent = await harness.until(kinds.QUEUES, team, lambda it: bool(violations(it)))
+    assert violations(sent).startswith(f"spec.parent: queue '{org}' does not exist; ")
     await harness.submit(make_queue(org, parent="root", state=""))
     await harness.until(kinds.QUEUES, team, lambda it: not violations(it))
     assert await reasons(harness, team) >= {"Refused", "Accepted"}

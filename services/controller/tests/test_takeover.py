@@ -18,7 +18,7 @@ from stromboli.testkit.doubles import takeover_bus
 async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
     """The PodGroup of an unmanaged pod is read before the pod, without which it would be
     deleted."""
-    async with service_harness.set_up(tmp_path, disorder=None) as harness:
+    async with service_harness.set_up(tmp_path, faults=None) as harness:
         inner = harness.bus
 
         async def last_words() -> None:
@@ -27,12 +27,12 @@ async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
             name = unmanaged_pod_index.PREFIX + pod.metadata.uid
             made = {keys.MADE_FOR_PODS: "true"}
             await harness.submit(builders.make_pod_group(name, annotations=made))
-            told: set[str] = set()
+            sent: set[str] = set()
             wanted = (topics.PODS, topics.POD_GROUPS)
             async with contextlib.aclosing(inner.materialize(wanted)) as batches:
                 async for batch in batches:
-                    told |= {record.key for record in batch.records}
-                    if told >= {"default/alone", f"default/{name}"}:
+                    sent |= {record.key for record in batch.records}
+                    if sent >= {"default/alone", f"default/{name}"}:
                         return
 
         bus: Any = takeover_bus.TakeoverBus(inner, "controller", "default/alone", last_words)

@@ -75,9 +75,9 @@ def test_a_pod_with_an_eviction_notice_was_preempted_however_it_ended() -> None:
     ],
 )
 def test_the_history_reports_the_cause_else_how_a_pod_failed(
-    status: dict[str, Any], told: str
+    status: dict[str, Any], sent: str
 ) -> None:
-    assert termination_causes.history_reason(pod(status)) == told
+    assert termination_causes.history_reason(pod(status)) == sent
 
 
 @pytest.mark.parametrize(

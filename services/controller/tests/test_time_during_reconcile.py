@@ -47,7 +47,7 @@ async def test_pods_get_their_pending_reason_however_long_a_reconcile_takes(tmp_
                     message="no room",
                 )
             )
-            told = await harness.until(
+            sent = await harness.until(
                 kinds.PODS, pod.metadata.key, lambda it: bool(it.status.conditions)
             )
-    assert [it.message for it in told.status.conditions] == ["no room"]
+    assert [it.message for it in sent.status.conditions] == ["no room"]

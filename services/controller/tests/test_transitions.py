@@ -94,7 +94,7 @@ def comes(harness: CoreHarness) -> None:
 
 def asks(action: str) -> Step:
     def step(harness: CoreHarness) -> None:
-        number = sum(plural == "commands" for plural, _ in harness.objects) + len(harness.told)
+        number = sum(plural == "commands" for plural, _ in harness.objects) + len(harness.sent)
         harness.submit(make_command(f"c{number}", action, harness.job()))
         harness.settle()
 

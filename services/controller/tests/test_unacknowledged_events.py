@@ -44,15 +44,15 @@ class UnansweringBus:
 
 
 async def test_a_job_that_may_have_been_published_is_published_as_deleted(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), service_harness.set_up(tmp_path, disorder=None) as harness:
+    async with asyncio.timeout(20), service_harness.set_up(tmp_path, faults=None) as harness:
         bus: Any = UnansweringBus(harness.bus)
         harness.bus = bus
         await harness.submit(make_node())
         async with harness.controller():
             await harness.submit(make_job())
-            pending = await harness.told(
+            pending = await harness.sent(
                 topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.job == J
             )
             await harness.cluster.delete(kinds.JOBS, "default", "j1")
-            gone = await harness.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+            gone = await harness.sent(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
     assert gone.uid == pending.uid

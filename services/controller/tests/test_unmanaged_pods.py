@@ -63,7 +63,7 @@ def said(harness: CoreHarness) -> list[commands.RecordEvent]:
     return list(harness.events.values())
 
 
-def told(harness: CoreHarness) -> dict[str, str | None]:
+def sent(harness: CoreHarness) -> dict[str, str | None]:
     return {it.metadata.name: it.metadata.annotation(keys.GROUP_NAME) for it in harness.pods()}
 
 
@@ -81,7 +81,7 @@ def test_pods_of_one_owner_share_its_pod_group() -> None:
     )
     (owner,) = found.metadata.owner_references
     assert (owner.kind, owner.uid, owner.controller) == ("ReplicaSet", "set-1", True)
-    assert told(harness) == {"web-a": "podgroup-set-1", "web-b": "podgroup-set-1"}
+    assert sent(harness) == {"web-a": "podgroup-set-1", "web-b": "podgroup-set-1"}
     assert (found.spec.min_resources or {})["cpu"] == "1"
 
 
@@ -93,7 +93,7 @@ def test_a_pod_by_itself_owns_its_pod_group() -> None:
     found = group(harness, f"default/podgroup-{pod.metadata.uid}")
     (owner,) = found.metadata.owner_references
     assert (owner.kind, owner.uid) == ("Pod", pod.metadata.uid)
-    assert told(harness) == {"alone": found.metadata.name}
+    assert sent(harness) == {"alone": found.metadata.name}
 
 
 def test_unmanaged_pods_are_not_changed() -> None:
@@ -103,7 +103,7 @@ def test_unmanaged_pods_are_not_changed() -> None:
     add(harness, "spark-driver", group="made-by-the-operator")
     harness.settle()
     assert harness.groups() == []
-    assert told(harness) == {"theirs": None, "spark-driver": "made-by-the-operator"}
+    assert sent(harness) == {"theirs": None, "spark-driver": "made-by-the-operator"}
 
 
 def test_the_owner_sets_the_minimum_and_passes_its_annotations() -> None:
@@ -354,7 +354,7 @@ def test_the_pod_group_is_deleted_with_the_last_pod_and_comes_with_the_next() ->
     assert first
     add(harness, "web-c")
     harness.settle()
-    assert told(harness) == {"web-c": "podgroup-set-1"}
+    assert sent(harness) == {"web-c": "podgroup-set-1"}
 
 
 def test_a_pod_group_of_another_owner_is_never_removed() -> None:
@@ -362,7 +362,7 @@ def test_a_pod_group_of_another_owner_is_never_removed() -> None:
     harness.submit(builders.make_pod_group("podgroup-set-1"))
     key = add(harness)
     harness.settle()
-    assert told(harness) == {"web-a": "podgroup-set-1"}, "it is the one that is meant"
+    assert sent(harness) == {"web-a": "podgroup-set-1"}, "it is the one that is meant"
     harness.delete(kinds.PODS, key)
     harness.settle()
     harness.reap(key)
@@ -397,7 +397,7 @@ def test_they_are_counted_in_their_queue_and_their_status_is_kept() -> None:
     assert (harness.queue("q").status.allocated or {})["cpu"] == "1"
 
 
-class Strays(RuleBasedStateMachine):
+class UnmanagedPods(RuleBasedStateMachine):
     """Pods are created, run and are deleted; the controller lags behind and is killed."""
 
     def __init__(self) -> None:
@@ -453,8 +453,8 @@ class Strays(RuleBasedStateMachine):
                 assert pod.metadata.annotation(keys.GROUP_NAME) in groups
 
 
-TestStrays = Strays.TestCase
-TestStrays.settings = settings(
+TestUnmanagedPods = UnmanagedPods.TestCase
+TestUnmanagedPods.settings = settings(
     max_examples=60, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
 
@@ -473,8 +473,8 @@ def test_a_restricted_queue_is_used_from_its_namespaces_alone() -> None:
     add(harness, labels={keys.QUEUE_NAME: "gold"})
     harness.settle()
     assert harness.names(kinds.POD_GROUPS) == []
-    told = [event.message for event in said(harness)]
-    assert "queue gold is not open to pods of namespace 'default'" in told
+    sent = [event.message for event in said(harness)]
+    assert "queue gold is not open to pods of namespace 'default'" in sent
     restrict("elsewhere,default")
     harness.settle()
     assert group(harness).spec.queue == "gold"

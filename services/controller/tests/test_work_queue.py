@@ -44,15 +44,15 @@ async def running() -> AsyncIterator[Callable[..., tuple[WorkQueue, Work]]]:
 
     def start(limit: int = 9) -> tuple[WorkQueue, Work]:
         work = Work()
-        lanes = WorkQueue(work.step, work.isolate, limit)
-        lanes.open(is_open=True)
-        tasks.append(asyncio.create_task(lanes.run()))
-        made.append((lanes, work))
-        return lanes, work
+        queue = WorkQueue(work.step, work.isolate, limit)
+        queue.open(is_open=True)
+        tasks.append(asyncio.create_task(queue.run()))
+        made.append((queue, work))
+        return queue, work
 
     yield start
-    for lanes, work in made:
-        lanes.stop()
+    for queue, work in made:
+        queue.stop()
         for gate in work.gates.values():
             gate.set()
     await asyncio.gather(*tasks)
@@ -62,21 +62,21 @@ Start = Callable[..., tuple[WorkQueue, Work]]
 
 
 async def test_an_item_has_one_step_at_a_time_and_one_more_when_touched(running: Start) -> None:
-    lanes, work = running()
-    lanes.add_key(A, "first")
+    queue, work = running()
+    queue.add_key(A, "first")
     assert await work.begun.get() == (A, "first")
-    lanes.add_key(A, "second")
-    lanes.add_key(A, "third")
-    lanes.add_key(B)
+    queue.add_key(A, "second")
+    queue.add_key(A, "third")
+    queue.add_key(B)
     assert await work.begun.get() == (B, ""), "A is busy"
     work.gates[A].set()
     assert await work.begun.get() == (A, "third"), "two touches are one step"
 
 
 async def test_so_many_steps_run_at_once_and_no_more(running: Start) -> None:
-    lanes, work = running(limit=2)
+    queue, work = running(limit=2)
     for item in (A, B, C):
-        lanes.add_key(item)
+        queue.add_key(item)
     assert [(await work.begun.get())[0] for _ in range(2)] == [A, B]
     assert work.begun.empty()
     work.gates[B].set()
@@ -89,46 +89,46 @@ async def test_so_many_steps_run_at_once_and_no_more(running: Start) -> None:
 async def test_a_step_that_fails_outside_is_repeated(
     running: Start, error: errors.ExternalError
 ) -> None:
-    lanes, work = running()
+    queue, work = running()
     work.failing[A] = error
     work.gates[A].set()
-    lanes.add_key(A)
+    queue.add_key(A)
     assert [(await work.begun.get())[0] for _ in range(2)] == [A, A]
 
 
 async def test_closed_queues_begin_nothing_until_they_open(running: Start) -> None:
-    lanes, work = running()
-    lanes.open(is_open=False)
-    lanes.add_key(A)
+    queue, work = running()
+    queue.open(is_open=False)
+    queue.add_key(A)
     for _ in range(5):
         await asyncio.sleep(0)
     assert work.begun.empty()
-    lanes.open(is_open=True)
+    queue.open(is_open=True)
     assert (await work.begun.get())[0] == A
 
 
 async def test_a_stopped_work_queue_finishes_started_work() -> None:
     work = Work()
-    lanes = WorkQueue(work.step, work.isolate, 9)
-    lanes.open(is_open=True)
-    run = asyncio.create_task(lanes.run())
-    lanes.add_key(A)
+    queue = WorkQueue(work.step, work.isolate, 9)
+    queue.open(is_open=True)
+    run = asyncio.create_task(queue.run())
+    queue.add_key(A)
     await work.begun.get()
-    lanes.stop()
-    lanes.add_key(B)
+    queue.stop()
+    queue.add_key(B)
     work.gates[A].set()
     await run
     assert work.begun.empty()
 
 
 async def test_a_bug_in_the_step_of_one_item_is_reported_and_stops_no_other(running: Start) -> None:
-    lanes, work = running()
+    queue, work = running()
     bug = ZeroDivisionError()
     work.failing[A] = bug
     work.gates[A].set()
-    lanes.add_key(A)
+    queue.add_key(A)
     assert (await work.begun.get())[0] == A
-    lanes.add_key(B)
+    queue.add_key(B)
     assert (await work.begun.get())[0] == B
     assert work.isolated == [(A, bug)]
 
@@ -136,20 +136,20 @@ async def test_a_bug_in_the_step_of_one_item_is_reported_and_stops_no_other(runn
 async def test_an_item_that_failed_by_a_bug_is_retried_after_a_pause_whatever_touches_it(
     running: Start,
 ) -> None:
-    lanes, work = running()
+    queue, work = running()
     work.failing[A] = ZeroDivisionError()
     work.gates[A].set()
     loop = asyncio.get_running_loop()
-    lanes.add_key(A)
+    queue.add_key(A)
     await work.begun.get()
     failed_at = loop.time()
     for _ in range(3):
-        lanes.add_key(A, "changed")
-        lanes.add_key_after(A, 0.0)
+        queue.add_key(A, "changed")
+        queue.add_key_after(A, 0.0)
         await asyncio.sleep(0)
     assert (await work.begun.get())[0] == A
     assert loop.time() - failed_at > FAILED_FIRST_S - 0.01
-    lanes.add_key(A, "again")
+    queue.add_key(A, "again")
     assert await work.begun.get() == (A, "again"), "it succeeded: nothing is held back any more"
 
 
@@ -157,11 +157,11 @@ async def test_a_broken_invariant_across_objects_ends_the_run() -> None:
     async def broken(item: ReconcileKey, cause: str) -> None:
         raise errors.InvariantError
 
-    lanes = WorkQueue(broken, unexpected, 9)
-    lanes.open(is_open=True)
-    lanes.add_key(A)
+    queue = WorkQueue(broken, unexpected, 9)
+    queue.open(is_open=True)
+    queue.add_key(A)
     with pytest.raises(ExceptionGroup) as raised:
-        await lanes.run()
+        await queue.run()
     assert raised.group_contains(errors.InvariantError)
 
 
@@ -172,20 +172,20 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
     async def step(item: ReconcileKey, cause: str) -> None:
         begun.append((loop.time(), cause))
 
-    lanes = WorkQueue(step, unexpected, 9)
-    lanes.open(is_open=True)
+    queue = WorkQueue(step, unexpected, 9)
+    queue.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(lanes.run())
-        lanes.add_key_spaced(A, "alone", space_s)
+        tasks.create_task(queue.run())
+        queue.add_key_spaced(A, "alone", space_s)
         while not begun:  # noqa: ASYNC110 - the step says nothing else
             await asyncio.sleep(0)
         for number in range(9):
-            lanes.add_key_spaced(A, f"crowd {number}", space_s)
+            queue.add_key_spaced(A, f"crowd {number}", space_s)
             await asyncio.sleep(0)
         assert [cause for _, cause in begun] == ["alone"]
         while len(begun) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        lanes.stop()
+        queue.stop()
     (first, _), (second, cause) = begun
     assert cause == "crowd 8", "what is told then names what it was told for"
     assert second - first > space_s - 0.001, "the loop counts milliseconds"
@@ -197,19 +197,19 @@ async def test_an_urgent_addition_does_not_wait_for_the_space() -> None:
     async def step(item: ReconcileKey, cause: str) -> None:
         causes.append(cause)
 
-    lanes = WorkQueue(step, unexpected, 9)
-    lanes.open(is_open=True)
+    queue = WorkQueue(step, unexpected, 9)
+    queue.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(lanes.run())
-        lanes.add_key_spaced(A, "pod", 60.0)
+        tasks.create_task(queue.run())
+        queue.add_key_spaced(A, "pod", 60.0)
         for _ in range(3):
             await asyncio.sleep(0)
-        lanes.add_key(A, "user")
+        queue.add_key(A, "user")
         for _ in range(3):
             await asyncio.sleep(0)
-        lanes.add_key_spaced(A, "pod", 60.0)
+        queue.add_key_spaced(A, "pod", 60.0)
         await asyncio.sleep(0)
-        lanes.stop()
+        queue.stop()
     assert causes == ["pod", "user"]
 
 
@@ -224,14 +224,14 @@ def test_an_addition_may_come_sooner_than_one_that_comes_at_once() -> None:
             causes.append(cause)
             done.set()
 
-        lanes = WorkQueue(step, unexpected, 1)
-        lanes.open(is_open=True)
+        queue = WorkQueue(step, unexpected, 1)
+        queue.open(is_open=True)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(lanes.run())
-            lanes.add_key_after(A, 0.0001, "first")
-            lanes.add_key_after(A, 0.0, "second")
+            tasks.create_task(queue.run())
+            queue.add_key_after(A, 0.0001, "first")
+            queue.add_key_after(A, 0.0, "second")
             await done.wait()
-            lanes.stop()
+            queue.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(touched())

@@ -80,8 +80,8 @@ def test_a_cron_has_events_for_each_created_and_ended_job() -> None:
         f"created job {second}",
     ]
     assert test_crons.said(harness, "SawCompletedJob") == [f"job {first} is Completed"]
-    told = {it.reason for it in harness.events.values() if it.name == "c"}
-    assert told == {"SuccessfulCreate", "SawCompletedJob"}
+    sent = {it.reason for it in harness.events.values() if it.name == "c"}
+    assert sent == {"SuccessfulCreate", "SawCompletedJob"}
 
 
 def going(harness: CoreHarness, kind: kinds.Kind[Any], key: str) -> None:

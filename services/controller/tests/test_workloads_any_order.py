@@ -134,7 +134,7 @@ class MakersInAnyOrder(RuleBasedStateMachine):
             self.old |= self.harness.shown(topic)
 
     @rule()
-    def start_from_an_old_picture(self) -> None:
+    def start_from_an_old_cache(self) -> None:
         self.harness.restart(old=self.old)
 
     # What always holds

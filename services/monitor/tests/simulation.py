@@ -104,7 +104,7 @@ class Log:
         kept = self.records[TOPIC.name]
         self.records[TOPIC.name] = [r for r in kept if r.offset < self.ends[TOPIC.name]]
 
-    def picture(self) -> dict[str, meta.Object | snapshot.Unknown]:
+    def cached(self) -> dict[str, meta.Object | snapshot.Unknown]:
         """The cache of a reader that starts now."""
         fence, read = fencing.Fence("default"), snapshot.Snapshot()
         for record in self.records[TOPIC.name]:
@@ -122,7 +122,7 @@ class Monitor:
     def __init__(self, cluster_: Cluster, log_: Log) -> None:
         self.cluster, self.log = cluster_, log_
         self.epoch = log_.open()
-        self.picture = reflector_state.ReflectorState(KIND)
+        self.cached = reflector_state.ReflectorState(KIND)
         self.pending: list[envelope.Draft] = []
         self.said: list[envelope.Draft] = []
         self._fence = fencing.Fence("default")
@@ -131,50 +131,50 @@ class Monitor:
             message = envelope.decode(record)
             if self._fence.passes(record) and isinstance(message, cluster.KindSynced):
                 assert record.epoch is not None
-                self.picture.apply_sync(message, record.epoch)
+                self.cached.apply_sync(message, record.epoch)
         self.follow()
-        self.picture.open(log_.ends[TOPIC.name])
+        self.cached.open(log_.ends[TOPIC.name])
 
     def follow(self) -> None:
         """Read the own topic on."""
         for record in self.log.records[TOPIC.name]:
             if record.offset < self._followed:
                 continue
-            heard = self._fence.passes(record)
+            received = self._fence.passes(record)
             if fencing.is_announcement(record):
                 continue
             assert record.epoch is not None
-            if not heard or (record.epoch < self.epoch and self.picture.state != "folding"):
-                self.picture.overwrite(record.key)
+            if not received or (record.epoch < self.epoch and self.cached.state != "folding"):
+                self.cached.overwrite(record.key)
             elif record.epoch != self.epoch:
-                self.picture.apply(record)
+                self.cached.apply(record)
         self._followed = self.log.ends[TOPIC.name]
 
     def watch(self) -> bool:
         """Take in the next change; whether there was one."""
-        if self.picture.state != "watching":
+        if self.cached.state != "watching":
             return False
         try:
-            event = self.cluster.after(int(self.picture.version))
+            event = self.cluster.after(int(self.cached.version))
         except ExpiredError:
-            self.picture.expired()
+            self.cached.expired()
             return True
         if event is None:
             return False
         _, kind, raw = event
-        step = self.picture.lose if kind == "DELETED" else self.picture.see
+        step = self.cached.lose if kind == "DELETED" else self.cached.see
         self._draft_change(step(raw, NOW))
         return True
 
     def list(self) -> bool:
         """List everything, if that is due."""
-        if self.picture.state == "watching":
+        if self.cached.state == "watching":
             return False
-        self.picture.list_begins()
+        self.cached.list_begins()
         self._sync(0)
         for raw in list(self.cluster.objects.values()):
-            self._draft_change(self.picture.see(raw, NOW))
-        for draft in self.picture.list_ends(str(self.cluster.version), NOW):
+            self._draft_change(self.cached.see(raw, NOW))
+        for draft in self.cached.list_ends(str(self.cluster.version), NOW):
             self._draft_change(draft)
         return True
 
@@ -188,19 +188,19 @@ class Monitor:
     def restore(self) -> bool:
         """Read overwritten keys again; whether anything is published."""
         drafts = [
-            self.picture.restore(key, self.cluster.objects.get(key), NOW)
-            for key in self.picture.overwritten
+            self.cached.restore(key, self.cluster.objects.get(key), NOW)
+            for key in self.cached.overwritten
         ]
         for draft in drafts:
             self._draft_change(draft)
         return any(drafts)
 
-    def vouch(self) -> None:
+    def mark_synced(self) -> None:
         """Publish a sync marker if nothing is unacknowledged and nothing is hidden."""
-        if self.picture.state != "watching" or self.pending:
+        if self.cached.state != "watching" or self.pending:
             return
         self.follow()
-        if not self.picture.overwritten:
+        if not self.cached.overwritten:
             self._sync(self.log.ends[TOPIC.name])
 
     def settle(self) -> None:
@@ -208,10 +208,10 @@ class Monitor:
         self.follow()
         while self.list() or self.watch() or self.append(100) or self.restore():
             self.follow()
-        self.vouch()
+        self.mark_synced()
 
     def _sync(self, position: int) -> None:
-        self.log.append(self.picture.sync_marker(self.picture.mark(NOW), position), self.epoch)
+        self.log.append(self.cached.sync_marker(self.cached.mark(NOW), position), self.epoch)
 
     def _draft_change(self, draft: envelope.Draft | None) -> None:
         if draft is not None:

@@ -72,7 +72,7 @@ class AgentServer:
         file.write_text(token)
         return reporting.MonitorClient(self.url, node, str(file))
 
-    async def told(self, count: int = 1) -> list[node_topology.TopologyObserved]:
+    async def seen(self, count: int = 1) -> list[node_topology.TopologyObserved]:
         """The records on the topic, when there are this many."""
         found = await shell.until(self.bus, topics.TOPOLOGY, shell.count(count))
         decoded = [envelope.decode(record) for record in found]
@@ -126,9 +126,9 @@ async def test_the_topic_has_the_machine_as_read_by_its_agent(
     sys, nvml = recorded_machines.write(recorded_machines.eight_gpus_switched(), tmp_path)
     machine = readings.opened(sys, nvml)
     await step(agent.Agent(machine, agent_server.monitor("n1", "good", tmp_path), AgentSettings()))
-    (told,) = await agent_server.told()
-    assert told.node == "n1"
-    assert told.topology == machine.read(0.0)
+    (seen,) = await agent_server.seen()
+    assert seen.node == "n1"
+    assert seen.topology == machine.read(0.0)
     assert agent_server.accounts.audiences == ("stromboli-monitor",)
 
 
@@ -151,8 +151,8 @@ async def test_allocations_of_the_kubelet_are_reported_immediately(
         await step(of, 1.0)
         recorded_machines.put(folder / "cpu_manager_state", '{"policyName": "static"}')
         await step(of, 2.0)
-    told = await agent_server.told(2)
-    assert [[each.pod for each in one.topology.exclusive_allocations] for one in told] == [
+    seen = await agent_server.seen(2)
+    assert [[each.pod for each in one.topology.exclusive_allocations] for one in seen] == [
         [],
         ["p"],
     ]
@@ -169,7 +169,7 @@ async def test_signs_of_life_are_small_and_a_monitor_that_forgot_gets_all_again(
     await step(of, 0.0)
     assert await asyncio.to_thread(monitor.send_heartbeat, named)
     await step(of, 100.0)
-    assert len(await agent_server.told()) == 1
+    assert len(await agent_server.seen()) == 1
     assert agent_server.accounts.asked == 1, "a good token is remembered"
 
 
@@ -218,7 +218,7 @@ async def test_a_token_without_a_node_is_resolved_by_its_pod(
     extra = {agent_receiver.POD_NAME: ("agent-1",), agent_receiver.POD_UID: (uid,)}
     agent_server.accounts.users["pod"] = user(AGENT, extra)
     await asyncio.to_thread(agent_server.monitor("n2", "pod", tmp_path).report, b"{}")
-    assert [each.node for each in await agent_server.told()] == ["n2"]
+    assert [each.node for each in await agent_server.seen()] == ["n2"]
 
 
 def agent_pod(name: str) -> bytes:

@@ -16,7 +16,7 @@ from stromboli.testkit import builders, objects
 from stromboli.testkit.doubles import interruptible_bus
 
 
-async def told(running: shell.Running) -> None:
+async def seen(running: shell.Running) -> None:
     """Its health names what it cannot read."""
     while "cache" not in running.health.problems:
         assert not running.task.done(), running.task.exception()
@@ -32,7 +32,7 @@ async def test_the_monitor_continues_after_an_outage_and_its_history_has_no_gap(
     async with shell.monitoring(breaks, cluster) as running:
         for number in range(3):
             async with breaks.cut(folds=1):
-                await told(running)
+                await seen(running)
                 await cluster.create(kinds.JOBS, "default", objects.job(f"j{number}"))
                 await shell.until(bus, topics.JOBS, shell.count(number + 1))
             await running.health.ready()

@@ -66,9 +66,9 @@ def test_a_burst_is_more_than_a_few_records_at_once_or_per_second() -> None:
     calm, crowded = outbox.BurstDetector(), outbox.BurstDetector()
     step_s = 1 / outbox.FEW_PER_S
     assert not any(calm.is_burst(1, place * 2 * step_s) for place in range(6000))
-    told = [crowded.is_burst(2, place * step_s) for place in range(6000)]
-    assert not any(told[: outbox.FEW // 2])
-    assert all(told[outbox.FEW :])
+    seen = [crowded.is_burst(2, place * step_s) for place in range(6000)]
+    assert not any(seen[: outbox.FEW // 2])
+    assert all(seen[outbox.FEW :])
     assert not crowded.is_burst(1, 6000 * step_s + 2 * outbox.TICK_S)
     assert not outbox.BurstDetector().is_burst(outbox.FEW, 0.0)
     assert outbox.BurstDetector().is_burst(outbox.FEW + 1, 0.0)
@@ -109,8 +109,8 @@ async def test_a_stream_is_appended_in_order_at_ticks() -> None:
         # other processes delay the loop no drafts arrive, so some of the next ones are no burst.
         assert len(log.appends) <= outbox.FEW + 2 + ticks + delayed_s * outbox.FEW_PER_S
         assert put > 2 * len(log.appends)  # else there was nothing to take together
-        told = [key for append in log.appends for key in append]
-        assert told == [draft(number).key for number in range(put)]
+        seen = [key for append in log.appends for key in append]
+        assert seen == [draft(number).key for number in range(put)]
 
 
 @pytest.mark.parametrize("error", [errors.TooLargeError("append", "x"), OverflowError("an int")])

@@ -30,10 +30,10 @@ def said(monitor: simulation.Monitor) -> list[tuple[str, bool]]:
 def test_the_first_monitor_lists(nodes: simulation.Cluster, log: simulation.Log) -> None:
     nodes.put("a", 1)
     monitor = simulation.Monitor(nodes, log)
-    assert monitor.picture.state == "must_list"
+    assert monitor.cached.state == "must_list"
     monitor.settle()
     assert said(monitor) == [("a", True)]
-    assert monitor.picture.version == "1"
+    assert monitor.cached.version == "1"
 
 
 def test_a_change_of_unread_fields_is_not_published(
@@ -46,7 +46,7 @@ def test_a_change_of_unread_fields_is_not_published(
     nodes.put("a", 2)
     monitor.settle()
     assert said(monitor) == [("a", True)] * 2
-    assert monitor.picture.version == "3"
+    assert monitor.cached.version == "3"
 
 
 def test_a_restart_without_changes_publishes_only_sync_markers(
@@ -58,7 +58,7 @@ def test_a_restart_without_changes_publishes_only_sync_markers(
     simulation.Monitor(nodes, log).settle()
     end = log.ends[topics.SYNC.name]
     again = simulation.Monitor(nodes, log)
-    assert again.picture.state == "watching"
+    assert again.cached.state == "watching"
     again.settle()
     assert again.said == []
     (_, sync_marker) = log.records[topics.SYNC.name][end:]
@@ -68,7 +68,7 @@ def test_a_restart_without_changes_publishes_only_sync_markers(
         resource_version="3",
         at=simulation.NOW,
         position=3,
-        projection=again.picture.signature,
+        projection=again.cached.signature,
     )
 
 
@@ -118,14 +118,14 @@ def test_half_a_list_deletes_nothing(nodes: simulation.Cluster, log: simulation.
         nodes.put(name, 1)
     simulation.Monitor(nodes, log).settle()
     monitor = simulation.Monitor(nodes, log)
-    monitor.picture.expired()
-    monitor.picture.list_begins()
-    assert monitor.picture.see(nodes.objects["a"], simulation.NOW) is None
-    assert monitor.picture.mark(simulation.NOW).state == "listing"
-    monitor.picture.list_begins()
+    monitor.cached.expired()
+    monitor.cached.list_begins()
+    assert monitor.cached.see(nodes.objects["a"], simulation.NOW) is None
+    assert monitor.cached.mark(simulation.NOW).state == "listing"
+    monitor.cached.list_begins()
     for raw in nodes.objects.values():
-        assert monitor.picture.see(raw, simulation.NOW) is None
-    assert monitor.picture.list_ends("2", simulation.NOW) == []
+        assert monitor.cached.see(raw, simulation.NOW) is None
+    assert monitor.cached.list_ends("2", simulation.NOW) == []
 
 
 def test_a_new_object_with_an_old_name_is_published(
@@ -139,7 +139,7 @@ def test_a_new_object_with_an_old_name_is_published(
     monitor = simulation.Monitor(nodes, log)
     monitor.settle()
     assert said(monitor) == [("a", True)]
-    assert log.picture() == nodes.truth()
+    assert log.cached() == nodes.truth()
 
 
 def test_events_older_than_the_state_are_ignored(
@@ -155,7 +155,7 @@ def test_events_older_than_the_state_are_ignored(
     while first.watch():
         first.append()
     second = simulation.Monitor(nodes, log)
-    assert second.picture.version == "0"
+    assert second.cached.version == "0"
     second.settle()
     assert second.said == []
 
@@ -168,7 +168,7 @@ def test_a_log_that_lost_its_tail_is_listed_again(
     simulation.Monitor(nodes, log).settle()
     log.lose_tail(2)
     monitor = simulation.Monitor(nodes, log)
-    assert monitor.picture.state == "must_list"
+    assert monitor.cached.state == "must_list"
     monitor.settle()
     assert said(monitor) == [("b", True), ("c", True)]
 
@@ -178,10 +178,10 @@ def test_another_projection_lists_again(nodes: simulation.Cluster, log: simulati
     sync_marker = cluster.KindSynced(
         kind="nodes", state="synced", resource_version="7", at=simulation.NOW, projection="older"
     )
-    picture = ReflectorState(simulation.KIND)
-    picture.apply_sync(sync_marker, 0)
-    picture.open(0)
-    assert picture.state == "must_list"
+    cached = ReflectorState(simulation.KIND)
+    cached.apply_sync(sync_marker, 0)
+    cached.open(0)
+    assert cached.state == "must_list"
 
 
 def test_a_garbled_record_is_replaced(nodes: simulation.Cluster, log: simulation.Log) -> None:
@@ -196,9 +196,9 @@ def test_a_garbled_record_is_replaced(nodes: simulation.Cluster, log: simulation
             simulation.TOPIC, name, offset
         )
     monitor = simulation.Monitor(nodes, log)
-    assert set(monitor.picture.overwritten) == {"a", "x"}
+    assert set(monitor.cached.overwritten) == {"a", "x"}
     monitor.settle()
-    assert log.picture() == nodes.truth()
+    assert log.cached() == nodes.truth()
 
 
 def test_the_last_record_of_a_replaced_monitor_is_overwritten(
@@ -212,14 +212,14 @@ def test_the_last_record_of_a_replaced_monitor_is_overwritten(
     successor = simulation.Monitor(nodes, log)
     successor.settle()
     paused.append()
-    assert log.picture() == {}, "opening fenced it here, too"
+    assert log.cached() == {}, "opening fenced it here, too"
     third = simulation.Monitor(nodes, log)
-    assert third.picture.state == "watching"
+    assert third.cached.state == "watching"
     third.settle()
-    assert log.picture() == {}
+    assert log.cached() == {}
 
 
-def test_nothing_is_vouched_for_while_something_is_hidden(
+def test_nothing_is_marked_as_synced_while_something_is_hidden(
     nodes: simulation.Cluster, log: simulation.Log
 ) -> None:
     nodes.put("a", 1)
@@ -229,8 +229,8 @@ def test_nothing_is_vouched_for_while_something_is_hidden(
     monitor.settle()
     end = log.ends[topics.SYNC.name]
     paused.append()
-    monitor.vouch()
-    assert monitor.picture.overwritten == ("a",)
+    monitor.mark_synced()
+    assert monitor.cached.overwritten == ("a",)
     assert log.ends[topics.SYNC.name] == end
     monitor.settle()
     assert log.ends[topics.SYNC.name] == end + 1
@@ -244,10 +244,10 @@ def test_an_answer_older_than_the_watch_restores_nothing(
     nodes.put("a", 2)
     monitor = simulation.Monitor(nodes, log)
     monitor.settle()
-    monitor.picture.overwrite("a")
-    assert monitor.picture.restore("a", old, simulation.NOW) is None
-    assert monitor.picture.overwritten == ("a",)
-    restored = monitor.picture.restore("a", nodes.objects["a"], simulation.NOW)
+    monitor.cached.overwrite("a")
+    assert monitor.cached.restore("a", old, simulation.NOW) is None
+    assert monitor.cached.overwritten == ("a",)
+    restored = monitor.cached.restore("a", nodes.objects["a"], simulation.NOW)
     assert restored is not None
     assert restored.message is not None
     assert base.encode(restored.message) == nodes.objects["a"]

@@ -52,8 +52,8 @@ class ReflectorMachine(RuleBasedStateMachine):
         self.monitor.restore()
 
     @rule()
-    def the_monitor_vouches(self) -> None:
-        self.monitor.vouch()
+    def the_monitor_marks_as_synced(self) -> None:
+        self.monitor.mark_synced()
 
     @rule()
     def the_cluster_forgets_its_history(self) -> None:
@@ -75,9 +75,9 @@ class ReflectorMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.monitor.settle()
-        assert self.log.picture() == self.cluster.truth()
+        assert self.log.cached() == self.cluster.truth()
         self.log.compact()
-        assert self.log.picture() == self.cluster.truth()
+        assert self.log.cached() == self.cluster.truth()
         again = simulation.Monitor(self.cluster, self.log)
         again.settle()
         assert again.said == []

@@ -27,7 +27,7 @@ def begun(*drafts: envelope.Draft) -> reports.NodeReports:
     return node_reports
 
 
-def told(draft: envelope.Draft | None) -> node_topology.TopologyObserved:
+def seen(draft: envelope.Draft | None) -> node_topology.TopologyObserved:
     assert draft is not None
     assert isinstance(draft.message, node_topology.TopologyObserved)
     return draft.message
@@ -40,9 +40,9 @@ def everywhere(_: str) -> bool:
 def test_only_changes_are_published() -> None:
     known = begun()
     first = known.report("n1", ONE, "a", at(1))
-    assert told(first) == node_topology.TopologyObserved(node="n1", at=at(1), topology=ONE)
+    assert seen(first) == node_topology.TopologyObserved(node="n1", at=at(1), topology=ONE)
     assert known.report("n1", ONE, "a", at(2)) is None
-    assert told(known.report("n1", OTHER, "b", at(3))).at == at(3)
+    assert seen(known.report("n1", OTHER, "b", at(3))).at == at(3)
 
 
 def test_a_heartbeat_counts_only_for_the_published_report() -> None:
@@ -59,7 +59,7 @@ def test_the_report_of_a_silent_agent_is_kept_with_its_age() -> None:
     known.heartbeat("n1", "a", at(20))
     assert known.tick(at(110), everywhere) == []
     (draft,) = known.tick(at(111), everywhere)
-    assert told(draft) == node_topology.TopologyObserved(
+    assert seen(draft) == node_topology.TopologyObserved(
         node="n1", at=at(1), topology=ONE, silent_since=at(20)
     )
     assert known.tick(at(200), everywhere) == []
@@ -72,7 +72,7 @@ def test_the_report_of_a_returning_agent_is_published() -> None:
     known.report("n1", ONE, "a", at(1))
     known.tick(at(100), everywhere)
     assert not known.heartbeat("n1", "a", at(101))
-    assert told(known.report("n1", ONE, "a", at(101))).silent_since is None
+    assert seen(known.report("n1", ONE, "a", at(101))).silent_since is None
     assert known.silent() == {}
 
 
@@ -83,7 +83,7 @@ def test_a_restarted_monitor_repeats_nothing_and_waits_for_agents() -> None:
     known = begun(said)
     assert known.report("n1", ONE, "a", at(1)) is None
     assert begun(said).tick(at(90), everywhere) == []
-    assert told(begun(said).tick(at(91), everywhere)[0]).silent_since == at(0)
+    assert seen(begun(said).tick(at(91), everywhere)[0]).silent_since == at(0)
 
 
 def test_a_silent_agent_remains_silent_after_a_restart() -> None:
@@ -119,5 +119,5 @@ def test_a_record_that_cannot_be_read_is_replaced() -> None:
     known = reports.NodeReports(SILENCE)
     known.apply(builders.undecodable_record(reports.NodeReports.topic, "n1"))
     known.open(at(0))
-    assert told(known.report("n1", ONE, "a", at(1))).topology == ONE
+    assert seen(known.report("n1", ONE, "a", at(1))).topology == ONE
     assert known.tick(at(2), everywhere) == []

@@ -25,11 +25,11 @@ async def test_existing_objects_are_published_before_readiness(
 ) -> None:
     await cluster.create(kinds.JOBS, "default", objects.job("j1"))
     async with shell.monitoring(bus, cluster):
-        picture, sync = snapshot.Snapshot(), snapshot.Sync()
+        cached, sync = snapshot.Snapshot(), snapshot.Sync()
         for record in await shell.said(bus, *topics.SNAPSHOTS.values(), topics.SYNC):
-            picture.apply(record)
+            cached.apply(record)
             sync.apply(record)
-    assert [job.metadata.key for job in picture.objects(kinds.JOBS)] == ["default/j1"]
+    assert [job.metadata.key for job in cached.objects(kinds.JOBS)] == ["default/j1"]
     assert sync.is_whole(kinds.WATCHED)
 
 

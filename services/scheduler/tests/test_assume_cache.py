@@ -257,9 +257,9 @@ def test_outcomes_that_are_lost_for_certain_are_requested_all_at_once(
     for at in range(count):
         gang(harness, f"g{at}", 1)
     last = gang(harness, "last", 1)
-    told = envelope.decode(harness.log.append(answer(last, "executed")))
-    assert isinstance(told, messages.DecisionAnswered)
-    behind = msgspec.structs.replace(told, unanswered_from=last.offset + 1)
+    reported = envelope.decode(harness.log.append(answer(last, "executed")))
+    assert isinstance(reported, messages.DecisionAnswered)
+    behind = msgspec.structs.replace(reported, unanswered_from=last.offset + 1)
     harness.apply(harness.log.append(draft(topics.OUTCOMES, last.id, behind)))
     harness.cache.assumed.overdue(builders.NOON)
     again = harness.cache.assumed.overdue(builders.NOON + LIMIT)

@@ -206,8 +206,8 @@ def test_counts_in_a_queues_status_trigger_no_session() -> None:
     harness.session()
     assert harness.cache.session_cause == ""
     queue = builders.make_queue(version=2)
-    told = scheduling.QueueStatus(state="Open", running=3, allocated={"cpu": "3"})
-    harness.see(msgspec.structs.replace(queue, status=told))
+    reported = scheduling.QueueStatus(state="Open", running=3, allocated={"cpu": "3"})
+    harness.see(msgspec.structs.replace(queue, status=reported))
     assert harness.cache.session_cause == ""
     harness.see(builders.make_queue(version=3, weight=2))
     assert harness.cache.session_cause
@@ -285,9 +285,9 @@ def test_a_condition_triggers_no_session() -> None:
     harness.see(*BASE, builders.make_pod_group("g1", 2, phase="Inqueue"))
     harness.session()
     condition = scheduling.PodGroupCondition(type="Unschedulable", status="True")
-    told = builders.make_pod_group("g1", 2, phase="Inqueue", version=2)
+    reported = builders.make_pod_group("g1", 2, phase="Inqueue", version=2)
     status = scheduling.PodGroupStatus(phase="Inqueue", conditions=(condition,))
-    harness.see(msgspec.structs.replace(told, status=status))
+    harness.see(msgspec.structs.replace(reported, status=status))
     assert harness.cache.session_cause == ""
 
 
@@ -318,8 +318,8 @@ def test_a_restart_reads_from_the_oldest_open_decision(
 def insisting() -> list[meta.Object]:
     """A gang of two with a hard constraint to one rack, and nodes for one pod each."""
     nodes = [builders.make_node(f"n{at}", cpu="1") for at in (1, 2)]
-    wish = network_objects.hard(1)
-    return [builders.make_queue(), *nodes, *network_objects.asking([GROUP, *PODS], wish)]
+    requirement = network_objects.hard(1)
+    return [builders.make_queue(), *nodes, *network_objects.asking([GROUP, *PODS], requirement)]
 
 
 def test_a_new_rack_lets_a_gang_with_a_hard_constraint_start() -> None:

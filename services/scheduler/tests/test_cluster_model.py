@@ -59,7 +59,7 @@ NEAR = core.PodAffinityTerm(
     topology_key="zone",
     label_selector=core.LabelSelector(match_labels={"app": "a"}),
 )
-WISH = core.WeightedPodAffinityTerm(weight=5, pod_affinity_term=NEAR)
+REQUIREMENT = core.WeightedPodAffinityTerm(weight=5, pod_affinity_term=NEAR)
 DECORATIONS: tuple[Mapping[str, Any], ...] = (
     {},
     {},
@@ -73,7 +73,7 @@ DECORATIONS: tuple[Mapping[str, Any], ...] = (
     {
         "affinity": core.Affinity(
             pod_affinity=core.PodAffinity(
-                preferred_during_scheduling_ignored_during_execution=(WISH,)
+                preferred_during_scheduling_ignored_during_execution=(REQUIREMENT,)
             )
         )
     },
@@ -170,7 +170,7 @@ class History:
         else:
             self.world.auxiliary.remove(kind, key)
 
-    def anew(self) -> cluster_model.ClusterModel:
+    def again(self) -> cluster_model.ClusterModel:
         """A model built from the present objects in the order of names."""
         made = cluster_model.ClusterModel()
         for (kind, key), each in sorted(self.there.items(), key=lambda entry: entry[0][1]):
@@ -325,10 +325,10 @@ def test_an_updated_model_decides_as_one_built_from_scratch(
     lived = History()
     for found in history:
         live(lived, objects(found, chance), chance)
-    anew = lived.anew()
+    again = lived.again()
     for how in CONFIGURATIONS:
-        assert decided(lived.world, how) == decided(anew, how)
-    assert dump(lived.world) == dump(anew)
+        assert decided(lived.world, how) == decided(again, how)
+    assert dump(lived.world) == dump(again)
 
 
 @thorough

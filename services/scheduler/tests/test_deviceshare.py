@@ -98,9 +98,9 @@ def gang(name: str, *containers: core.Container, pods: int = 1, **pod: Any) -> l
 def given_to(decided: session.Session) -> dict[str, str]:
     """Pod -> its GPUs according to its annotations."""
     return {
-        key.partition("/")[2]: told[IDS]
-        for key, told in decided.decisions.annotations.items()
-        if IDS in told
+        key.partition("/")[2]: seen[IDS]
+        for key, seen in decided.decisions.annotations.items()
+        if IDS in seen
     }
 
 
@@ -117,8 +117,8 @@ def test_a_pod_gets_memory_and_compute_of_one_gpu() -> None:
         vgpu_node("n1", "A,8000"), *gang("g", wants(memory=3000, cores=30)), tier=tier()
     )
     assert default_sessions.binds(decided) == {"g-0": "n1"}
-    told = decided.decisions.annotations["default/g-0"]
-    assert told == {
+    seen = decided.decisions.annotations["default/g-0"]
+    assert seen == {
         "volcano.sh/vgpu-ids-new": "A,NVIDIA,3000,30:",
         "volcano.sh/devices-to-allocate": "A,NVIDIA,3000,30:",
         "volcano.sh/vgpu-node": "n1",
@@ -243,9 +243,9 @@ def test_fragmentation_keeps_whole_gpus_for_pods_that_request_them() -> None:
 
 def test_pods_of_a_group_that_spreads_share_no_gpu() -> None:
     """Two of three find a gpu of their own."""
-    told = {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    seen = {"volcano.sh/vgpu-podgroup-policy": "spread"}
     pods = default_sessions.gang(
-        "g", 3, min_member=1, containers=[wants(memory=1)], annotations=told
+        "g", 3, min_member=1, containers=[wants(memory=1)], annotations=seen
     )
     decided = default_sessions.closed(vgpu_node("n1", "A,8000", "B,8000"), *pods, tier=tier())
     assert sorted(given_to(decided).values()) == ["A,NVIDIA,1,0:", "B,NVIDIA,1,0:"]
@@ -302,9 +302,9 @@ def test_memory_of_a_gpu_is_found_on_the_lowest_index() -> None:
     decided = default_sessions.closed(
         gpu_node("n1", 4, 40, unhealthy="1"), *pods, tier=tier("GPUSharingEnable")
     )
-    told = decided.decisions.annotations
-    assert [each["volcano.sh/gpu-index"] for each in told.values()] == ["0", "2", "3"]
-    assert told["default/g-0"]["volcano.sh/predicate-time"].endswith("000000000")
+    seen = decided.decisions.annotations
+    assert [each["volcano.sh/gpu-index"] for each in seen.values()] == ["0", "2", "3"]
+    assert seen["default/g-0"]["volcano.sh/predicate-time"].endswith("000000000")
 
 
 def test_gpus_by_number_are_unused_gpus() -> None:
@@ -319,8 +319,8 @@ def test_gpus_by_number_are_unused_gpus() -> None:
     decided = default_sessions.closed(
         gpu_node("n1", 4, 40), *old, *pods, tier=tier("GPUNumberEnable")
     )
-    told = decided.decisions.annotations
-    assert {key: each["volcano.sh/gpu-index"] for key, each in told.items()} == {
+    seen = decided.decisions.annotations
+    assert {key: each["volcano.sh/gpu-index"] for key, each in seen.items()} == {
         "default/g-0": "1,2"
     }
 
@@ -343,13 +343,13 @@ def test_a_spared_victim_keeps_its_gpu() -> None:
         vgpu_node("n1", "A,8000", "B,8000"), *old, *gang("g", wants(memory=8000)), tier=tier()
     )
     victim = next(iter(ssn.jobs["default/old"].tasks.values()))
-    asker = next(iter(ssn.jobs["default/g"].tasks.values()))
+    principal = next(iter(ssn.jobs["default/g"].tasks.values()))
     trial = ssn.statement()
     trial.evict(victim, "to try")
-    trial.pipeline(asker, "n1")
+    trial.pipeline(principal, "n1")
     trial.discard()
     again = ssn.statement()
-    again.allocate(asker, "n1")
+    again.allocate(principal, "n1")
     again.commit()
     assert given_to(ssn) == {"g-0": "B,NVIDIA,8000,0:"}
 

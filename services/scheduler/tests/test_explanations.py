@@ -26,7 +26,7 @@ def busy(node: str) -> list[meta.Object]:
     return [builders.make_node(node, cpu="2"), pod]
 
 
-class Told:
+class Reported:
     """A cluster and the explanations for it, session by session."""
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class Told:
 
 
 def test_the_message_has_volcanos_form() -> None:
-    told = Told()
-    told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
-    assert told.explain().message == (
+    seen = Reported()
+    seen.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
+    assert seen.explain().message == (
         "1/4 tasks in gang unschedulable: pod group is not ready, 4 Pending, 4 minAvailable; "
         "Pending: 1 Unschedulable, 3 Schedulable. "
         "Origin reason is g1-worker-3: 0/2 nodes are unavailable: 2 Insufficient cpu."
@@ -63,9 +63,9 @@ def test_the_message_has_volcanos_form() -> None:
 
 
 def test_shortages_have_needed_free_and_total() -> None:
-    told = Told()
-    told.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
-    explained = told.explain()
+    seen = Reported()
+    seen.see(builders.make_node("n1", cpu="2"), *busy("n2"), *GANG)
+    explained = seen.explain()
     assert explained.tier == "resources"
     assert explained.placeable == 3
     assert explained.shortages == (
@@ -74,19 +74,19 @@ def test_shortages_have_needed_free_and_total() -> None:
 
 
 def test_fragmented_room_is_a_shortage_with_enough_free() -> None:
-    told = Told()
+    seen = Reported()
     pod = builders.make_pod("p1", "g1", cpu="2")
     nodes = [each for at in range(3) for each in busy(f"n{at}")]
-    told.see(builders.make_queue(), *nodes, builders.make_pod_group("g1"), pod)
-    assert told.explain().shortages == (
+    seen.see(builders.make_queue(), *nodes, builders.make_pod_group("g1"), pod)
+    assert seen.explain().shortages == (
         messages.Shortage(resource="cpu", needed=2000, free=3000, total=6000),
     )
 
 
 def test_a_gang_without_pods_is_explained_with_their_number() -> None:
-    told = Told()
-    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
-    explained = told.explain()
+    seen = Reported()
+    seen.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
+    explained = seen.explain()
     assert explained.tier == "gang"
     assert explained.message == (
         "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable. "
@@ -95,43 +95,43 @@ def test_a_gang_without_pods_is_explained_with_their_number() -> None:
 
 
 def test_a_gang_whose_pods_are_being_created_needs_no_explanation() -> None:
-    told = Told()
-    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
-    decided = told.decide(after=timedelta(seconds=1))
+    seen = Reported()
+    seen.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
+    decided = seen.decide(after=timedelta(seconds=1))
     assert decided.wake_at == builders.NOON + schedule.CREATION_GRACE
     assert decided.explanations == {}
     assert decided.orders == ()
 
 
 def test_rejected_nodes_are_another_tier_than_missing_room() -> None:
-    told = Told()
+    seen = Reported()
     pod = builders.make_pod("p1", "g1", node_selector={"zone": "mars"})
-    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1"), pod)
-    assert told.explain().tier == "predicates"
+    seen.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1"), pod)
+    assert seen.explain().tier == "predicates"
 
 
 def test_an_explanation_is_published_once() -> None:
-    told = Told()
-    told.see(builders.make_node("n1", cpu="3"), *GANG)
-    told.decide()
-    again = told.decide()
+    seen = Reported()
+    seen.see(builders.make_node("n1", cpu="3"), *GANG)
+    seen.decide()
+    again = seen.decide()
     assert again.explanations == {}
     assert again.orders == ()
 
 
 def test_the_explanation_of_a_gang_that_started_is_deleted() -> None:
-    told = Told()
-    told.see(builders.make_node("n1", cpu="3"), *GANG)
-    told.decide()
-    told.see(builders.make_node("n2", cpu="3"))
-    decided = told.decide()
+    seen = Reported()
+    seen.see(builders.make_node("n1", cpu="3"), *GANG)
+    seen.decide()
+    seen.see(builders.make_node("n2", cpu="3"))
+    decided = seen.decide()
     assert decided.explanations == {"default/g1": None}
     assert decided.orders == (messages.QueueOrdered(queue="default", pod_groups=()),)
 
 
 def test_a_queues_order_is_the_order_in_which_gangs_are_tried() -> None:
-    told = Told()
-    told.see(
+    seen = Reported()
+    seen.see(
         builders.make_queue(),
         builders.make_priority_class("high", 5),
         builders.make_pod_group("a", 1),
@@ -139,16 +139,16 @@ def test_a_queues_order_is_the_order_in_which_gangs_are_tried() -> None:
         builders.make_pod_group("b", 1, priority_class="high"),
         builders.make_pod("b-0", "b"),
     )
-    assert told.decide().orders == (
+    assert seen.decide().orders == (
         messages.QueueOrdered(queue="default", pod_groups=("default/b", "default/a")),
     )
 
 
 def test_a_restart_does_not_repeat_explanations() -> None:
-    told = Told()
-    told.see(builders.make_node("n1", cpu="3"), *GANG)
-    decided = told.decide()
-    later = Told()
+    seen = Reported()
+    seen.see(builders.make_node("n1", cpu="3"), *GANG)
+    decided = seen.decide()
+    later = Reported()
     later.see(builders.make_node("n1", cpu="3"), *GANG)
     for key, message in decided.explanations.items():
         draft = envelope.Draft(
@@ -162,9 +162,9 @@ def test_a_restart_does_not_repeat_explanations() -> None:
 
 
 def explained(*objects: meta.Object) -> messages.PodGroupExplained:
-    told = Told()
-    told.see(builders.make_queue(), *objects)
-    return told.explain()
+    seen = Reported()
+    seen.see(builders.make_queue(), *objects)
+    return seen.explain()
 
 
 def test_a_pod_larger_than_every_node_can_never_fit() -> None:
@@ -215,11 +215,11 @@ def test_a_gang_that_waits_for_others_to_end_may_fit_later() -> None:
 
 def test_no_gang_counts_as_never_fitting_while_a_node_is_unreadable() -> None:
     """Unknown never means absent: that node may be the largest."""
-    told = Told()
-    told.see(builders.make_queue(), builders.make_node("n1", cpu="2"), builders.make_node("n2"))
-    told.cache.apply(told.log.garble(topics.NODES, "n2"))
-    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1", cpu="64"))
-    assert told.explain().tier == "resources"
+    seen = Reported()
+    seen.see(builders.make_queue(), builders.make_node("n1", cpu="2"), builders.make_node("n2"))
+    seen.cache.apply(seen.log.garble(topics.NODES, "n2"))
+    seen.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1", cpu="64"))
+    assert seen.explain().tier == "resources"
 
 
 def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
@@ -237,34 +237,34 @@ def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
 
 
 def test_a_node_that_is_not_ready_takes_no_pod_and_is_a_reason() -> None:
-    told = Told()
-    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
-    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
-    found = told.explain()
+    seen = Reported()
+    seen.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
+    seen.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
+    found = seen.explain()
     assert found.tier == "predicates"
     assert found.refusals == (messages.NodeRejection(nodes=1, reason="node(s) were not ready"),)
 
 
 def test_a_node_that_becomes_ready_takes_the_pods_that_wait() -> None:
-    told = Told()
-    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "Unknown"))
-    told.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
-    assert told.decide().decisions == ()
-    told.cache.finish_session(is_throttled=False)
-    told.see(with_ready(builders.make_node("n1", version=2), "True"))
-    assert told.cache.session_cause
-    (statement,) = told.decide().decisions
+    seen = Reported()
+    seen.see(builders.make_queue(), with_ready(builders.make_node("n1"), "Unknown"))
+    seen.see(builders.make_pod_group("g1"), builders.make_pod("p1", "g1"))
+    assert seen.decide().decisions == ()
+    seen.cache.finish_session(is_throttled=False)
+    seen.see(with_ready(builders.make_node("n1", version=2), "True"))
+    assert seen.cache.session_cause
+    (statement,) = seen.decide().decisions
     assert [bind.node for bind in statement.binds] == ["n1"]
 
 
 def test_a_pod_that_tolerates_nodes_that_are_not_ready_is_placed() -> None:
-    told = Told()
-    told.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
+    seen = Reported()
+    seen.see(builders.make_queue(), with_ready(builders.make_node("n1"), "False"))
     pod = builders.make_pod("p1", "g1")
     toleration = core.Toleration(key="node.kubernetes.io/not-ready", operator="Exists")
     spec = msgspec.structs.replace(pod.spec, tolerations=(toleration,))
-    told.see(builders.make_pod_group("g1"), msgspec.structs.replace(pod, spec=spec))
-    assert told.decide().decisions
+    seen.see(builders.make_pod_group("g1"), msgspec.structs.replace(pod, spec=spec))
+    assert seen.decide().decisions
 
 
 def with_ready(node: core.Node, status: str) -> core.Node:

@@ -36,10 +36,10 @@ class Extender:
         verb, body = question.url.rpartition("/")[2], msgspec.json.decode(question.body)
         self.asked.append((verb, body))
         try:
-            told = self._script[verb](body)
+            reported = self._script[verb](body)
         except OSError as error:
             return external_calls.ExternalResponse(error=str(error))
-        return external_calls.ExternalResponse(msgspec.json.encode(told).decode())
+        return external_calls.ExternalResponse(msgspec.json.encode(reported).decode())
 
     def count(self, verb: str) -> int:
         return sum(asked == verb for asked, _ in self.asked)
@@ -260,12 +260,12 @@ def test_an_unanswered_opening_disables_the_extender_for_the_session() -> None:
     closed = held(deaf, verbs, *default_sessions.gang("g", 1))
     assert len(closed.decisions.binds) == 1
     assert [verb for verb, _ in deaf.asked] == ["onSessionOpen"]
-    hears = Extender({"onSessionOpen": dict, "predicate": lambda body: {}, "onSessionClose": dict})
-    held(hears, verbs, *default_sessions.gang("g", 1))
-    told = dict(hears.asked)
-    assert sorted(told["onSessionOpen"]["Jobs"]) == ["default/g"]
-    assert told["onSessionOpen"]["NodeList"] == ["n1", "n2", "n3"]
-    assert hears.asked[-1][0] == "onSessionClose"
+    called = Extender({"onSessionOpen": dict, "predicate": lambda body: {}, "onSessionClose": dict})
+    held(called, verbs, *default_sessions.gang("g", 1))
+    reported = dict(called.asked)
+    assert sorted(reported["onSessionOpen"]["Jobs"]) == ["default/g"]
+    assert reported["onSessionOpen"]["NodeList"] == ["n1", "n2", "n3"]
+    assert called.asked[-1][0] == "onSessionClose"
 
 
 def test_what_was_answered_decides_the_same_again() -> None:

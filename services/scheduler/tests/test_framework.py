@@ -155,8 +155,8 @@ def test_cached_answers_of_a_class_follow_every_change() -> None:
         fresh.statement().allocate(fresh.jobs["default/g"].tasks[task.uid], node)
     rows = np.arange(9)
     assert ssn.finder.fits_idle(tasks[-1]).tolist() == fresh.finder.fits_idle(tasks[-1]).tolist()
-    kept, asked_anew = (each.finder.scores(tasks[-1], rows).tolist() for each in (ssn, fresh))
-    assert kept == asked_anew
+    kept, called_again = (each.finder.scores(tasks[-1], rows).tolist() for each in (ssn, fresh))
+    assert kept == called_again
     assert ssn.finder.fits_idle(tasks[-1]).tolist() == [at != 1 for at in range(9)]
 
 

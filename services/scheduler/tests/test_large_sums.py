@@ -353,8 +353,8 @@ def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: st
     decided = schedule.run_session(cache, now, by, with_gauges=True)
     assert not decided.failures
     assert decided.explanations.keys() >= {"default/asks", "default/more", "default/door"}
-    for told in decided.explanations.values():
-        assert msgspec.json.decode(msgspec.json.encode(told)) is not None
+    for seen in decided.explanations.values():
+        assert msgspec.json.decode(msgspec.json.encode(seen)) is not None
     assert not [bind for known in decided.decisions for bind in known.binds]
     assert all(gauge.value >= 0 for gauge in decided.gauges or () if gauge.name != "queue_overused")
 

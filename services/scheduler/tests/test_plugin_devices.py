@@ -26,7 +26,7 @@ from stromboli.scheduler.core.model import entities, node_views
 from stromboli.scheduler.core.plugins.numa_aware import numa_aware
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, meta
-from stromboli.shared.messages import node_topology as told
+from stromboli.shared.messages import node_topology as notified
 from stromboli.testkit import builders
 
 TIER: sessions.Tier = [
@@ -161,11 +161,11 @@ def test_slices_of_one_gpu_are_taken_before_those_of_another() -> None:
             gpus=2,
             slices={0: ["1g.10gb"] * 2, 1: ["1g.10gb"] * 2},
             exclusive_allocations=[
-                told.ExclusiveAllocation(
+                notified.ExclusiveAllocation(
                     namespace="default",
                     pod="x-0",
                     devices=(
-                        told.AllocatedDevices(
+                        notified.AllocatedDevices(
                             resource="nvidia.com/mig-1g.10gb", ids=("MIG-n1-1-0",)
                         ),
                     ),
@@ -307,16 +307,16 @@ def test_a_victims_gpus_are_free_for_its_preemptor() -> None:
         *pods("b", container(gpus=2)),
         tier=TIER,
     )
-    victim, asker, other = (
+    victim, principal, other = (
         next(iter(ssn.jobs[f"default/{name}"].tasks.values())) for name in ("x", "a", "b")
     )
-    assert not fits(ssn, asker)
+    assert not fits(ssn, principal)
     trial = ssn.statement()
     trial.evict(victim, "to try")
-    assert fits(ssn, asker)
-    trial.pipeline(asker, "n1")
+    assert fits(ssn, principal)
+    trial.pipeline(principal, "n1")
     trial.discard()
-    assert not fits(ssn, asker)
+    assert not fits(ssn, principal)
     again = ssn.statement()
     again.allocate(other, "n1")
     again.commit()
@@ -340,7 +340,7 @@ def test_decided_devices_are_in_use_before_the_nodes_report_and_after_a_restart(
     """A decision in flight, a bound pod, a report that lags behind: each GPU is given once."""
     numa_node = SchedulerHarness()
     numa_node.see(builders.make_queue(), node(gpus=4))
-    numa_node.apply(numa_node.log.append(told_draft(observed(gpus=4))))
+    numa_node.apply(numa_node.log.append(reported_draft(observed(gpus=4))))
     numa_node.see(*pods("a", container(gpus=2)))
     first = written(numa_node)
     assert first == {"a-0": ["GPU-n1-0", "GPU-n1-1"]}
@@ -350,7 +350,7 @@ def test_decided_devices_are_in_use_before_the_nodes_report_and_after_a_restart(
     assert written(numa_node) == first
 
 
-def told_draft(message: told.TopologyObserved) -> envelope.Draft:
+def reported_draft(message: notified.TopologyObserved) -> envelope.Draft:
     return envelope.Draft(
         topic=topics.TOPOLOGY, key=message.node, message=message, time=builders.NOON
     )
@@ -387,7 +387,7 @@ def test_no_gpu_and_no_cpu_is_given_twice(steps: list[tuple[str, int]], kubelets
     use.
     """
     running: dict[str, core.Pod] = {}
-    reported: dict[str, told.ExclusiveAllocation] = {}
+    reported: dict[str, notified.ExclusiveAllocation] = {}
     for at, (what, number) in enumerate(steps):
         if what == "go" and running:
             gone = sorted(running)[number % len(running)]
@@ -425,15 +425,15 @@ def bound(pod: meta.Object, notes: Mapping[str, str]) -> core.Pod:
     )
 
 
-def held(pod: core.Pod) -> told.ExclusiveAllocation:
+def held(pod: core.Pod) -> notified.ExclusiveAllocation:
     notes = pod.metadata.annotations or {}
     ids = msgspec.json.decode(notes[keys.DEVICES])["main"][GPU]
     cpus = msgspec.json.decode(notes.get(keys.CPUS, "{}")).get("main", "")
-    return told.ExclusiveAllocation(
+    return notified.ExclusiveAllocation(
         namespace="default",
         pod=pod.metadata.name,
         cpus=cpus,
-        devices=(told.AllocatedDevices(resource=GPU, ids=tuple(ids)),),
+        devices=(notified.AllocatedDevices(resource=GPU, ids=tuple(ids)),),
     )
 
 
@@ -448,7 +448,7 @@ def test_a_report_that_is_deleted_or_cannot_be_read_is_none(gone: bool) -> None:
     """The pod is placed as without a report; earlier reports are not used."""
     numa_node = SchedulerHarness()
     numa_node.see(builders.make_queue(), node(gpus=4))
-    numa_node.apply(numa_node.log.append(told_draft(observed(gpus=4))))
+    numa_node.apply(numa_node.log.append(reported_draft(observed(gpus=4))))
     if gone:
         empty = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=None, time=builders.NOON)
         numa_node.apply(numa_node.log.append(empty))

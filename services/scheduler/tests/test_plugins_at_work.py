@@ -107,13 +107,13 @@ async def test_a_gang_for_which_a_plugin_fails_is_held_back_with_the_reason(
     await other_services.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
-        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
         warning = await warned(health, "plugins")
         assert bound(await other_services.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
         assert health.is_ready
     assert warning == "odd: default/g1 is held back: RuntimeError: odd"
-    assert explained(told[0]).tier == "unknown"
-    assert "plugin odd failed: RuntimeError: odd" in explained(told[0]).message
+    assert explained(seen[0]).tier == "unknown"
+    assert "plugin odd failed: RuntimeError: odd" in explained(seen[0]).message
 
 
 @pytest.mark.parametrize("point", ["add_allocatable", "add_predicate", "add_job_enqueueable"])
@@ -125,15 +125,15 @@ async def test_a_plugin_that_never_returns_is_left_out_and_named_in_explanations
     def register(ssn: session.Session) -> None:
         getattr(ssn, point)(endless)
 
-    at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
-    await other_services.see(builders.make_queue(), NODE, *gang(1), at_the_door)
+    at_admission = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
+    await other_services.see(builders.make_queue(), NODE, *gang(1), at_admission)
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
-        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
         assert health.is_ready
-    assert "odd" in explained(told[0]).message
-    assert "it did not answer in time" in explained(told[0]).message
+    assert "odd" in explained(seen[0]).message
+    assert "it did not answer in time" in explained(seen[0]).message
 
 
 async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
@@ -160,11 +160,11 @@ async def test_a_plugin_that_fails_in_explanations_is_left_out(
         ssn.add_job_enqueueable(lambda job: extension_points.REJECT)
         getattr(ssn, point)(failing)
 
-    at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
-    await other_services.see(builders.make_queue(), NODE, at_the_door)
+    at_admission = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
+    await other_services.see(builders.make_queue(), NODE, at_admission)
     await other_services.sync()
     async with serving(other_services.bus, **with_odd(tmp_path, register)) as health:
         assert await warned(health, "plugins") == "odd: left out: RuntimeError: odd"
-        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
         assert health.is_ready
-    assert explained(told[0]).pod_group == "default/g2"
+    assert explained(seen[0]).pod_group == "default/g2"

@@ -62,8 +62,8 @@ def away(*terms: core.PodAffinityTerm) -> core.Affinity:
 
 
 def likes(weight: int, of: core.PodAffinityTerm) -> core.PodAffinity:
-    wish = core.WeightedPodAffinityTerm(weight=weight, pod_affinity_term=of)
-    return core.PodAffinity(preferred_during_scheduling_ignored_during_execution=(wish,))
+    requirement = core.WeightedPodAffinityTerm(weight=weight, pod_affinity_term=of)
+    return core.PodAffinity(preferred_during_scheduling_ignored_during_execution=(requirement,))
 
 
 def new(affinity: core.Affinity | None = None, **labels: str) -> core.Pod:

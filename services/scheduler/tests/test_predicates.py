@@ -13,7 +13,7 @@ from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
 TAINT = core.Taint(key="gpu", value="yes", effect="NoSchedule")
-WISH = core.Taint(key="old", effect="PreferNoSchedule")
+REQUIREMENT = core.Taint(key="old", effect="PreferNoSchedule")
 
 
 def with_spec(pod: core.Pod, **fields: Any) -> core.Pod:
@@ -198,7 +198,7 @@ ONLY = {
 )
 def test_each_part_of_the_node_order_prefers_its_own(part: str, best: str) -> None:
     """With all other weights at 0; equals by name."""
-    stocked = builders.make_node("stocked", taints=(WISH,))
+    stocked = builders.make_node("stocked", taints=(REQUIREMENT,))
     image = core.ContainerImage(names=("example.com/big:1",), size_bytes=4 * 10**9)
     status = msgspec.structs.replace(stocked.status, images=(image,))
     pod = builders.make_pod(
@@ -211,8 +211,8 @@ def test_each_part_of_the_node_order_prefers_its_own(part: str, best: str) -> No
     decided = default_sessions.closed(
         builders.make_node("busy", cpu="4", memory="16Gi"),
         builders.make_pod("other", node="busy", phase="Running", cpu="2", memory="8Gi"),
-        builders.make_node("empty", cpu="64", memory="256Gi", taints=(WISH,)),
-        builders.make_node("liked", labels={"zone": "1"}, taints=(WISH,)),
+        builders.make_node("empty", cpu="64", memory="256Gi", taints=(REQUIREMENT,)),
+        builders.make_node("liked", labels={"zone": "1"}, taints=(REQUIREMENT,)),
         msgspec.structs.replace(stocked, status=status),
         builders.make_pod_group("g", 1),
         with_spec(pod, affinity=preferring({"1": 10, "2": 1})),

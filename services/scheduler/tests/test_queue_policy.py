@@ -245,13 +245,13 @@ class TestDequeue:
 
     def test_a_pending_head_keeps_others_pending(self) -> None:
         """Including jobs that have entered the queue behind it."""
-        door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
+        admission = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
         head = builders.make_pod_group(
             "big", 2, queue="q", phase="Pending", min_resources={"cpu": 2}
         )
         objects = [head, *job("small", at=1, phase="Pending"), *job("inside", at=2)]
         document = sessions.given([ONE, queue(dequeue="fifo"), *objects])
-        tiers = ([sessions.plugin("queue-policy"), door], USUAL)
+        tiers = ([sessions.plugin("queue-policy"), admission], USUAL)
         decided = simulate.run(sessions.configured(*tiers, run="enqueue, allocate"), document)
         assert decided.jobs["default/small"].phase == "Pending"
         assert started(decided) == []

@@ -29,7 +29,7 @@ tiers:
   - name: predicates
 """
 NODES = [builders.make_node("n1", cpu="4")]
-DOOR = builders.make_pod_group("door", 1, phase="Pending", min_resources={"cpu": "2"})
+ADMISSION = builders.make_pod_group("door", 1, phase="Pending", min_resources={"cpu": "2"})
 
 
 def quota(hard: str, used: str = "0", version: int = 1) -> core.ResourceQuota:
@@ -55,11 +55,11 @@ def configured(tmp_path: Path, actions: str) -> Any:
 
 
 async def explained(other_services: OtherServices, number: int = 1) -> messages.PodGroupExplained:
-    told = await other_services.until(
+    seen = await other_services.until(
         topics.EXPLANATIONS,
         lambda found: sum(record.key == "default/door" for record in found) >= number,
     )
-    message = envelope.decode([record for record in told if record.key == "default/door"][-1])
+    message = envelope.decode([record for record in seen if record.key == "default/door"][-1])
     assert isinstance(message, messages.PodGroupExplained)
     return message
 
@@ -67,7 +67,7 @@ async def explained(other_services: OtherServices, number: int = 1) -> messages.
 async def test_a_full_quota_keeps_a_job_outside_until_it_has_room(
     other_services: OtherServices, tmp_path: Path
 ) -> None:
-    await other_services.see(builders.make_queue(), *NODES, quota("4", used="3"), DOOR)
+    await other_services.see(builders.make_queue(), *NODES, quota("4", used="3"), ADMISSION)
     await other_services.sync()
     async with serving(other_services.bus, configured(tmp_path, "enqueue, allocate")):
         why = await explained(other_services)
@@ -86,7 +86,7 @@ async def test_an_unreadable_quota_enqueues_no_gang_of_its_namespace(
     other = builders.make_pod_group(
         "free", 1, namespace="other", phase="Pending", min_resources={"cpu": "1"}
     )
-    await other_services.see(builders.make_queue(), *NODES, DOOR, other)
+    await other_services.see(builders.make_queue(), *NODES, ADMISSION, other)
     await other_services.append_undecodable(topics.RESOURCE_QUOTAS, "default/team")
     await other_services.sync()
     async with serving(other_services.bus, configured(tmp_path, "enqueue, allocate")):

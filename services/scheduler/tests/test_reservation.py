@@ -154,8 +154,8 @@ def test_a_pending_gang_owns_a_reservation_and_is_enqueued_when_it_is_due() -> N
     """Although gangs inside the queue that wait for the same room have used up the overcommit
     limit.
     """
-    door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
-    tiers = (KEPT[0], [*USUAL, door])
+    admission = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
+    tiers = (KEPT[0], [*USUAL, admission])
     runs = [
         builders.make_pod_group(
             "runs", 1, queue="q", phase="Running", annotations={keys.RUNNING_ESTIMATE: "100s"}
@@ -235,14 +235,14 @@ def test_with_true_run_times_no_job_starts_later_than_first_reported(
     """While it stays at the head: whatever other jobs arrive, and whatever runs indefinitely."""
     nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
     decided = virtual_cluster.simulated(nodes, (FIFO, OTHER), made(jobs, all_say=False), KEPT)
-    told: dict[str, int] = {}
+    seen: dict[str, int] = {}
     for _, session in decided.sessions:
         for kept in msgspec.json.decode(session.remember.get(reservation.NAME, "[]")):
             job = session.jobs[kept["job"]]
             begins = msgspec.convert(kept["start"], type=type(session.now))
-            first = told.setdefault(job.name, round((begins - builders.NOON).total_seconds()))
+            first = seen.setdefault(job.name, round((begins - builders.NOON).total_seconds()))
             assert first >= (begins - builders.NOON).total_seconds()
-    for name, first in told.items():
+    for name, first in seen.items():
         assert decided.started[name] <= first
 
 

@@ -72,11 +72,11 @@ async def test_a_waiting_gang_is_explained_until_it_starts(
     await other_services.see(builders.make_queue(), NODE, *gang(5))
     await other_services.sync()
     async with serving(other_services.bus):
-        told = await other_services.until(topics.EXPLANATIONS, at_least(2))
-        assert sorted(record.key for record in told) == ["default/g1", "queue//default//0"]
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(2))
+        assert sorted(record.key for record in seen) == ["default/g1", "queue//default//0"]
         await other_services.see(builders.make_node("n2", cpu="4"))
-        told = await other_services.until(topics.EXPLANATIONS, at_least(4))
-    assert [record.value is None for record in told if record.key == "default/g1"] == [False, True]
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(4))
+    assert [record.value is None for record in seen if record.key == "default/g1"] == [False, True]
 
 
 async def test_a_restart_repeats_no_decision_and_knows_what_is_in_flight(
@@ -218,9 +218,9 @@ async def test_room_that_the_previous_leader_assigned_is_not_assigned_again(
         await other_services.until(topics.DEAD_LETTERS, at_least(1))  # a step was taken
         late.is_late = False
         await other_services.sync()
-        told = await other_services.until(topics.EXPLANATIONS, at_least(1))
+        seen = await other_services.until(topics.EXPLANATIONS, at_least(1))
         decisions = await other_services.until(topics.DECISIONS, at_least(1))
-    assert "default/g2" in {record.key for record in told}
+    assert "default/g2" in {record.key for record in seen}
     assert bound(decisions) == ["g1-w-0"]
 
 

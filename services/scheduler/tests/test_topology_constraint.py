@@ -104,10 +104,10 @@ def test_a_tier_may_be_given_by_name() -> None:
 )
 @pytest.mark.parametrize("run", ["allocate", "enqueue, allocate, gangpreempt, backfill"])
 def test_an_invalid_hard_constraint_is_refused(
-    wish: batch.NetworkTopology, said: str, run: str
+    requirement: batch.NetworkTopology, said: str, run: str
 ) -> None:
     """The gang stays pending with the reason and is never placed without its constraint."""
-    decided = closed(*two_racks(), *gang("g", 2, wish, cpu=1), run=run)
+    decided = closed(*two_racks(), *gang("g", 2, requirement, cpu=1), run=run)
     assert placed(decided) == []
     assert job(decided).topology_error == said
 
@@ -195,8 +195,8 @@ PARTS = scheduling.SubGroupPolicy(
 )
 
 
-def parts(sizes: Sequence[int], wish: batch.NetworkTopology | None, least: int) -> Any:
-    made = gang("g", 0, wish, PARTS, min_member=least)
+def parts(sizes: Sequence[int], requirement: batch.NetworkTopology | None, least: int) -> Any:
+    made = gang("g", 0, requirement, PARTS, min_member=least)
     return [
         *made,
         *(

@@ -80,7 +80,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> Room:
+def capacities(draw: st.DrawFn) -> Room:
     names = [f"n{at:02}" for at in range(draw(st.integers(2, 9)))]
     nodes = [builders.make_node(name, cpu=draw(st.integers(1, 3))) for name in names]
     racks = ["r1", "r2", "r3", "r4"]
@@ -121,10 +121,10 @@ def objects(gang: Gang, placed: Mapping[str, str]) -> list[meta.Object]:
                 network_topology=network_objects.hard(gang.part_tier),
             ),
         )
-    wish = None
+    requirement = None
     if gang.tier is not None:
         mode = "soft" if gang.is_soft else "hard"
-        wish = batch.NetworkTopology(mode=mode, highest_tier_allowed=gang.tier)
+        requirement = batch.NetworkTopology(mode=mode, highest_tier_allowed=gang.tier)
     runs = any(pod in placed for pod in pods(gang))
     group = builders.make_pod_group(
         gang.name,
@@ -145,7 +145,7 @@ def objects(gang: Gang, placed: Mapping[str, str]) -> list[meta.Object]:
         )
         for name, part in pods(gang).items()
     ]
-    return network_objects.asking([group, *made], wish, *policies)
+    return network_objects.asking([group, *made], requirement, *policies)
 
 
 def pods(gang: Gang) -> dict[str, str]:
@@ -186,7 +186,7 @@ def decided(
 
 @depth.examples(EXAMPLES)
 @given(
-    room=rooms(),
+    room=capacities(),
     found=st.tuples(gangs("a"), gangs("b"), gangs("c")),
     run=st.sampled_from(RUNS),
     with_plugin=st.booleans(),
@@ -226,7 +226,7 @@ def test_a_gang_never_spans_more_than_its_tier(
 
 
 @depth.examples(EXAMPLES)
-@given(room=rooms(), size=st.integers(1, 6), cpu=st.integers(1, 2), tier=st.integers(1, 3))
+@given(room=capacities(), size=st.integers(1, 6), cpu=st.integers(1, 2), tier=st.integers(1, 3))
 def test_a_gang_of_equal_pods_starts_if_any_domain_has_the_room(
     room: Room, size: int, cpu: int, tier: int
 ) -> None:

@@ -21,11 +21,12 @@ OURS = "stromboli"
 """Commands of other distributions are here if the distribution's name begins so."""
 _HEAD = """# The command line
 
-Written from the code by `python -m stromboli.cli.reference`; [cli/README.md](../cli/README.md) says
-which server is meant, what exit codes mean, and how scripts with `#STROM` lines are written.
+Written from the code by `python -m stromboli.cli.reference`. [cli/README.md](../cli/README.md)
+describes the choice of the server, the exit codes and scripts with `#STROM` lines.
 
-Before the command stand `--token-file FILE` (who you are; else `STROM_TOKEN`, `STROM_TOKEN_FILE`)
-and `--ca-file FILE` (who vouches for the server; else `STROM_CA_FILE`): [accounts](accounts.md).
+These options precede the command: `--token-file FILE` (the user's token; else `STROM_TOKEN`,
+`STROM_TOKEN_FILE`) and `--ca-file FILE` (the server's CA; else `STROM_CA_FILE`): see
+[accounts](accounts.md).
 """
 
 

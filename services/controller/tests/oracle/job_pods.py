@@ -51,5 +51,5 @@ def _shown(
 def _is_published(
     cache: controller_cache.ControllerCache, key: str, uid: str, is_gone: bool
 ) -> bool:
-    told = cache.published.jobs.get(key)
-    return told is not None and (uid in told.tasks) != is_gone
+    sent = cache.published.jobs.get(key)
+    return sent is not None and (uid in sent.tasks) != is_gone

@@ -45,7 +45,7 @@ class CoreHarness:
     def __init__(self) -> None:
         self.now = builders.NOON
         self.objects: dict[tuple[str, str], Body] = {}
-        self.told: list[tuple[str, msgspec.Struct]] = []
+        self.sent: list[tuple[str, msgspec.Struct]] = []
         self.events: dict[str, commands.RecordEvent] = {}
         self.phases: dict[str, list[batch.JobStatus]] = {}
         self.done: list[commands.Command] = []
@@ -75,7 +75,7 @@ class CoreHarness:
         topics end with; newer ones are applied later.
         """
         self.cache = controller_cache.ControllerCache(SCHEDULERS, event_history.EventHistory())
-        for _, message in self.told:
+        for _, message in self.sent:
             self.cache.load(message)
         self.commands_left = None
         for queue in self.unseen.values():
@@ -177,8 +177,8 @@ class CoreHarness:
                 self.events[command.event_name] = command
                 self.cache.mark_recorded(command)
             case commands.Publish():
-                invariants.check_told(self.objects, command.message)
-                self.told.append((command.job, command.message))
+                invariants.check_reported(self.objects, command.message)
+                self.sent.append((command.job, command.message))
                 self.cache.published.observe(command.message)
             case commands.ReadOwner():
                 owner = self._look(command)
@@ -463,18 +463,18 @@ class CoreHarness:
     def pod_names(self) -> list[str]:
         return [pod.metadata.name for pod in self.pods()]
 
-    def phases_told(self, key: str = "default/j1") -> list[str]:
+    def phases_seen(self, key: str = "default/j1") -> list[str]:
         return [
             message.after
-            for job, message in self.told
+            for job, message in self.sent
             if job == key and isinstance(message, messages.JobPhaseChanged)
         ]
 
-    def tasks_told(self, key: str = "default/j1") -> list[tuple[str, str]]:
+    def tasks_seen(self, key: str = "default/j1") -> list[tuple[str, str]]:
         """(pod, state) of every task event."""
         return [
             (message.pod, message.after)
-            for job, message in self.told
+            for job, message in self.sent
             if job == key and isinstance(message, messages.TaskChanged)
         ]
 

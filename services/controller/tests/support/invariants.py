@@ -48,7 +48,7 @@ def _result(status: batch.JobStatus) -> tuple[object, ...]:
     return status.succeeded, status.failed, status.array, sorted(ended)
 
 
-def check_told(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) -> None:
+def check_reported(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) -> None:
     """No existing object is published as deleted. A pod that lost its owner, or became a debug
     tool, is deleted for its job.
     """

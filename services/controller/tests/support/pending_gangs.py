@@ -58,7 +58,7 @@ def holds(group: scheduling.PodGroup) -> dict[str, tuple[str, str, str]]:
     return {it.type: (it.status, it.reason, it.message) for it in group.status.conditions}
 
 
-def told_on_pods(harness: CoreHarness) -> None:
+def reported_on_pods(harness: CoreHarness) -> None:
     """The gang has waited long enough for its pods to have the reason."""
     harness.wait(1)
     harness.settle()

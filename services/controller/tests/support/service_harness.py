@@ -38,12 +38,12 @@ class Harness:
     """What a test sees and does beside the controller."""
 
     def __init__(
-        self, bus: bus_port.Bus, cluster: cluster_port.Cluster, disorder: int | None = None
+        self, bus: bus_port.Bus, cluster: cluster_port.Cluster, faults: int | None = None
     ) -> None:
         self.bus = bus
         self.replaced_monitor: bus_port.Writer | None = None
         self.cluster = cluster
-        self.disorder = disorder
+        self.faults = faults
         self.ahead = timedelta(0)
         self.is_silent = False
         self._synced: dict[kinds.Kind[Any], str] = {}
@@ -60,9 +60,9 @@ class Harness:
         """A controller while inside, stopped as SIGTERM does."""
         self.health = runtime.Health("controller")
         bus, cluster = self.bus, self.cluster
-        if self.disorder is not None:
-            bus = FaultyBus(bus, self.disorder)
-            cluster = FaultyCluster(cluster, self.disorder)
+        if self.faults is not None:
+            bus = FaultyBus(bus, self.faults)
+            cluster = FaultyCluster(cluster, self.faults)
         given = ControllerSettings(**settings)
         running = asyncio.create_task(service.serve(given, bus, cluster, self.health, self.clock))
         try:
@@ -139,7 +139,7 @@ class Harness:
 
     async def answer_at(self, offset: int) -> messages.DecisionAnswered:
         """The controller's outcome for the publication at this offset, when it exists."""
-        return await self.told(
+        return await self.sent(
             topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision_offset == offset
         )
 
@@ -187,14 +187,14 @@ class Harness:
 
     async def answer(self, decision: str) -> messages.DecisionAnswered:
         """The controller's outcome for a decision, when it exists."""
-        return await self.told(
+        return await self.sent(
             topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision == decision
         )
 
     def answers(self, decision: str) -> list[messages.DecisionAnswered]:
         """All answers to a decision so far."""
-        told = self.all_told(topics.OUTCOMES, messages.DecisionAnswered)
-        return [it for it in told if it.decision == decision]
+        sent = self.all_seen(topics.OUTCOMES, messages.DecisionAnswered)
+        return [it for it in sent if it.decision == decision]
 
     async def more(self) -> None:
         """Wait until the controller has published more."""
@@ -235,7 +235,7 @@ class Harness:
                 self._grown.set()
                 self._grown = asyncio.Event()
 
-    def all_told(self, topic: topics.Topic, struct: type[T]) -> list[T]:
+    def all_seen(self, topic: topics.Topic, struct: type[T]) -> list[T]:
         """All messages of a type on a topic."""
         decoded = [envelope.decode(record) for record in self.read.get(topic.name, [])]
         return [it for it in decoded if isinstance(it, struct)]
@@ -243,18 +243,18 @@ class Harness:
     def phases(self) -> list[str]:
         """The published phases of jobs. With fault injection an unacknowledged append is repeated
         before the next one."""
-        told = self.all_told(topics.BATCH_EVENTS, batch_messages.JobPhaseChanged)
+        sent = self.all_seen(topics.BATCH_EVENTS, batch_messages.JobPhaseChanged)
         return [
             each.after
-            for nth, each in enumerate(told)
-            if self.disorder is None or nth == 0 or each.after != told[nth - 1].after
+            for nth, each in enumerate(sent)
+            if self.faults is None or nth == 0 or each.after != sent[nth - 1].after
         ]
 
-    async def told(self, topic: topics.Topic, struct: type[T], fits: Callable[[T], bool]) -> T:
+    async def sent(self, topic: topics.Topic, struct: type[T], fits: Callable[[T], bool]) -> T:
         """The first matching message, when it exists."""
         while True:
             grown = self._grown
-            for message in self.all_told(topic, struct):
+            for message in self.all_seen(topic, struct):
                 if fits(message):
                     return message
             await grown.wait()
@@ -311,11 +311,11 @@ def _decision(statement: messages.StatementDecided) -> envelope.Draft:
 
 
 @contextlib.asynccontextmanager
-async def set_up(folder: Path, disorder: int | None) -> AsyncIterator[Harness]:
+async def set_up(folder: Path, faults: int | None) -> AsyncIterator[Harness]:
     """Log, cluster, monitor and a reader, without a controller. ``disorder``: the seed by which
     the controller reads late, twice and out of order, and calls fail."""
     async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
-        harness = Harness(bus, cluster, disorder)
+        harness = Harness(bus, cluster, faults)
         harness.replaced_monitor = await bus.open_writer("monitor", "replaced")
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(harness.relay()), tasks.create_task(harness.follow())]

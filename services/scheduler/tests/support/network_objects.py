@@ -61,7 +61,7 @@ SOFT = batch.NetworkTopology(mode="soft")
 
 def asking(
     objects: Sequence[meta.Object],
-    wish: batch.NetworkTopology | None,
+    requirement: batch.NetworkTopology | None,
     *policies: scheduling.SubGroupPolicy,
 ) -> list[meta.Object]:
     """The same objects; their PodGroup has a topology constraint."""
@@ -69,7 +69,7 @@ def asking(
         msgspec.structs.replace(
             each,
             spec=msgspec.structs.replace(
-                each.spec, network_topology=wish, sub_group_policy=policies
+                each.spec, network_topology=requirement, sub_group_policy=policies
             ),
         )
         if isinstance(each, scheduling.PodGroup)
@@ -81,11 +81,11 @@ def asking(
 def gang(
     name: str,
     pods: int,
-    wish: batch.NetworkTopology | None,
+    requirement: batch.NetworkTopology | None,
     *policies: scheduling.SubGroupPolicy,
     **more: Any,
 ) -> list[meta.Object]:
-    return asking(default_sessions.gang(name, pods, **more), wish, *policies)
+    return asking(default_sessions.gang(name, pods, **more), requirement, *policies)
 
 
 def running(name: str, group: str, node: str, **pod: Any) -> core.Pod:

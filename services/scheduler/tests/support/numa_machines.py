@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from stromboli.shared.api import core
-from stromboli.shared.messages import node_topology as told
+from stromboli.shared.messages import node_topology as seen
 from stromboli.testkit import builders
 
 GPU = "nvidia.com/gpu"
@@ -25,9 +25,9 @@ def uuid(gpu: int, node: str = "n1") -> str:
     return f"GPU-{node}-{gpu}"
 
 
-def holding(pod: str, *gpus: int, node: str = "n1", cpus: str = "") -> told.ExclusiveAllocation:
-    devices = told.AllocatedDevices(resource=GPU, ids=tuple(uuid(at, node) for at in gpus))
-    return told.ExclusiveAllocation(
+def holding(pod: str, *gpus: int, node: str = "n1", cpus: str = "") -> seen.ExclusiveAllocation:
+    devices = seen.AllocatedDevices(resource=GPU, ids=tuple(uuid(at, node) for at in gpus))
+    return seen.ExclusiveAllocation(
         namespace="default",
         pod=pod,
         container="main",
@@ -48,10 +48,10 @@ def observed(
     nics: int = 0,
     sick: Sequence[int] = (),
     slices: Mapping[int, Sequence[str]] | None = None,
-    exclusive_allocations: Sequence[told.ExclusiveAllocation] = (),
-    kubelet: told.KubeletConfiguration = told.KubeletConfiguration(),  # noqa: B008 - frozen
+    exclusive_allocations: Sequence[seen.ExclusiveAllocation] = (),
+    kubelet: seen.KubeletConfiguration = seen.KubeletConfiguration(),  # noqa: B008 - frozen
     silent_since: datetime | None = None,
-) -> told.TopologyObserved:
+) -> seen.TopologyObserved:
     """``cells`` NUMA nodes of ``cores`` cores without threads, 16 GiB each; GPUs and network cards
     are distributed over them in order. ``slices``: GPU -> profiles into which it is divided.
     """
@@ -63,13 +63,13 @@ def observed(
     for (one, other), count in (nvlinks or {}).items():
         found[one][other] = found[other][one] = count
     divided = slices or {}
-    return told.TopologyObserved(
+    return seen.TopologyObserved(
         node=node,
         at=builders.NOON,
         silent_since=silent_since,
-        topology=told.NodeTopology(
+        topology=seen.NodeTopology(
             numa_nodes=tuple(
-                told.NumaNode(
+                seen.NumaNode(
                     id=numa_node,
                     cpus=f"{numa_node * cores}-{(numa_node + 1) * cores - 1}",
                     memory_bytes=16 * GIB,
@@ -77,18 +77,18 @@ def observed(
                 for numa_node in range(numa_nodes)
             ),
             cores=tuple(
-                told.CpuCore(cpus=str(cpu), numa_node=cpu // cores, socket=cpu // cores)
+                seen.CpuCore(cpus=str(cpu), numa_node=cpu // cores, socket=cpu // cores)
                 for cpu in range(numa_nodes * cores)
             ),
             gpus=tuple(
-                told.Gpu(
+                seen.Gpu(
                     index=at,
                     uuid=uuid(at, node),
                     numa_node=cell_of(at, gpus),
                     nvswitch_links=to_switch,
                     mig=at in divided,
                     slices=tuple(
-                        told.MigSlice(uuid=f"MIG-{node}-{at}-{part}", profile=profile)
+                        seen.MigSlice(uuid=f"MIG-{node}-{at}-{part}", profile=profile)
                         for part, profile in enumerate(divided.get(at, ()))
                     ),
                     problems=("XID 79",) if at in sick else (),
@@ -104,7 +104,7 @@ def observed(
             ),
             nvlinks=tuple(map(tuple, found)),
             nics=tuple(
-                told.Nic(
+                seen.Nic(
                     name=f"ib{at}",
                     rdma=f"mlx5_{at}",
                     numa_node=cell_of(at, nics),
@@ -121,9 +121,9 @@ def observed(
     )
 
 
-def aligning(policy: str, **more: Any) -> told.KubeletConfiguration:
+def aligning(policy: str, **more: Any) -> seen.KubeletConfiguration:
     """A kubelet that aligns CPUs and devices."""
-    return told.KubeletConfiguration(cpu_policy="static", topology_policy=policy, **more)
+    return seen.KubeletConfiguration(cpu_policy="static", topology_policy=policy, **more)
 
 
 def node(name: str = "n1", gpus: int = 8, **extra: int) -> core.Node:

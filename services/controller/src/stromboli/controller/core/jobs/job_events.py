@@ -50,10 +50,10 @@ def _evictions(job: Job, of_tasks: commands.Stage, now: datetime) -> Iterator[co
     """An Event for each cause for which pods of the job were evicted, with their number."""
     counts: Counter[str] = Counter()
     for command in of_tasks:
-        told = command.message if isinstance(command, commands.Publish) else None
-        is_first = isinstance(told, batch.TaskChanged) and told.before not in _ENDING
-        if isinstance(told, batch.TaskChanged) and told.detail and is_first:
-            counts[told.detail] += 1
+        published = command.message if isinstance(command, commands.Publish) else None
+        is_first = isinstance(published, batch.TaskChanged) and published.before not in _ENDING
+        if isinstance(published, batch.TaskChanged) and published.detail and is_first:
+            counts[published.detail] += 1
     for detail, count in counts.items():
         reason = "Reclaimed" if detail.startswith("reclaimed") else "Preempted"
         text = f"{count} pod{'s' * (count > 1)} {detail}"

@@ -70,8 +70,8 @@ def comes_in_order(offsets: list[int]) -> bool:
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_topic_keeps_its_order_with_repetitions(log: EmbeddedBus, seed: int) -> None:
     """Everything is available at the barrier; a repeated record is followed by its successors."""
-    disordered = FaultyBus(log, seed, rates(repeat=0.5))
-    read, positions = await records.read(disordered, topics.NODES, topics.PODS)
+    with_faults = FaultyBus(log, seed, rates(repeat=0.5))
+    read, positions = await records.read(with_faults, topics.NODES, topics.PODS)
     for topic in (topics.NODES, topics.PODS):
         assert set(of(topic, read)) == set(OFFSETS)
         assert comes_in_order(of(topic, read))
@@ -83,8 +83,8 @@ async def test_records_are_repeated_and_reordered(log: EmbeddedBus) -> None:
     plain, _ = await records.read(log, topics.NODES, topics.PODS)
     seen = []
     for seed in range(10):
-        disordered = FaultyBus(log, seed, rates(repeat=0.5))
-        read, _ = await records.read(disordered, topics.NODES, topics.PODS)
+        with_faults = FaultyBus(log, seed, rates(repeat=0.5))
+        read, _ = await records.read(with_faults, topics.NODES, topics.PODS)
         seen.append([record.key for record in read])
     assert any(len(keys) > len(plain) for keys in seen)
     assert len({tuple(keys) for keys in seen}) == 10
@@ -93,9 +93,9 @@ async def test_records_are_repeated_and_reordered(log: EmbeddedBus) -> None:
 @pytest.mark.parametrize("seed", range(10))
 async def test_positions_never_pass_delayed_records(log: EmbeddedBus, seed: int) -> None:
     """A materialization that continues from them receives everything that was delayed."""
-    disordered = FaultyBus(log, seed, rates(repeat=0.3))
+    with_faults = FaultyBus(log, seed, rates(repeat=0.3))
     known: set[tuple[str, int]] = set()
-    batches = disordered.materialize([topics.NODES, topics.PODS])
+    batches = with_faults.materialize([topics.NODES, topics.PODS])
     async with contextlib.aclosing(batches):
         async for batch in batches:
             known |= {(record.topic.name, record.offset) for record in batch.records}
@@ -108,9 +108,9 @@ async def test_positions_never_pass_delayed_records(log: EmbeddedBus, seed: int)
 @pytest.mark.parametrize("seed", range(5))
 async def test_consumed_records_are_repeated_until_done(log: EmbeddedBus, seed: int) -> None:
     """Repeated records may be finished again, or not: the first time counts."""
-    disordered = FaultyBus(log, seed, rates(repeat=0.3))
+    with_faults = FaultyBus(log, seed, rates(repeat=0.3))
     given: list[envelope.Record] = []
-    async with disordered.consume(topics.NODES, "g") as consumer:
+    async with with_faults.consume(topics.NODES, "g") as consumer:
         async for record in consumer:
             given.append(record)
             consumer.done(record)
@@ -123,11 +123,11 @@ async def test_consumed_records_are_repeated_until_done(log: EmbeddedBus, seed: 
 
 async def test_readers_are_interrupted_only_after_what_they_read(log: EmbeddedBus) -> None:
     """So a reader that resumes there reaches the end, however often this happens."""
-    disordered = FaultyBus(log, 1, rates(cut=0.5))
+    with_faults = FaultyBus(log, 1, rates(cut=0.5))
     read: list[envelope.Record] = []
-    told: list[str | None] = []
+    reported: list[str | None] = []
     batches = materialization.materialize(
-        disordered, [topics.NODES], lambda _, problem: told.append(problem), "f"
+        with_faults, [topics.NODES], lambda _, problem: reported.append(problem), "f"
     )
     async with contextlib.aclosing(batches):
         async for batch in batches:
@@ -135,11 +135,11 @@ async def test_readers_are_interrupted_only_after_what_they_read(log: EmbeddedBu
             if batch.positions[topics.NODES.name] == OFFSETS.stop:
                 break
     assert of(topics.NODES, read) == list(OFFSETS)
-    assert len([problem for problem in told if problem is not None]) > 1
+    assert len([problem for problem in reported if problem is not None]) > 1
     given: set[int] = set()
     while len(given) < 30:
         with contextlib.suppress(errors.UnavailableError):
-            async with disordered.consume(topics.NODES, "g") as consumer:
+            async with with_faults.consume(topics.NODES, "g") as consumer:
                 async for record in consumer:
                     given.add(record.offset)
                     consumer.done(record)
@@ -168,15 +168,15 @@ async def test_fenced_records_remain_fenced(log: EmbeddedBus) -> None:
     await paused.append(records.phase_change("default/zombie"))
     await successor.append(records.phase_change("default/b"))
     fenced: list[envelope.Record] = []
-    heard: list[envelope.Record] = []
+    received: list[envelope.Record] = []
     batches = FaultyBus(log, 1, rates(repeat=0.5)).materialize([topics.BATCH_EVENTS])
     async with contextlib.aclosing(batches):
         async for batch in batches:
-            heard += batch.records
+            received += batch.records
             fenced += batch.fenced
             if batch.caught_up:
                 break
-    assert set(records.keys(heard)) == {"default/a", "default/b"}
+    assert set(records.keys(received)) == {"default/a", "default/b"}
     assert records.keys(fenced) == ["default/zombie"]
 
 
@@ -207,8 +207,8 @@ async def test_delays_are_slept_by_the_sleep_that_was_given(log: EmbeddedBus) ->
     async def sleep(duration_s: float) -> None:
         slept.append(duration_s)
 
-    disordered = FaultyBus(log, 1, rates(longest_delay_s=1000), sleep)
-    read, _ = await records.read(disordered, topics.NODES, topics.PODS)
+    with_faults = FaultyBus(log, 1, rates(longest_delay_s=1000), sleep)
+    read, _ = await records.read(with_faults, topics.NODES, topics.PODS)
     assert len(read) == 60
     assert max(slept) > 100
 
@@ -265,17 +265,17 @@ async def test_a_call_that_fails_took_effect_or_not(
 async def test_only_writes_with_a_precondition_get_conflicts(cluster: EmbeddedCluster) -> None:
     """Nothing of it counts; and a patch without a test is never refused so."""
     await cluster.create(CONFIG_MAPS, "default", objects.config_map("c", a="1"))
-    disordered = FaultyCluster(cluster, 1, rates(conflict=1))
+    with_faults = FaultyCluster(cluster, 1, rates(conflict=1))
     before = await _version(cluster)
     with pytest.raises(errors.ConflictError):
-        await _patch(disordered)
+        await _patch(with_faults)
     version = objects.merge(metadata={"resourceVersion": before}, data={"a": "3"})
     with pytest.raises(errors.ConflictError):
-        await disordered.patch(CONFIG_MAPS, "default", "c", version, patch_type="merge")
+        await with_faults.patch(CONFIG_MAPS, "default", "c", version, patch_type="merge")
     assert await _version(cluster) == before
     plain = objects.merge(data={"a": "4"})
-    await disordered.patch(CONFIG_MAPS, "default", "c", plain, patch_type="merge")
-    await _delete(disordered)
+    await with_faults.patch(CONFIG_MAPS, "default", "c", plain, patch_type="merge")
+    await _delete(with_faults)
 
 
 async def test_a_watch_expires_or_ends_early(cluster: EmbeddedCluster) -> None:
@@ -295,11 +295,11 @@ async def test_the_seed_decides_faults_independent_of_the_order_of_calls(
     """The same call for the same object has the same fault, whatever else happens."""
 
     async def outcomes(names: list[str], seed: int) -> dict[str, str]:
-        disordered = FaultyCluster(cluster, seed, rates(unavailable=0.5))
+        with_faults = FaultyCluster(cluster, seed, rates(unavailable=0.5))
         met = {}
         for name in names:
             try:
-                await disordered.get(CONFIG_MAPS, "default", name)
+                await with_faults.get(CONFIG_MAPS, "default", name)
             except errors.ExternalError as error:
                 met[name] = type(error).__name__
         return met
