@@ -17,7 +17,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, browser, cache, jars, toolchains  # noqa: E402 - needs the path above
+from tools.real import binaries, browser, cache, database, jars, toolchains  # noqa: E402 - needs the path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
@@ -49,6 +49,7 @@ def install() -> str:
     place = cache.directory(REPOSITORY, os.environ)
     venv = toolchains.environment(REPOSITORY)
     browser.ensure()
+    database.ensure()
     java = toolchains.find(toolchains.JAVA, venv)
     if cache.is_installed(place):
         if java is None:

@@ -16,14 +16,13 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import base_images, binaries, cache, toolchains  # noqa: E402 - needs the path above
+from tools.real import base_images, binaries, cache, debian, toolchains  # noqa: E402 - path above
 from tools.real.errors import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
@@ -44,7 +43,6 @@ CNI_PLUGINS = ("bridge", "host-local", "loopback")
 CNI_PACKAGE = "containernetworking-plugins"
 SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where Debian keeps runc and ip, which the PATH of an ordinary user leaves out."""
-INSTALL_LIMIT_S = 900
 
 
 def find_programs() -> dict[str, str | None]:
@@ -78,35 +76,11 @@ def ensure_programs() -> dict[str, str]:
     """Program -> its path; Debian's packages are installed where root may. Raises InstallError."""
     found = find_programs()
     if packages := missing_packages(found):
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            raise InstallError(f"install {', '.join(packages)}: kubelets need them on PATH")
-        print(f"installing Debian's packages {', '.join(packages)}", flush=True)
-        apt_get("update", "-q")
-        apt_get("install", "-q", "-y", "--no-install-recommends", *packages)
+        debian.install(*packages)
         found = find_programs()
     if packages := missing_packages(found):
         raise InstallError(f"installed, but not found: {', '.join(packages)}")
     return {name: path for name, path in found.items() if path is not None}
-
-
-def apt_get(*arguments: str) -> None:
-    """Run apt-get without questions. Raises InstallError with its last line."""
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_LIMIT_S,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InstallError(f"{' '.join(command)} took more than {INSTALL_LIMIT_S} s") from error
-    if done.returncode != 0:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise InstallError(f"{' '.join(command)}: {''.join(last)}")
 
 
 def directory() -> Path:

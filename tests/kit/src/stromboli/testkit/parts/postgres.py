@@ -115,7 +115,7 @@ def locate() -> Path:
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if found is None and not packaged:
         raise PostgresMissingError(
-            "no PostgreSQL is installed; install Debian's package postgresql"
+            "no PostgreSQL is installed; make real-tools installs Debian's package"
         )
     return (Path(found).resolve() if found else packaged[-1]).parent
 

@@ -1,0 +1,27 @@
+"""PostgreSQL for the tests of the history: found on PATH, else Debian's package."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tools.real import debian
+from tools.real.errors import InstallError
+
+PROGRAM = "initdb"
+PACKAGED = Path("/usr/lib/postgresql")
+"""Debian's folder of each version's programs; they are not on PATH."""
+
+
+def find() -> str | None:
+    """The path of ``initdb``, or None."""
+    packaged = sorted(map(str, PACKAGED.glob(f"*/bin/{PROGRAM}")))
+    return shutil.which(PROGRAM) or (packaged[-1] if packaged else None)
+
+
+def ensure() -> None:
+    """Install PostgreSQL if there is none. Raises InstallError."""
+    if find() is None:
+        debian.install("postgresql")
+        if find() is None:
+            raise InstallError(f"Debian's package postgresql brought no {PROGRAM}")
