@@ -88,7 +88,7 @@ def test_an_invalid_value_is_quoted_as_written(arguments: tuple[str, ...], said:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told", "path"),
+    ("arguments", "news", "path"),
     [
         (
             ("job", "run", "a", "--image"),

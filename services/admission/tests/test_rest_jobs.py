@@ -113,7 +113,7 @@ async def test_a_gang_of_all_pods_remains_one_when_scaled(client: httpx.AsyncCli
 
 
 @pytest.mark.parametrize(
-    ("wish", "path"),
+    ("requirement", "path"),
     [
         ({"replicas": 3}, "task"),
         ({"replicas": 3, "task": "none"}, "task"),

@@ -115,7 +115,7 @@ def result(harness: CoreHarness) -> dict[str, Any]:
         for _, it in harness.sent
         if isinstance(it, messages.TaskChanged)
     }
-    return {"objects": objects, "told": sent, "tasks": tasks, "events": set(harness.reasons())}
+    return {"objects": objects, "sent": sent, "tasks": tasks, "events": set(harness.reasons())}
 
 
 def strip(value: Any) -> Any:

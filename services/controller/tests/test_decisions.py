@@ -180,7 +180,7 @@ def noticed(pod: core.Pod, at: str) -> core.Pod:
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("sent", "seconds"),
     [(None, 60), ("2026-01-01T12:00:10+00:00", 10), ("2027-01-01T00:00:00Z", 60), ("soon", 60)],
 )
 def test_a_pod_ends_at_the_announced_time_and_never_after_the_notice(

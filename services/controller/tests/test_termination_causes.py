@@ -63,7 +63,7 @@ def test_a_pod_with_an_eviction_notice_was_preempted_however_it_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "sent"),
     [
         (containers(ended(137, "OOMKilled"), reason="Evicted"), "OOMKilled"),
         ({"phase": "Running", "reason": "NodeShutdown"}, "NodeLost"),

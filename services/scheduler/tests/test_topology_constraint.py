@@ -88,7 +88,7 @@ def test_a_tier_may_be_given_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("requirement", "said"),
     [
         (
             hard(name="row"),
