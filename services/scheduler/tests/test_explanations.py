@@ -175,7 +175,7 @@ def test_a_pod_larger_than_every_node_can_never_fit() -> None:
         builders.make_pod("p1", "g1", cpu="64"),
     )
     assert found.tier == "never-fits"
-    assert found.message == "can never fit: largest node has 32 cpu, a pod needs 64 cpu"
+    assert found.message.startswith("can never fit: largest node has 32 cpu, a pod needs 64 cpu. ")
 
 
 def test_a_combination_that_no_node_has_can_never_fit() -> None:
@@ -185,12 +185,14 @@ def test_a_combination_that_no_node_has_can_never_fit() -> None:
         builders.make_pod_group("g1"),
         builders.make_pod("p1", "g1", cpu="8", memory="8Gi"),
     )
-    assert found.message == "can never fit: no node has 8 cpu with 8Gi memory"
+    assert found.message.startswith("can never fit: no node has 8 cpu with 8Gi memory. ")
 
 
 def test_a_gang_larger_than_the_cluster_can_never_fit() -> None:
     found = explained(builders.make_node("n1", cpu="3"), *GANG[1:])
-    assert found.message == "can never fit: all nodes together have 3 cpu, the gang needs 4 cpu"
+    assert found.message.startswith(
+        "can never fit: all nodes together have 3 cpu, the gang needs 4 cpu. "
+    )
 
 
 def test_a_gang_that_can_never_fit_is_explained_on_an_empty_cluster() -> None:
@@ -230,7 +232,9 @@ def test_a_gang_larger_than_its_queue_may_ever_hold_can_never_fit() -> None:
         builders.make_pod("p1", "g1", cpu="16"),
     )
     assert found.tier == "never-fits"
-    assert found.message == "can never fit: queue small is limited to 8 cpu, the gang needs 16 cpu"
+    assert found.message.startswith(
+        "can never fit: queue small is limited to 8 cpu, the gang needs 16 cpu. "
+    )
 
 
 # Nodes that are not ready

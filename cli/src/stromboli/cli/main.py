@@ -83,7 +83,7 @@ class Root(lazy.Group):
         ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",
-            "Show what was used: CPU, memory and GPU hours by queue, user, day and other groups.",
+            "Show CPU, memory and GPU hours by queue, user or day.",
         ),
         "topology": Entry(
             "stromboli.cli.commands.topology:topology",

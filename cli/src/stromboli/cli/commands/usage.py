@@ -61,7 +61,7 @@ def usage(
     ] = Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Show what was used: CPU, memory and GPU hours by queue, user, day and other groups.
+    """Show CPU, memory and GPU hours by queue, user or day.
 
     A pod uses what it requests from its binding to its end. EVICTED is the part of preempted
     attempts, IDLE the part before the containers ran. The default interval is the last 30 days.

@@ -7,6 +7,7 @@ begins, so that a queue may precede its jobs.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Literal
@@ -100,8 +101,7 @@ async def submit(
     derive from it.
     """
     key = idempotency.scoped(key, principal) if key else ""
-    loop = asyncio.get_running_loop()
-    since = loop.time()
+    since = time.monotonic()
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()
     unread = index = 0
@@ -118,7 +118,7 @@ async def submit(
             index += 1
             if line is not None and not _is_job(line):
                 await asyncio.wait(under_way)
-                since = loop.time()  # the next lines may refer to what this one created
+                since = time.monotonic()  # the next lines may refer to what this one created
             while len(under_way) >= MAX_CONCURRENT:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
     results.sort(key=lambda item: item.index)

@@ -8,6 +8,7 @@ queues.
 
 import asyncio
 import contextlib
+import time
 from collections import defaultdict
 from typing import Any, TypeVar
 
@@ -32,21 +33,21 @@ class Listings:
         self._locks: defaultdict[Kind[Any], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, kind: Kind[T], since: float) -> list[T]:
-        """All readable objects of a kind, from a list that began after ``since`` (the event loop's
-        time); none where the kind is not installed. Raises ExternalError.
+        """All readable objects of a kind, from a list that began after ``since`` (monotonic time;
+        the event loop's has milliseconds, in which an object may be created); none where the kind
+        is not installed. Raises ExternalError.
         """
-        loop = asyncio.get_running_loop()
         async with self._locks[kind]:
             began, found = self._newest.get(kind, (-1.0, []))
-            if began >= max(since, loop.time() - MAX_AGE_S):
+            if began >= max(since, time.monotonic() - MAX_AGE_S):
                 return found
-            began, found = loop.time(), []
+            began, found = time.monotonic(), []
             with contextlib.suppress(errors.NotFoundError):
                 for item in (await self._cluster.list(kind)).items:
                     with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
                         found.append(kind.decode(item))
             self._newest[kind] = began, found
-            loop.call_later(MAX_AGE_S, self._forget, kind, began)
+            asyncio.get_running_loop().call_later(MAX_AGE_S, self._forget, kind, began)
             return found
 
     def _forget(self, kind: Kind[Any], began: float) -> None:

@@ -5,7 +5,7 @@ API servers call admission too; for them ``webhook_review`` runs the steps that 
 to webhooks. Both use the same defaults and rules (``reviewer``).
 """
 
-import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class AdmissionPipeline:
         see ``Reviewer.violations``, by default the start of this review. Raises
         RejectedError, ForbiddenError, AlreadyExistsError, ExternalError.
         """
-        since = asyncio.get_running_loop().time() if since is None else since
+        since = time.monotonic() if since is None else since
         # 1. Parse: each document has a known kind, a bounded depth and a name.
         named = _parse(documents)
         # 2. Authorize reading: whether an object exists is known only to those who may read it.

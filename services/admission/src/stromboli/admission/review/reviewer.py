@@ -6,6 +6,7 @@ inputs.
 
 import asyncio
 import concurrent.futures
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -102,7 +103,7 @@ class Reviewer:
         those that begin now. Raises ExternalError when queues, HyperNodes or priority classes must
         be read and the API server does not answer.
         """
-        since = asyncio.get_running_loop().time() if since is None else since
+        since = time.monotonic() if since is None else since
         classes = await self._priority_classes(kind, document, since)
         absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}

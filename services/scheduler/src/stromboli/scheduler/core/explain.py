@@ -110,11 +110,16 @@ def _names_refusal(
 def _with_capacity(
     explanation: messages.PodGroupExplained, reason: str
 ) -> messages.PodGroupExplained:
-    """The explanation of a gang that can never fit, in place of what a session reports about
-    current use; else unchanged."""
+    """The explanation of a gang that can never fit, which has precedence; else unchanged.
+
+    What a session reports about a gang that is not admitted is about the current use of its queue,
+    so it would be wrong: an empty queue has no room for the gang either.
+    """
     if not reason:
         return explanation
-    return msgspec.structs.replace(explanation, tier="never-fits", message=reason)
+    is_admitted = explanation.phase != "Pending"
+    message = f"{reason}. {explanation.message}" if is_admitted else reason
+    return msgspec.structs.replace(explanation, tier="never-fits", message=message)
 
 
 def _queue_order_changes(
