@@ -63,6 +63,6 @@ async def test_a_token_is_valid_only_for_the_node_of_its_pod(real_parts: real.Re
             ):
                 await agent_server.report("another", token, b"{}")
             loose = await tenants.token(api, "default", "agents", SETTINGS.agents_audience)
-            with pytest.raises(agent_receiver.ReportRejectedError, match="bound to no pod"):
+            with pytest.raises(agent_receiver.ReportRejectedError, match="not bound to a pod"):
                 await agent_server.report(node, loose, b"{}")
     assert [draft.key for draft in said if draft is not None] == [node]
