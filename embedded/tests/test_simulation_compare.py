@@ -61,9 +61,14 @@ def test_one_seed_compares_the_workload_as_it_is(tmp_path: Path) -> None:
     assert first["differences"]["jct_mean_s"] == {"mean": 0.0, "half_width": None}
 
 
+@pytest.mark.timeout(300)  # eight simulations, on a busy machine, too
 def test_seeds_give_intervals_and_the_same_output_again(tmp_path: Path) -> None:
-    lines = compare(tmp_path, "--seeds", "4", "-o", "markdown")
-    assert lines == compare(tmp_path, "--seeds", "4", "-o", "markdown")
+    lines, again = (
+        # Services of other tests in this process may log meanwhile.
+        [line for line in compare(tmp_path, "--seeds", "4", "-o", "markdown") if line[:1] == "|"]
+        for _ in range(2)
+    )
+    assert lines == again
     assert lines[0] == "| measure | fifo | priority | priority - fifo |"
     assert lines[2].startswith("| finished | 5 ± 0 | 5 ± 0 | 0 ± 0 |")
     assert any(line.startswith("| jct_mean_s | ") and " ± " in line for line in lines)
