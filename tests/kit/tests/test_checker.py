@@ -152,6 +152,18 @@ def test_policies_remove_pods_by_a_restart_or_at_the_end_of_a_job() -> None:
         assert any("by nobody" in line for line in invariants.violations([*GOOD, other, gone]))
 
 
+def test_a_pod_may_vanish_while_the_state_of_its_job_was_not_watched() -> None:
+    """After a restart of the server, a list has only the last of the changes it missed."""
+    gone = pod("a", node="n", phase="Failed", kind="DELETED")
+    before, after = with_policy("Running"), with_policy("Completed")
+    for listed, expected in ((True, False), (False, True)):
+        history = [*GOOD, before, gone, {**after, "listed": listed}]
+        found = invariants.violations(history)
+        assert any("by nobody" in line for line in found) is expected
+    unchanged = [*GOOD, before, gone, {**before, "listed": True}]
+    assert any("by nobody" in line for line in invariants.violations(unchanged))
+
+
 def test_a_gang_that_lost_a_pod_to_a_policy_was_bound_as_a_whole() -> None:
     """A pod that is gone counts: it had a node."""
     ends = [with_policy("Completed"), pod("a", node="n", phase="Failed", kind="DELETED")]

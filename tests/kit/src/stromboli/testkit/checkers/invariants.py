@@ -70,7 +70,8 @@ def phase_of(job: Object) -> str:
 
 
 def is_removed_by_policy(pod: Object, job: Object) -> bool:
-    """Whether a policy of the pod's job removes it: by a restart, or by the end of the job."""
+    """Whether a policy of the pod's job removes it when the job is in this state: by a restart, or
+    by the end of the job."""
     spec, status = job["spec"], job.get("status", {})
     has_policies = any(part.get("policies") for part in (spec, *spec.get("tasks", ())))
     is_replaced = int(mark(pod, VERSION) or 0) < status.get("version", 0)
@@ -164,6 +165,16 @@ def partially_bound_gangs(world: ClusterState) -> Iterator[str]:
             yield f"job {job['metadata']['name']} has {len(pods)} of {needed} pods bound"
 
 
+def _possible_states(world: ClusterState, uid: str, later: Iterable[Event]) -> Iterator[Object]:
+    """The job's last recorded state, and the next one if that was listed: the job may have been in
+    it, or on the way to it, before its version says so."""
+    if uid in world.jobs_ever:
+        yield world.jobs_ever[uid]
+    following = next((it for it in later if it["object"]["metadata"]["uid"] == uid), None)
+    if following is not None and following.get("listed"):
+        yield following["object"]
+
+
 def violations(
     history: Iterable[Event],
     *,
@@ -177,14 +188,19 @@ def violations(
     """
     found: list[str] = []
     world = ClusterState()
-    for event in history:
+    events = list(history)
+    for position, event in enumerate(events):
         thing = event["object"]
-        if event["type"] == "DELETED" and thing["kind"] in ("Pod", "Job"):
-            job = world.jobs_ever.get(job_of(thing)) if thing["kind"] == "Pod" else thing
-            name = job["metadata"]["name"] if job else ""
-            is_policy = job is not None and job is not thing and is_removed_by_policy(thing, job)
-            if name not in deleted_by_user and not is_policy:
-                found.append(f"{thing['kind']} {thing['metadata']['name']} was deleted by nobody")
+        if event["type"] == "DELETED" and thing["kind"] == "Job":
+            if thing["metadata"]["name"] not in deleted_by_user:
+                found.append(f"Job {thing['metadata']['name']} was deleted by nobody")
+        elif event["type"] == "DELETED" and thing["kind"] == "Pod":
+            states = _possible_states(world, job_of(thing), events[position + 1 :])
+            if not any(
+                job["metadata"]["name"] in deleted_by_user or is_removed_by_policy(thing, job)
+                for job in states
+            ):
+                found.append(f"Pod {thing['metadata']['name']} was deleted by nobody")
         world.take(event)
         if thing["kind"] in ("Pod", "Node"):
             found += (
