@@ -14,6 +14,7 @@ from stromboli.cli import time_options
 from stromboli.shared import errors
 from stromboli.shared.api import accounting
 from stromboli.testkit.builders import NOON
+from stromboli.testkit.doubles import empty_history
 
 LATER = NOON + timedelta(hours=1)
 
@@ -27,12 +28,12 @@ def attempt(number: int, **fields: Any) -> accounting.Attempt:
     return accounting.Attempt(**(known | fields))
 
 
-class Past:
+class Past(empty_history.EmptyHistory):
     """A history with some attempts, two on a page."""
 
     def __init__(self, *found: accounting.Attempt) -> None:
+        super().__init__()
         self.found = found
-        self.asked: list[Any] = []
         self.complete = True
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:

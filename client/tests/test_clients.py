@@ -191,10 +191,19 @@ async def test_what_ran_is_found_also_after_the_job_is_gone(url: str) -> None:
         query = accounting.AttemptQuery(namespace="default", job=name, limit=2)
         found = [each async for each in client.attempts(query)]
         report = await client.usage(usage)
+        past_query = accounting.JobQuery(namespace="default", name=name)
+        (past,) = [each async for each in client.past_jobs(past_query)]
+        lineage_query = accounting.EvictionQuery(namespace="default", job=name)
+        assert [each async for each in client.evictions(lineage_query)] == []
     assert [(it.state, it.attempt) for it in found] == [("Succeeded", 1)] * 3
     with Client(url) as blocking:
         assert len(list(blocking.attempts(query))) == 3
         assert blocking.usage(usage).usage
+        assert list(blocking.past_jobs(past_query)) == [past]
+        assert list(blocking.evictions(lineage_query)) == []
+    assert past.deleted_at is not None
+    assert [it.phase for it in past.phases] == ["Pending", "Running", "Completed"]
+    assert past.spec["tasks"][0]["replicas"] == 3
     (used,) = [it for it in report.usage if it.group == {"job": name}]
     assert used.cpu_seconds == pytest.approx(sum(it.cpu_seconds for it in found))
     assert used.cpu_seconds > 0

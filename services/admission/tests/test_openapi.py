@@ -28,9 +28,9 @@ from stromboli.admission.settings import AdmissionSettings
 from stromboli.admission.webhooks import webhooks
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.embedded.cluster import EmbeddedCluster
-from stromboli.shared.api import accounting
 from stromboli.shared.runtime import http as serving
 from stromboli.shared.runtime import runtime
+from stromboli.testkit.doubles import empty_history
 
 ANSWER_WITHIN_S = 10
 EXAMPLES = 6
@@ -43,25 +43,13 @@ CHECKS = [
 ]
 
 
-class EmptyHistory:
-    """A history of a cluster in which nothing ran."""
-
-    async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        """None."""
-        return accounting.AttemptPage(attempts=())
-
-    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        """None."""
-        return accounting.UsageReport(since=query.since, until=query.until, usage=())
-
-
 async def _serve(
     folder: Path, started: "concurrent.futures.Future[str]", stop: asyncio.Event
 ) -> None:
     async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
         admission = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         admission.idempotency_cache.open(await bus.open_writer("admission", "test"))
-        admission.history = EmptyHistory()
+        admission.history = empty_history.EmptyHistory()
         app = application.app(application.routes(admission, cluster))
         async with (
             serving.serving(app, serving.listen("127.0.0.1", 0)) as port,

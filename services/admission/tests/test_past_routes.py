@@ -2,31 +2,16 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stromboli.shared.api import accounting
 from stromboli.testkit.builders import NOON
 from stromboli.testkit.contracts.accounts import Scene
 from stromboli.testkit.doubles.authorized_admission import AuthorizedAdmission, open_admission
+from stromboli.testkit.doubles.empty_history import EmptyHistory
 
 INTERVAL = {"since": "2026-01-01T12:00:00Z", "until": "2026-01-02T12:00:00Z"}
-
-
-class Past:
-    """A history that notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-
-    async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
-        self.asked.append(query)
-        return accounting.AttemptPage(attempts=(), continue_="next")
-
-    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
-        self.asked.append(query)
-        return accounting.UsageReport(since=query.since, until=query.until, usage=())
+PATHS = tuple(f"/v1/history/{name}" for name in ("attempts", "jobs", "evictions", "usage"))
 
 
 @pytest.fixture
@@ -36,37 +21,38 @@ async def server(tmp_path: Path) -> AsyncIterator[AuthorizedAdmission]:
 
 
 @pytest.fixture
-def past(server: AuthorizedAdmission) -> Past:
-    server.admission.history = made = Past()
+def past(server: AuthorizedAdmission) -> EmptyHistory:
+    server.admission.history = made = EmptyHistory()
     return made
 
 
-@pytest.mark.parametrize("path", ["/v1/history/attempts", "/v1/history/usage"])
+@pytest.mark.parametrize("path", PATHS)
 async def test_a_tenant_reads_the_past_of_its_own_namespace_only(
-    server: AuthorizedAdmission, past: Past, path: str
+    server: AuthorizedAdmission, past: EmptyHistory, path: str
 ) -> None:
     """Whom the cluster lets list the jobs and pods there now, and no other user."""
     blue, red = server.scene.blue, server.scene.red
+    interval = {} if path == "/v1/history/jobs" else INTERVAL
     async with server.as_("ann") as ann, server.as_("op") as operator:
-        own = await ann.get(path, params={**INTERVAL, "namespace": blue})
+        own = await ann.get(path, params={**interval, "namespace": blue})
         assert own.status_code == 200, own.text
         assert [query.namespace for query in past.asked] == [blue]
         for other in ({"namespace": red}, {}):
-            refused = await ann.get(path, params=INTERVAL | other)
+            refused = await ann.get(path, params=interval | other)
             assert refused.status_code == 403
         # The operator of jobs may list no pods.
-        assert (await operator.get(path, params=INTERVAL)).status_code == 403
+        assert (await operator.get(path, params=interval)).status_code == 403
         assert len(past.asked) == 1
 
 
-async def test_parameters_become_the_query(server: AuthorizedAdmission, past: Past) -> None:
+async def test_parameters_become_the_query(server: AuthorizedAdmission, past: EmptyHistory) -> None:
     async with server.as_("ann") as client:
         own = {"namespace": server.scene.blue}
         asked = {**INTERVAL, **own, "state": "Failed, Gone", "labels": "team=vision,stage="}
         page = await client.get(
             "/v1/history/attempts", params={**asked, "limit": "7", "continue": "here", "job": "a"}
         )
-        assert page.json() == {"attempts": [], "continue": "next", "complete": True}
+        assert page.json() == {"attempts": [], "continue": "", "complete": True}
         (query,) = past.asked
         assert (query.states, query.labels) == (
             ("Failed", "Gone"),
@@ -78,6 +64,24 @@ async def test_parameters_become_the_query(server: AuthorizedAdmission, past: Pa
             assert refused.status_code in (400, 422), refused.text
             assert next(iter(wrong)) in refused.text
         assert (await client.get("/v1/history/usage", params=own)).status_code == 400
+
+
+async def test_parameters_select_jobs_and_evictions(
+    server: AuthorizedAdmission, past: EmptyHistory
+) -> None:
+    own = {"namespace": server.scene.blue}
+    async with server.as_("ann") as client:
+        jobs = await client.get(PATHS[1], params={**own, "name": "a", "uid": "u", "limit": "7"})
+        assert jobs.json() == {"jobs": [], "continue": "", "complete": True}
+        asked = {**own, "job": "a", "uid": "u", "continue": "here"}
+        evictions = await client.get(PATHS[2], params={**INTERVAL, **asked})
+        assert evictions.json() == {"evictions": [], "continue": "", "complete": True}
+        refused = await client.get(PATHS[1], params={**own, "limit": "101"})
+        assert refused.status_code == 400
+    of_jobs, of_evictions = past.asked
+    assert (of_jobs.name, of_jobs.uid, of_jobs.limit) == ("a", "u", 7)
+    assert (of_evictions.job, of_evictions.uid, of_evictions.after) == ("a", "u", "here")
+    assert (of_evictions.since, of_evictions.namespace) == (NOON, server.scene.blue)
 
 
 async def test_without_a_history_service_it_is_unavailable(server: AuthorizedAdmission) -> None:

@@ -12,7 +12,7 @@ from stromboli.admission import remote_history
 from stromboli.history import __main__ as process
 from stromboli.history import query_server
 from stromboli.history.settings import Settings
-from stromboli.history.store import queries, writer
+from stromboli.history.store import job_queries, queries, writer
 from stromboli.history.store.database import Database
 from stromboli.shared import errors
 from stromboli.shared.api import accounting
@@ -36,6 +36,12 @@ class Stored:
 
     async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
         return await queries.attempts(self._store, query, self.now)
+
+    async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
+        return await job_queries.jobs(self._store, query)
+
+    async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
+        return await job_queries.evictions(self._store, query)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         return await queries.usage(self._store, query, self.now)
@@ -75,6 +81,11 @@ async def test_the_answers_are_those_of_the_history(stored: Stored, tmp_path: Pa
         assert page == await stored.attempts(wanted)
         assert [it.cpu_seconds for it in page.attempts] == [16.0]
         assert await client.usage(WEEK) == await stored.usage(WEEK)
+        jobs = await client.jobs(accounting.JobQuery(name="train"))
+        assert jobs == await stored.jobs(accounting.JobQuery())
+        assert [[it.phase for it in job.phases] for job in jobs.jobs] == [["Pending"]]
+        own = accounting.EvictionQuery(job="train")
+        assert await client.evictions(own) == await stored.evictions(own)
 
 
 async def test_a_query_that_the_history_refuses_is_invalid(stored: Stored, tmp_path: Path) -> None:

@@ -81,6 +81,14 @@ class Root(lazy.Group):
             "stromboli.cli.commands.history:history",
             "Show every attempt of all jobs, also of deleted ones.",
         ),
+        "timeline": Entry(
+            "stromboli.cli.commands.past_jobs:timeline",
+            "Show a job's phases and attempts over time, also of a deleted job.",
+        ),
+        "lineage": Entry(
+            "stromboli.cli.commands.past_jobs:lineage",
+            "Show which jobs evicted a job's pods, and whose pods were evicted for it.",
+        ),
         "usage": Entry(
             "stromboli.cli.commands.usage:usage",
             "Show CPU, memory and GPU hours by queue, user or day.",

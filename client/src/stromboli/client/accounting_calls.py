@@ -35,6 +35,46 @@ def attempts(query: accounting.AttemptQuery) -> Call[accounting.AttemptPage]:
     )
 
 
+def jobs(query: accounting.JobQuery) -> Call[accounting.JobPage]:
+    """A page of jobs that ran, also of deleted ones, with their phases."""
+    wanted = {
+        "namespace": query.namespace,
+        "name": query.name,
+        "uid": query.uid,
+        "limit": str(query.limit),
+        "continue": query.after,
+    }
+    return Call(
+        method="GET",
+        path="/v1/history/jobs",
+        what="jobs of the history",
+        read=msgspec.json.Decoder(accounting.JobPage).decode,
+        query={name: value for name, value in wanted.items() if value},
+        is_collection=True,
+    )
+
+
+def evictions(query: accounting.EvictionQuery) -> Call[accounting.EvictionPage]:
+    """A page of evictions of a job's pods, and for a job."""
+    wanted = {
+        "namespace": query.namespace,
+        "job": query.job,
+        "uid": query.uid,
+        "since": _time(query.since),
+        "until": _time(query.until),
+        "limit": str(query.limit),
+        "continue": query.after,
+    }
+    return Call(
+        method="GET",
+        path="/v1/history/evictions",
+        what="evictions",
+        read=msgspec.json.Decoder(accounting.EvictionPage).decode,
+        query={name: value for name, value in wanted.items() if value},
+        is_collection=True,
+    )
+
+
 def usage(query: accounting.UsageQuery) -> Call[accounting.UsageReport]:
     """What was used within an interval, by group."""
     wanted = {

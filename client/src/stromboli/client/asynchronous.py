@@ -335,6 +335,28 @@ class AsyncClient:
                 return
             query = msgspec.structs.replace(query, after=page.continue_)
 
+    async def past_jobs(self, query: accounting.JobQuery) -> AsyncIterator[accounting.JobRecord]:
+        """The jobs that ran, also deleted ones, with their phases; the last submitted first."""
+        while True:
+            page = await self.send(accounting_calls.jobs(query))
+            for job in page.jobs:
+                yield job
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    async def evictions(
+        self, query: accounting.EvictionQuery
+    ) -> AsyncIterator[accounting.Eviction]:
+        """The evictions of a job's pods and those that made room for it, the last one first."""
+        while True:
+            page = await self.send(accounting_calls.evictions(query))
+            for eviction in page.evictions:
+                yield eviction
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """CPU, memory and GPU time used within an interval, by group."""
         return await self.send(accounting_calls.usage(query))

@@ -324,6 +324,24 @@ class Client:
                 return
             query = msgspec.structs.replace(query, after=page.continue_)
 
+    def past_jobs(self, query: accounting.JobQuery) -> Iterator[accounting.JobRecord]:
+        """The jobs that ran, also deleted ones, with their phases; the last submitted first."""
+        while True:
+            page = self.send(accounting_calls.jobs(query))
+            yield from page.jobs
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
+    def evictions(self, query: accounting.EvictionQuery) -> Iterator[accounting.Eviction]:
+        """The evictions of a job's pods and those that made room for it, the last one first."""
+        while True:
+            page = self.send(accounting_calls.evictions(query))
+            yield from page.evictions
+            if not page.continue_:
+                return
+            query = msgspec.structs.replace(query, after=page.continue_)
+
     def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """CPU, memory and GPU time used within an interval, by group."""
         return self.send(accounting_calls.usage(query))

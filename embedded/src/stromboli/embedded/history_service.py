@@ -34,6 +34,14 @@ class EmbeddedHistory:
         """A page of attempts."""
         return await (await self._service()).attempts(query)
 
+    async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
+        """A page of jobs."""
+        return await (await self._service()).jobs(query)
+
+    async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
+        """A page of evictions."""
+        return await (await self._service()).evictions(query)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage."""
         return await (await self._service()).usage(query)

@@ -39,6 +39,15 @@ class RemoteHistory:
         read = msgspec.json.Decoder(accounting.AttemptPage).decode
         return await self._ask("attempts", query, read)
 
+    async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
+        """A page of jobs. Raises InvalidError, UnavailableError."""
+        return await self._ask("jobs", query, msgspec.json.Decoder(accounting.JobPage).decode)
+
+    async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
+        """A page of evictions. Raises InvalidError, UnavailableError."""
+        read = msgspec.json.Decoder(accounting.EvictionPage).decode
+        return await self._ask("evictions", query, read)
+
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage. Raises InvalidError, UnavailableError."""
         return await self._ask("usage", query, msgspec.json.Decoder(accounting.UsageReport).decode)

@@ -1,7 +1,7 @@
 """The queries over HTTP, for admission alone, which checks the rights of users.
 
-``POST /queries/attempts`` and ``POST /queries/usage`` take a query as JSON and answer with what
-``accounting.History`` returns. The bearer token is a secret that both services share.
+``POST /queries/attempts``, ``jobs``, ``evictions`` and ``usage`` take a query as JSON and answer
+with what ``accounting.History`` returns. The bearer token is a secret that both services share.
 """
 
 import hmac
@@ -31,12 +31,20 @@ def app(history: accounting.History, token: str) -> Litestar:
     async def attempts(data: JSONBody[accounting.AttemptQuery]) -> accounting.AttemptPage:
         return await history.attempts(data)
 
+    @post("/queries/jobs", status_code=200)
+    async def jobs(data: JSONBody[accounting.JobQuery]) -> accounting.JobPage:
+        return await history.jobs(data)
+
+    @post("/queries/evictions", status_code=200)
+    async def evictions(data: JSONBody[accounting.EvictionQuery]) -> accounting.EvictionPage:
+        return await history.evictions(data)
+
     @post("/queries/usage", status_code=200)
     async def usage(data: JSONBody[accounting.UsageQuery]) -> accounting.UsageReport:
         return await history.usage(data)
 
     return Litestar(
-        [attempts, usage],
+        [attempts, jobs, evictions, usage],
         guards=[guard],
         exception_handlers={
             errors.InvalidError: _refused(422),

@@ -16,10 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
+import msgspec
+
 from stromboli.history.core import folding
 from stromboli.history.core.rows import micros
 from stromboli.history.settings import HistorySettings
-from stromboli.history.store import database, queries, retention, writer
+from stromboli.history.store import database, job_queries, queries, retention, writer
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import accounting
 from stromboli.shared.bus import materialization, port
@@ -82,17 +84,25 @@ class HistoryService:
         """A page of attempts; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
         page = await queries.attempts(self._database, query, self._clock())
-        return accounting.AttemptPage(
-            attempts=page.attempts, continue_=page.continue_, complete=is_complete
-        )
+        return msgspec.structs.replace(page, complete=is_complete)
+
+    async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
+        """A page of jobs; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        page = await job_queries.jobs(self._database, query)
+        return msgspec.structs.replace(page, complete=is_complete)
+
+    async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
+        """A page of evictions; see ``accounting.History``."""
+        is_complete = await self._is_up_to_date()
+        page = await job_queries.evictions(self._database, query)
+        return msgspec.structs.replace(page, complete=is_complete)
 
     async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
         """A report of usage; see ``accounting.History``."""
         is_complete = await self._is_up_to_date()
         report = await queries.usage(self._database, query, self._clock())
-        return accounting.UsageReport(
-            since=report.since, until=report.until, usage=report.usage, complete=is_complete
-        )
+        return msgspec.structs.replace(report, complete=is_complete)
 
     async def _read(self) -> None:
         while True:

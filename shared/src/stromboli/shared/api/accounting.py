@@ -1,7 +1,7 @@
 """What ran: the queries of the history and their answers, as services and REST exchange them."""
 
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -10,6 +10,11 @@ from stromboli.shared.decoding import Instant
 MOST_ATTEMPTS = 10_000
 """Attempts of one page: some megabytes."""
 ATTEMPTS_PER_PAGE = 1000
+MOST_JOBS = 100
+"""Jobs of one page, each with its specification and its phases."""
+MOST_PHASES = 1000
+"""Phases of one job, the newest ones: a job that is restarted again and again has more."""
+MOST_EVICTIONS = 10_000
 LABEL = "label:"
 """Prefix of a label's key among the keys by which usage is grouped."""
 GROUPS = ("queue", "user", "namespace", "job", "node", "day")
@@ -85,6 +90,100 @@ class AttemptPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     complete: bool = True
 
 
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs; an empty field selects all. ``after``: the ``continue`` of the page before."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    limit: int = MOST_JOBS
+    after: str = ""
+
+
+class PhaseChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A phase that a job entered after ``retry_count`` restarts. ``before``: the previous one."""
+
+    at: Instant
+    phase: str
+    before: str = ""
+    reason: str = ""
+    message: str = ""
+    retry_count: int = 0
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A job that ran, with its last specification (empty if its object was never read; values
+    that the log does not contain are missing) and its phases, the first one first."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    user: str
+    phase: str
+    reason: str
+    retry_count: int
+    submitted_at: Instant | None = None
+    finished_at: Instant | None = None
+    deleted_at: Instant | None = None
+    labels: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    phases: tuple[PhaseChange, ...] = ()
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Jobs, the last submitted first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+
+    jobs: tuple[JobRecord, ...]
+    continue_: str = msgspec.field(name="continue", default="")
+    complete: bool = True
+
+
+class EvictionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which evictions: those of pods in this namespace, or of this job, and those that made room
+    for it. ``job`` is a name, ``uid`` that of a job. ``since`` and ``until``: decided in this
+    interval. An empty field selects all."""
+
+    namespace: str = ""
+    job: str = ""
+    uid: str = ""
+    since: Instant | None = None
+    until: Instant | None = None
+    limit: int = ATTEMPTS_PER_PAGE
+    after: str = ""
+
+
+class Eviction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that was evicted by a decision, to make room for a PodGroup.
+
+    ``job`` and ``uid``: the job of the pod. The pod and its job are empty if they are in another
+    namespace than the query's. ``by_job`` and ``by_uid``: the job of the PodGroup, empty for a
+    PodGroup of other controllers. ``refused``: why it was not carried out, empty if it was.
+    """
+
+    decision: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    job: str
+    uid: str
+    by_namespace: str
+    by_pod_group: str
+    by_job: str
+    by_uid: str
+    reason: str
+    refused: str = ""
+    at: Instant | None = None
+
+
+class EvictionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Evictions, the last one first. ``continue`` and ``complete`` as in ``AttemptPage``."""
+
+    evictions: tuple[Eviction, ...]
+    continue_: str = msgspec.field(name="continue", default="")
+    complete: bool = True
+
+
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Usage within [``since``, ``until``), grouped by the keys ``by``: some of ``GROUPS``, or
     ``label:KEY``. An empty filter selects all."""
@@ -128,6 +227,12 @@ class History(Protocol):
 
     async def attempts(self, query: AttemptQuery) -> AttemptPage:
         """A page of attempts. Raises InvalidError for a malformed ``after``, UnavailableError."""
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """A page of jobs. Raises InvalidError for a malformed ``after``, UnavailableError."""
+
+    async def evictions(self, query: EvictionQuery) -> EvictionPage:
+        """A page of evictions. Raises InvalidError for a malformed ``after``, UnavailableError."""
 
     async def usage(self, query: UsageQuery) -> UsageReport:
         """A report. Raises InvalidError for an unknown group, UnavailableError."""

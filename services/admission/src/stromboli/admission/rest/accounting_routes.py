@@ -1,4 +1,4 @@
-"""REST routes of everything that ran: attempts and usage, from the history.
+"""REST routes of everything that ran: jobs, attempts, evictions and usage, from the history.
 
 The rights are those of the objects themselves: what a client may list now in a namespace, or in
 all, it may read of the past there.
@@ -35,6 +35,16 @@ Limit = Annotated[
     int,
     QueryParameter(
         name="limit", ge=1, le=accounting.MOST_ATTEMPTS, description="Maximum attempts per page."
+    ),
+]
+JobLimit = Annotated[
+    int,
+    QueryParameter(name="limit", ge=1, le=accounting.MOST_JOBS, description="Maximum per page."),
+]
+EvictionLimit = Annotated[
+    int,
+    QueryParameter(
+        name="limit", ge=1, le=accounting.MOST_EVICTIONS, description="Maximum per page."
     ),
 ]
 After = Annotated[
@@ -99,6 +109,48 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
         )
 
     @get(
+        "/v1/history/jobs",
+        opt=RIGHTS,
+        summary="Jobs that ran, also deleted ones, with their phases, the last submitted first",
+    )
+    async def jobs(
+        namespace: FromQuery[str] = "",
+        name: FromQuery[str] = "",
+        uid: FromQuery[str] = "",
+        limit: JobLimit = accounting.MOST_JOBS,
+        after: After = "",
+    ) -> accounting.JobPage:
+        return await opened().jobs(
+            accounting.JobQuery(namespace=namespace, name=name, uid=uid, limit=limit, after=after)
+        )
+
+    @get(
+        "/v1/history/evictions",
+        opt=RIGHTS,
+        summary="Evictions of the pods of a job or namespace, and those that made room for it",
+    )
+    async def evictions(
+        namespace: FromQuery[str] = "",
+        job: FromQuery[str] = "",
+        uid: FromQuery[str] = "",
+        since: Since = "",
+        until: Until = "",
+        limit: EvictionLimit = accounting.ATTEMPTS_PER_PAGE,
+        after: After = "",
+    ) -> accounting.EvictionPage:
+        return await opened().evictions(
+            accounting.EvictionQuery(
+                namespace=namespace,
+                job=job,
+                uid=uid,
+                since=_time("since", since) if since else None,
+                until=_time("until", until) if until else None,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    @get(
         "/v1/history/usage",
         opt=RIGHTS,
         summary="CPU, memory and GPU time used within an interval, by group",
@@ -124,7 +176,7 @@ def routes(history: Callable[[], accounting.History | None]) -> list[ControllerR
             )
         )
 
-    return [attempts, usage]
+    return [attempts, jobs, evictions, usage]
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -19,6 +19,11 @@ def instant(at_us: int) -> datetime:
     return _START + at_us * _MICROSECOND
 
 
+def optional_instant(at_us: int | None) -> datetime | None:
+    """The time of microseconds since 1970; None stays None."""
+    return None if at_us is None else instant(at_us)
+
+
 class JobRow(msgspec.Struct, gc=False):
     """One job (one uid). ``spec``: JSON as submitted, without redacted values. ``phase_version``
     and ``queue_version``: the job's resourceVersion in which they were observed, so that an older

@@ -12,9 +12,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from stromboli.history.core.rows import instant, micros
-from stromboli.history.store import database, tables
-from stromboli.shared import decoding, errors
+from stromboli.history.core.rows import instant, micros, optional_instant
+from stromboli.history.store import database, pages, tables
+from stromboli.shared import errors
 from stromboli.shared.api import accounting
 
 GIB = 2.0**30
@@ -59,11 +59,7 @@ async def attempts(
     if query.device:
         wanted.append(_has_device(query.device))
     if query.after:
-        at, pod_uid = _cursor(query.after)
-        is_before = sa.tuple_(_ATTEMPTS.submitted_at, _ATTEMPTS.pod_uid) < sa.tuple_(
-            sa.literal(at, tables.NUMBER), sa.literal(pod_uid)
-        )
-        wanted.append(is_before)
+        wanted.append(pages.behind(_ATTEMPTS.submitted_at, _ATTEMPTS.pod_uid, query.after))
     limit = max(1, min(query.limit, accounting.MOST_ATTEMPTS))
     statement = (
         sa.select(tables.ATTEMPTS, _JOBS.queue, _JOBS.user_name, _JOBS.labels)
@@ -74,8 +70,7 @@ async def attempts(
     )
     async with opened.transaction() as connection:
         rows = (await connection.execute(statement)).all()
-    shown = rows[:limit]
-    more = f"{shown[-1].submitted_at}.{shown[-1].pod_uid}" if len(rows) > limit else ""
+    shown, more = pages.cut(rows, limit, "submitted_at", "pod_uid")
     now_us = micros(now)
     return accounting.AttemptPage(
         attempts=tuple(_attempt(row, now_us) for row in shown), continue_=more
@@ -139,14 +134,6 @@ def _has_device(device: str) -> "sa.ColumnElement[bool]":
     )
 
 
-def _cursor(after: str) -> tuple[int, str]:
-    at, _, pod_uid = after.partition(".")
-    number = decoding.number(at)
-    if number is None or not pod_uid:
-        raise errors.InvalidError("continue", "it is not the `continue` of a page")
-    return number, pod_uid
-
-
 def _attempt(row: Any, now_us: int) -> accounting.Attempt:
     end = now_us if row.ended_at is None else row.ended_at
     held_s = 0.0 if row.allocated_at is None else max(0, end - row.allocated_at) / SECOND
@@ -167,10 +154,10 @@ def _attempt(row: Any, now_us: int) -> accounting.Attempt:
         detail=row.detail,
         exit_code=row.exit_code,
         node=row.node,
-        submitted_at=_at(row.submitted_at),
-        allocated_at=_at(row.allocated_at),
-        started_at=_at(row.started_at),
-        ended_at=_at(row.ended_at),
+        submitted_at=optional_instant(row.submitted_at),
+        allocated_at=optional_instant(row.allocated_at),
+        started_at=optional_instant(row.started_at),
+        ended_at=optional_instant(row.ended_at),
         requests=_REQUESTS.decode(row.requests),
         devices=_DEVICES.decode(row.devices),
         labels=_LABELS.decode(row.labels or "{}"),
@@ -178,10 +165,6 @@ def _attempt(row: Any, now_us: int) -> accounting.Attempt:
         memory_gib_seconds=row.memory * held_s / GIB,
         gpu_seconds=row.gpu * held_s / 1000,
     )
-
-
-def _at(at_us: int | None) -> datetime | None:
-    return None if at_us is None else instant(at_us)
 
 
 def _group(key: str, per_job: "sa.Subquery", *, is_sqlite: bool) -> "sa.ColumnElement[Any]":

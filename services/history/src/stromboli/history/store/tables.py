@@ -116,6 +116,7 @@ EVICTIONS = sa.Table(
     _time("at"),
     _text("refused"),
     sa.Index("evictions_by_pod", "pod_uid"),
+    sa.Index("evictions_by_job", "by_job_uid"),
     sa.Index("evictions_by_time", "at"),
 )
 UNREADABLE = sa.Table(

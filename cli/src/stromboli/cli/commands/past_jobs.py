@@ -1,0 +1,197 @@
+"""``strom timeline`` and ``strom lineage``: the life of a job, and evictions by it and for it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import options, time_options
+from stromboli.cli.errors import CommandError
+from stromboli.cli.render import gantt, output
+from stromboli.shared.api import accounting
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+BAR_WIDTH = 40
+MOST_ATTEMPTS = 1000
+LOADING = "The history is still loading: the latest events may be missing."
+Uid = Annotated[
+    str, typer.Option("--uid", metavar="UID", help="An earlier job of this name: its uid.")
+]
+Document = Annotated[
+    output.DocumentFormat | None,
+    typer.Option("--output", "-o", help="Output format.", case_sensitive=False),
+]
+
+
+def timeline(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    uid: Uid = "",
+    output_format: Document = None,
+    server: options.Server = None,
+) -> None:
+    """Show a job's phases and attempts over time, also of a deleted job.
+
+    Without --uid: the last submitted job of this name. Each attempt has a bar from the submission
+    of the job to its end.
+    """
+    from stromboli.client import accounting_calls
+
+    now = datetime.now(UTC)
+    with options.client(server) as client:
+        found, earlier = _job(client, namespace, name, uid)
+        query = accounting.AttemptQuery(namespace=namespace, uid=found.uid, limit=MOST_ATTEMPTS)
+        page = client.send(accounting_calls.attempts(query))
+    if not page.complete:
+        output.show_note(LOADING)
+    attempts = sorted(page.attempts, key=lambda it: (it.task, it.index, it.attempt))
+    if output_format is not None:
+        document = msgspec.to_builtins(found) | {"attempts": msgspec.to_builtins(attempts)}
+        output.show_document(output_format, document)
+        return
+    output.show_lines([*_facts(found), ""])
+    output.show_table(["TIME", "AFTER", "PHASE", "REASON"], list(_phases(found)))
+    if attempts:
+        output.show_lines([""])
+        _show_attempts(found, attempts, now)
+    if page.continue_:
+        output.show_note(f"Only the newest {MOST_ATTEMPTS} attempts: see strom history {name}.")
+    for other in earlier:
+        output.show_note(f"Earlier job of this name: strom timeline {name} --uid {other.uid}")
+
+
+def lineage(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    uid: Uid = "",
+    output_format: Document = None,
+    server: options.Server = None,
+) -> None:
+    """Show which jobs evicted a job's pods, and whose pods were evicted for it.
+
+    Without --uid: the last submitted job of this name. Jobs that evict each other are named.
+    """
+    with options.client(server) as client:
+        found, _ = _job(client, namespace, name, uid)
+        evictions = list(_evictions(client, namespace, found.uid))
+    if output_format is not None:
+        output.show_document(output_format, msgspec.to_builtins(evictions))
+        return
+    if not evictions:
+        output.show_note(f"No evictions of {namespace}/{name}, and none for it.")
+        return
+    rows = [eviction_row(each) for each in evictions]
+    output.show_table(["TIME", "POD", "OF JOB", "FOR", "REASON"], rows)
+    for line in mutual(found.uid, evictions):
+        output.show_note(line)
+
+
+def eviction_row(found: accounting.Eviction) -> tuple[str, ...]:
+    """An eviction as a row of the table; a pod of another namespace has no name."""
+    reason = found.reason if not found.refused else f"not carried out: {found.refused}"
+    return (
+        time_options.short(found.at) if found.at else "",
+        found.pod,
+        f"{found.namespace}/{found.job or '-'}",
+        f"{found.by_namespace}/{found.by_job or found.by_pod_group}",
+        reason,
+    )
+
+
+def mutual(uid: str, found: Sequence[accounting.Eviction]) -> Iterator[str]:
+    """A line for each job that evicted pods of the job and lost pods to it."""
+    carried_out = [each for each in found if not each.refused]
+    lost = Counter(it.by_uid for it in carried_out if it.uid == uid and it.by_uid != uid)
+    won = Counter(it.uid for it in carried_out if it.by_uid == uid and it.uid)
+    names = {it.by_uid: f"{it.by_namespace}/{it.by_job}" for it in carried_out}
+    for other in sorted(lost.keys() & won.keys(), key=lambda it: names[it]):
+        yield (
+            f"Warning: {names[other]} and this job evict each other: "
+            f"it lost {won[other]} pods, this job lost {lost[other]}"
+        )
+
+
+def _job(
+    client: "Client", namespace: str, name: str, uid: str
+) -> tuple[accounting.JobRecord, Sequence[accounting.JobRecord]]:
+    """The job, and the ones of this name before it, a few."""
+    from stromboli.client import accounting_calls
+
+    query = accounting.JobQuery(namespace=namespace, name=name, uid=uid, limit=4)
+    page = client.send(accounting_calls.jobs(query))
+    if not page.jobs:
+        if not page.complete:
+            output.show_note(LOADING)
+        what = f"job {namespace}/{name}" + (f" with uid {uid}" if uid else "")
+        raise CommandError(
+            what, "the history has no such job", f"list what ran: strom history -n {namespace}"
+        )
+    return page.jobs[0], page.jobs[1:]
+
+
+def _evictions(client: "Client", namespace: str, uid: str) -> Iterator[accounting.Eviction]:
+    from stromboli.client import accounting_calls
+
+    query = accounting.EvictionQuery(namespace=namespace, uid=uid)
+    while True:
+        page = client.send(accounting_calls.evictions(query))
+        if not page.complete and not query.after:
+            output.show_note(LOADING)
+        yield from page.evictions
+        if not page.continue_:
+            return
+        query = msgspec.structs.replace(query, after=page.continue_)
+
+
+def _facts(found: accounting.JobRecord) -> list[str]:
+    known = [
+        ("job", f"{found.namespace}/{found.name}"),
+        ("uid", found.uid),
+        ("queue", found.queue),
+        ("user", found.user or "-"),
+        ("phase", found.phase + (f" ({found.reason})" if found.reason else "")),
+    ]
+    times = (
+        ("submitted", found.submitted_at),
+        ("ended", found.finished_at),
+        ("deleted", found.deleted_at),
+    )
+    known += [(label, f"{time_options.short(at)} UTC") for label, at in times if at]
+    if found.retry_count:
+        known.append(("restarts", str(found.retry_count)))
+    return output.facts(*known)
+
+
+def _phases(found: accounting.JobRecord) -> Iterator[tuple[str, ...]]:
+    begin = found.submitted_at or (found.phases[0].at if found.phases else None)
+    for each in found.phases:
+        why = ": ".join(part for part in (each.reason, each.message) if part)
+        after = output.age(begin, each.at) if begin else ""
+        yield (time_options.short(each.at), after, each.phase, why)
+
+
+def _show_attempts(
+    found: accounting.JobRecord, attempts: Sequence[accounting.Attempt], now: datetime
+) -> None:
+    times = [at for it in attempts for at in (it.submitted_at, it.ended_at or now) if at]
+    begin = min([*times, *([found.submitted_at] if found.submitted_at else [])])
+    until = max(times)
+    rows = []
+    for each in attempts:
+        signs = (gantt.WAITING, gantt.BOUND, gantt.RUNNING)
+        reached = (each.submitted_at, each.allocated_at, each.started_at)
+        steps = [(sign, at) for sign, at in zip(signs, reached, strict=True) if at]
+        end = each.ended_at or now
+        shown = gantt.bar(steps, end, begin, until, BAR_WIDTH) if steps else ""
+        state = each.state + (f" ({each.reason})" if each.reason else "")
+        place = (each.task, str(each.index), str(each.attempt), state, each.node)
+        rows.append((*place, output.age(steps[0][1] if steps else end, end), shown))
+    headers = ["TASK", "INDEX", "ATTEMPT", "STATE", "NODE", "TIME", gantt.LEGEND]
+    output.show_table(headers, rows)
+    edges = " to ".join(time_options.short(at) for at in (begin, until))
+    output.show_note(f"Bars: {edges} UTC")

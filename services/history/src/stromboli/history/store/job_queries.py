@@ -1,0 +1,178 @@
+"""The queries about jobs: their phases, and who evicted whom."""
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from stromboli.history.core.rows import micros, optional_instant
+from stromboli.history.store import database, pages, tables
+from stromboli.shared.api import accounting
+
+_JOBS, _PHASES = tables.JOBS.c, tables.PHASES.c
+_ATTEMPTS, _EVICTIONS = tables.ATTEMPTS.c, tables.EVICTIONS.c
+_LABELS = msgspec.json.Decoder(dict[str, str])
+_SPEC = msgspec.json.Decoder(dict[str, Any])
+Conditions = list["sa.ColumnElement[bool]"]
+
+
+async def jobs(opened: database.Database, query: accounting.JobQuery) -> accounting.JobPage:
+    """A page of jobs with their phases, the last submitted first. Raises InvalidError,
+    UnavailableError."""
+    at = sa.func.coalesce(_JOBS.submitted_at, 0)
+    wanted = _equal(
+        (_JOBS.namespace, query.namespace), (_JOBS.name, query.name), (_JOBS.uid, query.uid)
+    )
+    if query.after:
+        wanted.append(pages.behind(at, _JOBS.uid, query.after))
+    limit = max(1, min(query.limit, accounting.MOST_JOBS))
+    statement = (
+        sa.select(tables.JOBS, at.label("ordered_at"))
+        .where(*wanted)
+        .order_by(at.desc(), _JOBS.uid.desc())
+        .limit(limit + 1)
+    )
+    async with opened.transaction() as connection:
+        rows = (await connection.execute(statement)).all()
+        shown, more = pages.cut(rows, limit, "ordered_at", "uid")
+        entered = (await connection.execute(_newest_phases([row.uid for row in shown]))).all()
+    phases: dict[str, list[accounting.PhaseChange]] = defaultdict(list)
+    for row in entered:
+        phases[row.job_uid].append(_phase(row))
+    found = tuple(_job(row, tuple(phases[row.uid])) for row in shown)
+    return accounting.JobPage(jobs=found, continue_=more)
+
+
+async def evictions(
+    opened: database.Database, query: accounting.EvictionQuery
+) -> accounting.EvictionPage:
+    """A page of evictions, the last one first. Raises InvalidError, UnavailableError."""
+    at = sa.func.coalesce(_EVICTIONS.at, 0)
+    identity = _EVICTIONS.decision + "/" + _EVICTIONS.pod_uid
+    wanted: Conditions = []
+    if query.namespace or query.job or query.uid:
+        wanted.append(sa.or_(_is_evicted(query), _is_for(query)))
+    if query.since is not None:
+        wanted.append(at >= micros(query.since))
+    if query.until is not None:
+        wanted.append(at < micros(query.until))
+    if query.after:
+        wanted.append(pages.behind(at, identity, query.after))
+    limit = max(1, min(query.limit, accounting.MOST_EVICTIONS))
+    evictor = tables.JOBS.alias("evictor")
+    statement = (
+        sa.select(
+            tables.EVICTIONS,
+            at.label("ordered_at"),
+            identity.label("identity"),
+            _ATTEMPTS.job,
+            _ATTEMPTS.job_uid,
+            evictor.c.name.label("by_job"),
+        )
+        .select_from(
+            tables.EVICTIONS.outerjoin(
+                tables.ATTEMPTS, _ATTEMPTS.pod_uid == _EVICTIONS.pod_uid
+            ).outerjoin(evictor, evictor.c.uid == _EVICTIONS.by_job_uid)
+        )
+        .where(*wanted)
+        .order_by(at.desc(), identity.desc())
+        .limit(limit + 1)
+    )
+    async with opened.transaction() as connection:
+        rows = (await connection.execute(statement)).all()
+    shown, more = pages.cut(rows, limit, "ordered_at", "identity")
+    found = tuple(_eviction(row, query.namespace) for row in shown)
+    return accounting.EvictionPage(evictions=found, continue_=more)
+
+
+def _equal(*pairs: "tuple[sa.ColumnElement[str], str]") -> Conditions:
+    return [column == value for column, value in pairs if value]
+
+
+def _newest_phases(uids: list[str]) -> "sa.Select[Any]":
+    """The newest phases of each job in the order of time."""
+    order = sa.func.row_number().over(
+        partition_by=_PHASES.job_uid, order_by=(_PHASES.at.desc(), _PHASES.retry_count.desc())
+    )
+    ranked = (
+        sa.select(tables.PHASES, order.label("rank")).where(_PHASES.job_uid.in_(uids)).subquery()
+    )
+    return (
+        sa.select(ranked)
+        .where(ranked.c.rank <= accounting.MOST_PHASES)
+        .order_by(ranked.c.job_uid, ranked.c.rank.desc())
+    )
+
+
+def _is_evicted(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
+    """Whether the pod is in the namespace and of the job."""
+    wanted = _equal((_EVICTIONS.namespace, query.namespace))
+    of_job = _equal((_ATTEMPTS.job, query.job), (_ATTEMPTS.job_uid, query.uid))
+    return sa.and_(sa.true(), *wanted, *of_job)
+
+
+def _is_for(query: accounting.EvictionQuery) -> "sa.ColumnElement[bool]":
+    """Whether the PodGroup is in the namespace and of the job."""
+    wanted = _equal((_EVICTIONS.by_job_uid, query.uid))
+    if query.namespace:
+        wanted.append(_EVICTIONS.by_pod_group.startswith(f"{query.namespace}/", autoescape=True))
+    if query.job:
+        named = sa.select(_JOBS.uid).where(
+            *_equal((_JOBS.namespace, query.namespace), (_JOBS.name, query.job))
+        )
+        wanted.append(_EVICTIONS.by_job_uid.in_(named))
+    return sa.and_(sa.true(), *wanted)
+
+
+def _phase(row: Any) -> accounting.PhaseChange:
+    at = optional_instant(row.at)
+    assert at is not None  # a part of the primary key
+    return accounting.PhaseChange(
+        at=at,
+        phase=row.phase,
+        before=row.before,
+        reason=row.reason,
+        message=row.message,
+        retry_count=row.retry_count,
+    )
+
+
+def _job(row: Any, phases: tuple[accounting.PhaseChange, ...]) -> accounting.JobRecord:
+    return accounting.JobRecord(
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+        queue=row.queue,
+        user=row.user_name,
+        phase=row.phase,
+        reason=row.reason,
+        retry_count=row.retry_count,
+        submitted_at=optional_instant(row.submitted_at),
+        finished_at=optional_instant(row.finished_at),
+        deleted_at=optional_instant(row.deleted_at),
+        labels=_LABELS.decode(row.labels or "{}"),
+        spec=_SPEC.decode(row.spec or "{}"),
+        phases=phases,
+    )
+
+
+def _eviction(row: Any, namespace: str) -> accounting.Eviction:
+    """The eviction as a reader of this namespace sees it, of all namespaces if it is empty."""
+    is_shown = namespace in ("", row.namespace)
+    by_namespace, _, by_pod_group = row.by_pod_group.partition("/")
+    return accounting.Eviction(
+        decision=row.decision,
+        namespace=row.namespace,
+        pod=row.pod if is_shown else "",
+        pod_uid=row.pod_uid if is_shown else "",
+        job=(row.job or "") if is_shown else "",
+        uid=(row.job_uid or "") if is_shown else "",
+        by_namespace=by_namespace,
+        by_pod_group=by_pod_group,
+        by_job=row.by_job or "",
+        by_uid=row.by_job_uid,
+        reason=row.reason,
+        refused=row.refused,
+        at=optional_instant(row.at),
+    )

@@ -1,0 +1,159 @@
+"""Rules of the queries about jobs: their phases, and who evicted whom; on both databases."""
+
+from typing import Any
+
+import pytest
+
+from services.history.tests.support import events
+from stromboli.history.store import job_queries, writer
+from stromboli.history.store.database import Database
+from stromboli.shared import errors
+from stromboli.shared.api import accounting
+from stromboli.shared.messages import scheduling
+
+FIRST = (
+    events.phase("Pending", 0, 1),
+    events.task("Pending", 0, "p1"),
+    events.phase("Running", 5, 2, before="Pending", reason="Started"),
+    events.phase("Completed", 9, 3, before="Running", reason="Succeeded", message="1 succeeded"),
+    events.deleted(20),
+)
+
+
+async def apply(store: Database, *messages: Any) -> None:
+    made = writer.Writer(store)
+    begin = (await made.position()).positions.get("batch.events", 0)
+    records = [events.record(it, begin + number) for number, it in enumerate(messages)]
+    assert await made.apply(records, events.position(begin + len(records))) == []
+
+
+async def jobs(store: Database, **query: Any) -> list[accounting.JobRecord]:
+    page = await job_queries.jobs(store, accounting.JobQuery(**query))
+    return list(page.jobs)
+
+
+async def evictions(store: Database, **query: Any) -> list[accounting.Eviction]:
+    page = await job_queries.evictions(store, accounting.EvictionQuery(**query))
+    return list(page.evictions)
+
+
+def eviction(
+    number: int, pod: str, uid: str, by: str, by_uid: str, namespace: str = "team"
+) -> scheduling.StatementDecided:
+    """A decision that evicts a pod for a job."""
+    victim = scheduling.Eviction(namespace=namespace, pod=pod, uid=uid, reason="preempt")
+    return scheduling.StatementDecided(
+        pod_group=f"{by}-{by_uid}",
+        pod_group_uid=f"g-{by_uid}",
+        session=number,
+        job_uid=by_uid,
+        decision=f"scheduler/0/{number}",
+        evictions=(victim,),
+    )
+
+
+async def test_a_job_has_its_phases_in_the_order_of_time_also_when_it_is_deleted(
+    store: Database,
+) -> None:
+    await apply(store, *FIRST)
+    (found,) = await jobs(store, namespace="team", name="train")
+    assert (found.uid, found.queue, found.user, found.phase) == ("u1", "gpu", "ann", "Completed")
+    assert (found.submitted_at, found.finished_at) == (events.at(0), events.at(9))
+    assert found.deleted_at == events.at(20)
+    assert [(it.phase, it.before, it.at) for it in found.phases] == [
+        ("Pending", "", events.at(0)),
+        ("Running", "Pending", events.at(5)),
+        ("Completed", "Running", events.at(9)),
+    ]
+    assert (found.phases[2].reason, found.phases[2].message) == ("Succeeded", "1 succeeded")
+    assert await jobs(store, namespace="other") == []
+
+
+async def test_a_job_that_restarts_forever_has_its_newest_phases(store: Database) -> None:
+    most = accounting.MOST_PHASES
+    restarts = [
+        events.phase("Pending", number, number, retry_count=number) for number in range(1, most + 3)
+    ]
+    await apply(store, *restarts)
+    (found,) = await jobs(store)
+    assert [it.retry_count for it in found.phases] == list(range(3, most + 3))
+
+
+async def test_jobs_of_one_name_are_on_pages_the_last_submitted_first(store: Database) -> None:
+    for number in range(5):
+        await apply(store, events.phase("Pending", number, 1, uid=f"u{number}"))
+    shown, after = [], ""
+    while True:
+        page = await job_queries.jobs(
+            store, accounting.JobQuery(name="train", limit=2, after=after)
+        )
+        shown += [it.uid for it in page.jobs]
+        after = page.continue_
+        if not after:
+            break
+    assert shown == ["u4", "u3", "u2", "u1", "u0"]
+    with pytest.raises(errors.InvalidError, match="continue"):
+        await jobs(store, after="nonsense")
+
+
+async def test_an_eviction_is_found_from_both_of_its_jobs(store: Database) -> None:
+    await apply(
+        store,
+        events.phase("Pending", 0, 1),
+        events.task("Pending", 0, "p1"),
+        events.phase("Pending", 1, 1, job="team/urgent", uid="u2"),
+        eviction(1, "p1", "p1-uid", "team/urgent", "u2"),
+        eviction(2, "other", "other-uid", "team/third", "u3"),
+    )
+    for query in (
+        {"namespace": "team", "job": "train"},
+        {"uid": "u1"},
+        {"namespace": "team", "job": "urgent"},
+        {"uid": "u2"},
+    ):
+        (found,) = await evictions(store, **query)
+        assert (found.pod, found.job, found.uid) == ("p1", "train", "u1"), query
+        assert (found.by_namespace, found.by_job, found.by_uid) == ("team", "urgent", "u2")
+        assert (found.decision, found.reason) == ("scheduler/0/1", "preempt")
+    assert len(await evictions(store, namespace="team")) == 2
+    assert await evictions(store, namespace="elsewhere") == []
+
+
+async def test_a_pod_of_another_namespace_has_no_name(store: Database) -> None:
+    """A tenant learns by whom its pods were evicted, and not which pods others have."""
+    await apply(
+        store,
+        events.phase("Pending", 0, 1, job="blue/train"),
+        events.task("Pending", 0, "p1", job="blue/train"),
+        events.phase("Pending", 1, 1, job="red/urgent", uid="u2"),
+        eviction(1, "p1", "p1-uid", "red/urgent", "u2", namespace="blue"),
+    )
+    (of_victim,) = await evictions(store, namespace="blue")
+    assert (of_victim.pod, of_victim.by_job) == ("p1", "urgent")
+    (of_evictor,) = await evictions(store, namespace="red")
+    hidden = (of_evictor.pod, of_evictor.pod_uid, of_evictor.job, of_evictor.uid)
+    assert (of_evictor.namespace, hidden) == ("blue", ("", "", "", ""))
+    (of_operator,) = await evictions(store)
+    assert of_operator.pod == "p1"
+
+
+async def test_a_prefix_of_a_namespace_is_another_namespace(store: Database) -> None:
+    await apply(store, eviction(1, "p", "p-uid", "team_a/urgent", "u2", namespace="x"))
+    assert len(await evictions(store, namespace="team_a")) == 1
+    assert await evictions(store, namespace="team") == []
+    assert await evictions(store, namespace="teamba") == []
+
+
+async def test_evictions_are_on_pages_without_gaps(store: Database) -> None:
+    """All are of one time, so that the identity alone orders them."""
+    made = [eviction(at, f"p{at}", f"p{at}-uid", "team/urgent", "u2") for at in range(7)]
+    await apply(store, *made)
+    shown, after = [], ""
+    while True:
+        query = accounting.EvictionQuery(uid="u2", limit=3, after=after)
+        page = await job_queries.evictions(store, query)
+        shown += [it.pod for it in page.evictions]
+        after = page.continue_
+        if not after:
+            break
+    assert sorted(shown) == [f"p{at}" for at in range(7)]

@@ -1,0 +1,32 @@
+"""A history of a cluster in which nothing ran. It notes what it is asked for."""
+
+from typing import Any
+
+from stromboli.shared.api import accounting
+
+
+class EmptyHistory:
+    """``accounting.History`` with empty pages. ``asked``: the queries in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def attempts(self, query: accounting.AttemptQuery) -> accounting.AttemptPage:
+        """None."""
+        self.asked.append(query)
+        return accounting.AttemptPage(attempts=())
+
+    async def jobs(self, query: accounting.JobQuery) -> accounting.JobPage:
+        """None."""
+        self.asked.append(query)
+        return accounting.JobPage(jobs=())
+
+    async def evictions(self, query: accounting.EvictionQuery) -> accounting.EvictionPage:
+        """None."""
+        self.asked.append(query)
+        return accounting.EvictionPage(evictions=())
+
+    async def usage(self, query: accounting.UsageQuery) -> accounting.UsageReport:
+        """Nothing."""
+        self.asked.append(query)
+        return accounting.UsageReport(since=query.since, until=query.until, usage=())
