@@ -15,7 +15,7 @@ from services.history.tests.support import events
 from stromboli.embedded.bus import EmbeddedBus
 from stromboli.history.service import HistoryService
 from stromboli.history.settings import HistorySettings
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import accounting
 from stromboli.shared.bus import port
 from stromboli.testkit.doubles.interruptible_bus import InterruptibleBus
@@ -189,3 +189,13 @@ async def test_events_of_a_topic_that_was_created_again_are_added(
             assert await states(service) == ["Pending"] * before
         await publish(bus, events.task("Pending", 5, "p2"))
         assert await states(service) == ["Pending"] * (before + 1)
+
+
+async def test_before_the_tables_exist_a_query_is_answered_with_the_start(tmp_path: Path) -> None:
+    """And not with an error of the database, however long the migration of an old file takes."""
+    settings = HistorySettings(database=f"sqlite:///{tmp_path / 'h.db'}")
+    async with EmbeddedBus(tmp_path / "log.db") as bus:
+        facts = Facts()
+        service = HistoryService(settings, bus, now, facts.set, facts.warn)
+        with pytest.raises(errors.UnavailableError, match="it is starting"):
+            await service.jobs(accounting.JobQuery())

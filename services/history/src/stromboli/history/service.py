@@ -28,6 +28,8 @@ from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import log
 from stromboli.shared.runtime import runtime, telemetry
 
+MIGRATED_WITHIN_S = 2.0
+"""How long a query waits for the tables, which the start creates."""
 UP_TO_DATE_WITHIN_S = 2.0
 """How long a query waits for the end of the log; after it, the answer is marked incomplete."""
 RETENTION_EVERY_S = 3600.0
@@ -63,6 +65,7 @@ class HistoryService:
         self._database = database.Database(
             settings.database, settings.database_password, settings.instance
         )
+        self._migrated = asyncio.Event()
         self._read_up_to: Mapping[str, int] = {}
         self._last_read: envelope.Record | None = None
         self._events_topics = 0
@@ -74,6 +77,7 @@ class HistoryService:
         """Keep the store up to date until cancelled."""
         try:
             await self._available(self._database.migrate)
+            self._migrated.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._forget_expired())
@@ -169,7 +173,13 @@ class HistoryService:
                 await self._hurry.wait()
 
     async def _is_up_to_date(self) -> bool:
-        """Wait until the current end of the events is in the store; whether it is."""
+        """Wait until the current end of the events is in the store; whether it is. Raises
+        UnavailableError while there are no tables."""
+        try:
+            async with asyncio.timeout(MIGRATED_WITHIN_S):
+                await self._migrated.wait()
+        except TimeoutError:
+            raise errors.UnavailableError("history", "it is starting") from None
         self._hurry.set()
         last_read, topic = self._last_read, self._events_topics
         try:
