@@ -16,6 +16,7 @@ from stromboli.embedded.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import accounts
 from stromboli.shared.runtime import runtime
+from stromboli.testkit import objects
 from stromboli.testkit.admission_cases import manifests
 from stromboli.testkit.contracts.accounts import AUDIENCE, Scene
 from stromboli.testkit.doubles import authorized_admission
@@ -71,6 +72,11 @@ class ClusterOf:
         self._written.append((self._user, "delete", kind.kind))
         await self._cluster.delete(kind, *rest, **options)
 
+    async def evict(self, *rest: Any, **options: Any) -> None:
+        """Record and evict."""
+        self._written.append((self._user, "evict", "Pod"))
+        await self._cluster.evict(*rest, **options)
+
 
 class Impersonations:
     """Our own cluster and those of impersonated users, which record writes in one list."""
@@ -124,6 +130,7 @@ def existing(namespace: str) -> list[dict[str, Any]]:
         manifests.bare_object(kinds.JOB_TEMPLATES, "there", spec=manifests.job()["spec"]),
         manifests.bare_object(kinds.RESOURCE_CLAIMS, "there", spec={}),
         manifests.bare_object(kinds.RESOURCE_CLAIM_TEMPLATES, "there", spec={"spec": {}}),
+        objects.read(objects.pod("there")),
         manifests.queue("there"),
         manifests.bare_object(kinds.NODES, "there", spec={}),
     ]
@@ -162,8 +169,8 @@ ROUTES: dict[tuple[str, str], tuple[Any, list[tuple[str, str]]]] = {
         lambda _: {"replicas": {"work": 3}, "minAvailable": 1},
         [("patch", "Job")],
     ),
-    ("POST", "/v1/nodes/{name}/cordon"): (None, [("patch", "Node")]),
-    ("POST", "/v1/nodes/{name}/uncordon"): (None, [("patch", "Node")]),
+    ("PATCH", "/v1/nodes/{name}"): (lambda _: {"unschedulable": True}, [("patch", "Node")]),
+    ("POST", f"{NAMESPACE}/pods/{{name}}/eviction"): (lambda _: {"uid": ""}, [("evict", "Pod")]),
     ("DELETE", f"{NAMESPACE}/cronjobs/{{name}}"): (None, [("delete", "CronJob")]),
     ("DELETE", f"{NAMESPACE}/jobflows/{{name}}"): (None, [("delete", "JobFlow")]),
     ("DELETE", f"{NAMESPACE}/jobtemplates/{{name}}"): (None, [("delete", "JobTemplate")]),

@@ -17,6 +17,7 @@ from stromboli.cli.errors import (
     ConflictedError,
     NotFoundError,
     TimedOutError,
+    UnavailableError,
     UnreachableError,
 )
 from stromboli.cli.render import output
@@ -329,8 +330,13 @@ def _command_error(error: client_errors.ResponseError) -> CommandError:
     if error.violations:
         return RejectedError(what, error.violations)
     next_step = _NEXT.get(error.status, "check the server: strom version")
-    kind = ConflictedError if isinstance(error, client_errors.ConflictError) else CommandError
-    return kind(what, why, next_step)
+    return _KIND.get(type(error), CommandError)(what, why, next_step)
+
+
+_KIND: dict[type[client_errors.ResponseError], type[CommandError]] = {
+    client_errors.ConflictError: ConflictedError,
+    client_errors.UnavailableError: UnavailableError,
+}
 
 
 _NEXT = {
@@ -342,6 +348,7 @@ _NEXT = {
     409: "delete it first, or update it with: strom apply -f FILE",
     413: "split the manifests; nothing was written",
     422: "correct the errors and try again; nothing was changed",
+    429: "try again later",
     503: "try again; strom version shows what the server waits for",
 }
 """HTTP status -> the next step."""

@@ -6,6 +6,7 @@
     ├── UsageError          exit 2: invalid command line or file
     ├── NotFoundError       the object does not exist
     ├── ConflictedError     the name exists, or the object changed since it was read
+    ├── UnavailableError    the server does not execute the request now
     ├── UnreachableError    exit 3: no server answers
     └── TimedOutError       exit 124: a wait timed out
 
@@ -49,6 +50,10 @@ class NotFoundError(CommandError):
 
 class ConflictedError(CommandError):
     """The name exists already, or the object changed since it was read."""
+
+
+class UnavailableError(CommandError):
+    """The server does not execute the request now; the same request may succeed later."""
 
 
 class UnreachableError(CommandError):

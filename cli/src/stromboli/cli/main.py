@@ -32,7 +32,7 @@ class Root(lazy.Group):
         "queue": Entry("stromboli.cli.commands.queues:app", "Create, inspect and change queues."),
         "pod": Entry("stromboli.cli.commands.pods:app", "Inspect pods of jobs and queued pods."),
         "podgroup": Entry("stromboli.cli.commands.pod_groups:app", "Inspect PodGroups."),
-        "node": Entry("stromboli.cli.commands.nodes:app", "Inspect nodes and their devices."),
+        "node": Entry("stromboli.cli.commands.nodes.nodes:app", "Inspect nodes and their devices."),
         "flow": Entry(
             "stromboli.cli.commands.workloads:flows",
             "Inspect flows: jobs created in order from templates.",

@@ -12,7 +12,7 @@ import typer
 
 from stromboli.cli import contexts, parsing, selectors
 from stromboli.cli import server as server_address
-from stromboli.cli.errors import CommandError, UnreachableError
+from stromboli.cli.errors import CommandError, TimedOutError, UnreachableError
 from stromboli.cli.render import output
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, meta
@@ -233,12 +233,12 @@ def is_submitted_by(user: str | None, found: meta.Object) -> bool:
 
 def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:
     """Call ``work`` for every name and print its results. An error about one name is printed, the
-    others are still processed, and the exit code is 1. Raises UnreachableError."""
+    others are still processed, and the exit code is 1. Raises UnreachableError, TimedOutError."""
     has_failed = False
     for name in names:
         try:
             output.show_lines([work(name)])
-        except UnreachableError:
+        except (UnreachableError, TimedOutError):
             raise
         except CommandError as error:
             output.show_error(error.lines())

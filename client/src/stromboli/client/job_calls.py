@@ -1,4 +1,4 @@
-"""Changes of existing jobs and nodes as calls, beside those of ``calls``. Sends nothing."""
+"""Changes of existing jobs as calls, beside those of ``calls``. Sends nothing."""
 
 from collections.abc import Mapping
 
@@ -27,10 +27,3 @@ def change(
         read=msgspec.json.Decoder(Applied).decode,
         body=msgspec.json.encode(body),
     )
-
-
-def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
-    """Bind no new pods to a node, or bind pods again; the response is the node."""
-    verb = "uncordon" if is_schedulable else "cordon"
-    path = f"{calls.node(node).path}/{verb}"
-    return calls.Call(method="POST", path=path, what=f"node {node}", read=bytes)

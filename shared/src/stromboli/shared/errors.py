@@ -4,6 +4,7 @@
 
     ExternalError
     ├── TransientError        retry, after retry_after_s
+    │   ├── DisruptionBudgetError  a PodDisruptionBudget allows no eviction now
     │   ├── RateLimitedError  the caller exceeded a limit of its own
     │   └── UnavailableError  no response
     └── PermanentError        the same call fails again
@@ -41,6 +42,10 @@ class TransientError(ExternalError):
 
 class RateLimitedError(TransientError):
     """The caller exceeded a limit of its own; other callers are served."""
+
+
+class DisruptionBudgetError(TransientError):
+    """A PodDisruptionBudget allows no eviction of the pod now."""
 
 
 class UnavailableError(TransientError):

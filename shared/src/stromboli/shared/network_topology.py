@@ -10,7 +10,7 @@ Each case is reported as a complaint.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stromboli.shared.api import batch, core, topology
+from stromboli.shared.api import batch, label_selectors, topology
 from stromboli.shared.formats import patterns
 
 ROOT = "<cluster-top-hypernode>"
@@ -115,27 +115,7 @@ def selected(member: topology.Member, nodes: Mapping[str, Labels]) -> Collection
     wanted = selector.label_match
     if wanted is None or not (wanted.match_labels or wanted.match_expressions):
         return ()  # An empty selector means no node.
-    return [name for name, labels in nodes.items() if _matches(wanted, labels)]
-
-
-def _matches(wanted: core.LabelSelector, labels: Labels) -> bool:
-    return all(labels.get(key) == value for key, value in (wanted.match_labels or {}).items()) and (
-        all(_holds(each, labels.get(each.key)) for each in wanted.match_expressions)
-    )
-
-
-def _holds(wanted: core.SelectorRequirement, value: str | None) -> bool:
-    match wanted.operator:
-        case "In":
-            return value in wanted.values
-        case "NotIn":
-            return value not in wanted.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    return [name for name, labels in nodes.items() if label_selectors.matches(wanted, labels)]
 
 
 class _Builder:

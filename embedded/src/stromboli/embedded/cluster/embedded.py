@@ -23,6 +23,7 @@ import msgspec
 
 from stromboli.embedded.cluster import (
     deletion,
+    disruption_controller,
     garbage_collector,
     paging,
     patches,
@@ -79,6 +80,7 @@ class EmbeddedCluster:
         self._state = State(path, events_kept)
         self._collector = garbage_collector.GarbageCollector(self._state, clock)
         self._quotas = quota_controller.QuotaController(self._state)
+        self._budgets = disruption_controller.DisruptionController(self._state)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._watches = watches.Watches(self._state, bookmark_after_s)
         self._inside = 0
@@ -91,10 +93,12 @@ class EmbeddedCluster:
                 await self._state.open()
                 self._watches.is_open = True
                 self._quotas.begin()
+                self._budgets.begin()
                 await self._found()
                 self._background = (
                     asyncio.create_task(self._collector.run(self)),
                     asyncio.create_task(self._quotas.run(self)),
+                    asyncio.create_task(self._budgets.run(self)),
                 )
             self._inside += 1
         return self
@@ -410,6 +414,27 @@ class EmbeddedCluster:
             self._newest(key, what).document(), uid, node, annotations, self._clock(), what
         )
         await self._state.change(key, "MODIFIED", bound, what)
+
+    async def evict(
+        self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Delete a pod if its budget allows that, as one change."""
+        what = f"evict Pod {namespace}/{pod}"
+        key = key_of(kinds.PODS, namespace, pod)
+        while True:
+            stored = self._newest(key, what)
+            if uid and uid != stored.uid:
+                raise errors.ConflictError(what, f"the uid is {stored.uid}, not {uid}")
+            await self._reviews.delete(kinds.PODS, stored.document(), what)
+            if self._state.newest(key) is stored:
+                break
+        self._budgets.check(kinds.PODS.decode(stored.raw), what)
+        old = pods.disrupted(stored.document(), self._clock())
+        marked = deletion.mark(kinds.PODS, old, grace_seconds, self._clock())
+        if marked is None:
+            await self._state.change(key, "DELETED", old, what)
+        else:
+            await self._state.change(key, "MODIFIED", marked, what)
 
     def _newest(self, key: Key, what: str) -> Stored:
         stored = self._state.newest(key)

@@ -17,6 +17,7 @@ Document = dict[str, Any]
 DEFAULT_GRACE_S = 30
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Priority classes that exist in every cluster."""
+DISRUPTED = "DisruptionTarget"
 _MAY_CHANGE = ("tolerations", "activeDeadlineSeconds", "schedulingGates")
 
 
@@ -116,6 +117,20 @@ def grace_s(pod: Document, asked_s: int | None) -> int:
     own = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
     grace = int(own if asked_s is None else asked_s)
     return grace if grace >= 0 else 1
+
+
+def disrupted(pod: Document, now: datetime) -> Document:
+    """Return a copy of the pod with the condition that an eviction sets."""
+    status = pod.get("status", {})
+    condition = {
+        "type": DISRUPTED,
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": timestamps.timestamp(now),
+    }
+    others = [each for each in status.get("conditions", ()) if each["type"] != DISRUPTED]
+    return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
 
 def bind(

@@ -156,6 +156,15 @@ class FaultyCluster:
             lambda: self._cluster.bind(namespace, pod, uid=uid, node=node, annotations=annotations),
         )
 
+    async def evict(
+        self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Evict a pod; the response may be lost."""
+        await self._dice.call(
+            f"evict Pod {namespace}/{pod}",
+            lambda: self._cluster.evict(namespace, pod, uid=uid, grace_seconds=grace_seconds),
+        )
+
     @contextlib.asynccontextmanager
     async def logs(
         self, namespace: str, pod: str, query: port.LogQuery

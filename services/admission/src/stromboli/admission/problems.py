@@ -53,6 +53,7 @@ _STATUS: tuple[tuple[type[errors.ExternalError], HTTPStatus], ...] = (
     (errors.ForbiddenError, HTTPStatus.FORBIDDEN),
     (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (errors.UnsupportedError, HTTPStatus.NOT_IMPLEMENTED),
+    (errors.DisruptionBudgetError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.RateLimitedError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.TransientError, HTTPStatus.SERVICE_UNAVAILABLE),
 )

@@ -151,6 +151,16 @@ class Cluster(Protocol):
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
         """Chunks of a container's stdout and stderr, in the order of arrival.
 
+    async def evict(
+        self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Delete a pod by its eviction subresource, if its PodDisruptionBudget allows that now.
+
+        The pod gets the condition ``DisruptionTarget`` with the reason ``EvictionByEvictionAPI``.
+        Budgets protect running pods only. ``grace_seconds``: None for the pod's own. Raises
+        DisruptionBudgetError, NotFoundError, ConflictError (another uid).
+        """
+
         Entering raises NotFoundError, or InvalidError for a container that does not exist, is not
         named although there are several, or has not started yet; the log of a pod without a node
         may be empty instead. The stream ends when the connection breaks.

@@ -1,23 +1,48 @@
 """REST about nodes: their objects, the leases that their kubelets renew, and their hardware as node
 agents report it."""
 
+from typing import Annotated
+
 import msgspec
-from litestar import get, post
-from litestar.params import FromPath
+from litestar import get, patch, post
+from litestar.params import FromPath, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.rest.authorization import many, needs, one
 from stromboli.admission.rest.creation import Asked
 from stromboli.admission.rest.pagination import Continue, Items, Limit, list_page
 from stromboli.admission.review.service import AdmissionService
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base
 
 LEASES = "kube-node-lease"
 """The namespace in which each kubelet renews a lease of its node's name."""
-CHANGED = needs(one("get", kinds.NODES), one("patch", kinds.NODES))
+
+
+class _BoundSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    spec: _BoundSpec = _BoundSpec()
+
+
+_BOUND = msgspec.json.Decoder(_Bound)
+
+
+class NodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``unschedulable``: whether the scheduler binds no new pods to the node."""
+
+    unschedulable: bool
+
+
+class Eviction(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """``uid``: only the pod of this uid. ``grace_period_seconds``: by default the pod's own."""
+
+    uid: str
+    grace_period_seconds: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 def routes(
@@ -63,28 +88,47 @@ def routes(
             )
         return msgspec.Raw(base.encode(found))
 
-    async def set_schedulable(request: Asked, name: str, *, is_schedulable: bool) -> msgspec.Raw:
-        change = {"spec": {"unschedulable": None if is_schedulable else True}}
+    @get(
+        "/v1/nodes/{name:str}/pods",
+        opt=needs(one("get", kinds.NODES), many("list", kinds.PODS)),
+        summary="The pods of all namespaces that are bound to a node",
+    )
+    async def node_pods(name: FromPath[str]) -> Items:
+        await cluster.get(kinds.NODES, "", name)
+        listing = await cluster.list(kinds.PODS)
+        bound = [raw for raw in listing.items if _node_of(raw) == name]
+        return Items([msgspec.Raw(raw) for raw in bound])
+
+    @patch(
+        "/v1/nodes/{name:str}",
+        status_code=200,
+        opt=needs(one("get", kinds.NODES), one("patch", kinds.NODES)),
+        summary="Cordon a node, so that no new pods are bound to it, or uncordon it",
+    )
+    async def change_node(
+        request: Asked, name: FromPath[str], data: JSONBody[NodeChange]
+    ) -> msgspec.Raw:
+        change = {"spec": {"unschedulable": True if data.unschedulable else None}}
         writer = admission.writes_as(request.user)
         body = msgspec.json.encode(change)
         return msgspec.Raw(await writer.patch(kinds.NODES, "", name, body, patch_type="merge"))
 
     @post(
-        "/v1/nodes/{name:str}/cordon",
-        status_code=200,
-        opt=CHANGED,
-        summary="Bind no new pods to a node; its pods continue",
+        "/v1/namespaces/{namespace:str}/pods/{name:str}/eviction",
+        status_code=202,
+        opt=needs(one("create", kinds.PODS, "eviction")),
+        summary="Evict a pod; 429 while its PodDisruptionBudget does not allow that",
     )
-    async def cordon(request: Asked, name: FromPath[str]) -> msgspec.Raw:
-        return await set_schedulable(request, name, is_schedulable=False)
+    async def evict(
+        request: Asked, namespace: FromPath[str], name: FromPath[str], data: JSONBody[Eviction]
+    ) -> None:
+        await admission.writes_as(request.user).evict(
+            namespace, name, uid=data.uid, grace_seconds=data.grace_period_seconds
+        )
 
-    @post(
-        "/v1/nodes/{name:str}/uncordon",
-        status_code=200,
-        opt=CHANGED,
-        summary="Bind pods to a node again",
-    )
-    async def uncordon(request: Asked, name: FromPath[str]) -> msgspec.Raw:
-        return await set_schedulable(request, name, is_schedulable=True)
+    return [nodes, node, lease, leases, topology, node_pods, change_node, evict]
 
-    return [nodes, node, lease, leases, topology, cordon, uncordon]
+
+def _node_of(pod: bytes) -> str:
+    """The node of a pod. Reads no more of it, so that a pod with other unreadable fields counts."""
+    return decoding.decode(_BOUND, pod).spec.node_name

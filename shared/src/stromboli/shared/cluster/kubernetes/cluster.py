@@ -201,6 +201,23 @@ class KubernetesCluster:
 
     @contextlib.asynccontextmanager
     async def logs(
+    async def evict(
+        self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Evict a pod."""
+        what = f"evict Pod {namespace}/{pod}"
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        path = kinds.PODS.path(namespace, pod, "eviction")
+        await self._connection.write("POST", path, what, _ENCODER.encode(eviction), _JSON)
+
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """The output of a container, which the API server reads from the kubelet."""

@@ -16,6 +16,8 @@ LONGEST_REASON = 2000
 
 _NO_REASON = "the server rejected our request due to an error in our request"
 _TOO_LARGE = ("request is too large", "larger than max", "entity too large")
+_BUDGET = "DisruptionBudget"
+"""The reason of a cause: an eviction exceeds a PodDisruptionBudget."""
 _MISSING_RIGHT = re.compile(r"User \"[^\"]*\" cannot ")
 
 
@@ -24,6 +26,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Cause(_Part, frozen=True):
+    reason: str = ""
     message: str = ""
     field: str = ""
 
@@ -52,6 +55,8 @@ def translate(what: str, code: int, body: bytes, retry_after: str = "") -> error
     reason = _explain(status)
     if code >= 500 and any(sign in reason for sign in _TOO_LARGE):
         return errors.TooLargeError(what, reason)
+    if code == 429 and any(cause.reason == _BUDGET for cause in _causes(status)):
+        return errors.DisruptionBudgetError(what, reason, _seconds(status, retry_after))
     if code == 429 or code >= 500:
         kind = errors.UnavailableError if code in (502, 503) else errors.TransientError
         return kind(what, reason, _seconds(status, retry_after))
@@ -89,8 +94,11 @@ def _is_lost_race(status: _Status) -> bool:
     field path; an invalid object always has causes. A uid in a merge patch that is not the object's
     is reported as an immutable field.
     """
-    causes = (status.details.causes if status.details else None) or []
-    return all(cause.field == "metadata.uid" for cause in causes)
+    return all(cause.field == "metadata.uid" for cause in _causes(status))
+
+
+def _causes(status: _Status) -> list[_Cause]:
+    return (status.details.causes if status.details else None) or []
 
 
 def _read(code: int, body: bytes) -> _Status:
@@ -103,7 +111,7 @@ def _read(code: int, body: bytes) -> _Status:
 
 def _explain(status: _Status) -> str:
     """The message, with the causes that it does not contain itself."""
-    causes = (status.details.causes if status.details else None) or []
+    causes = _causes(status)
     said = [status.message or status.reason]
     for cause in causes:
         if cause.message and cause.message not in said[0]:

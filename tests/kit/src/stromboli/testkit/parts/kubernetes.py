@@ -31,6 +31,7 @@ CONTROLLERS = (
     "namespace-controller",
     "job-controller",
     "resourcequota-controller",
+    "disruption-controller",
     "persistentvolume-binder-controller",
     # What the default admission plugins ServiceAccount and TaintNodesByCondition count on.
     "serviceaccount-controller",

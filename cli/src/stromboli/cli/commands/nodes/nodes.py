@@ -9,9 +9,10 @@ import msgspec
 import typer
 
 from stromboli.cli import lazy, options, selectors
+from stromboli.cli.commands.nodes import node_maintenance
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.render import listing, node_health, node_layout, output
-from stromboli.client import calls, job_calls
+from stromboli.client import calls
 from stromboli.shared.api import coordination, core, kinds
 from stromboli.shared.messages.node_topology import TopologyObserved
 
@@ -44,15 +45,6 @@ class DrawingFormat(StrEnum):
 @app.callback()
 def _group() -> None:
     """Inspect nodes and their devices."""
-
-
-def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return options.complete_names(ctx, incomplete, lambda client: client.nodes())
-
-
-NodeName = Annotated[
-    str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=_names)
-]
 
 
 @app.command("list")
@@ -98,7 +90,7 @@ def _leases(client: "Client") -> dict[str, coordination.Lease]:
 
 @app.command("get")
 def get(
-    node: NodeName,
+    node: node_maintenance.NodeName,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
@@ -123,7 +115,7 @@ def get(
 
 @app.command("topology")
 def topology(
-    node: NodeName,
+    node: node_maintenance.NodeName,
     output_format: Annotated[
         DrawingFormat, typer.Option("--output", "-o", help="Output format; svg is an image.")
     ] = DrawingFormat.TEXT,
@@ -175,28 +167,6 @@ def _show_status(client: "Client", node: core.Node) -> None:
         output.show_table(node_health.CONDITION_HEADERS, node_health.conditions(node, now))
 
 
-NodeNames = Annotated[
-    list[str], typer.Argument(metavar="NODE...", help="Names of nodes.", autocompletion=_names)
-]
-
-
-@app.command("cordon")
-def cordon(nodes: NodeNames, server: options.Server = None) -> None:
-    """Bind no new pods to nodes; their pods continue."""
-    _set_schedulable(nodes, server, is_schedulable=False)
-
-
-@app.command("uncordon")
-def uncordon(nodes: NodeNames, server: options.Server = None) -> None:
-    """Bind pods to nodes again."""
-    _set_schedulable(nodes, server, is_schedulable=True)
-
-
-def _set_schedulable(nodes: list[str], server: str | None, *, is_schedulable: bool) -> None:
-    with options.client(server) as client:
-
-        def change(name: str) -> str:
-            client.send(job_calls.cordon(name, is_schedulable=is_schedulable))
-            return f"node/{name} {'uncordoned' if is_schedulable else 'cordoned'}"
-
-        options.for_each(nodes, change)
+app.command("cordon")(node_maintenance.cordon)
+app.command("uncordon")(node_maintenance.uncordon)
+app.command("drain")(node_maintenance.drain)

@@ -1,0 +1,43 @@
+"""Changes of nodes and evictions as calls, beside those of ``calls``. Sends nothing."""
+
+import msgspec
+
+from stromboli.client import calls
+from stromboli.client.responses import Page
+
+
+def cordon(node: str, *, is_schedulable: bool = False) -> calls.Call[bytes]:
+    """Bind no new pods to a node, or bind pods again; the response is the node."""
+    return calls.Call(
+        method="PATCH",
+        path=calls.node(node).path,
+        what=f"node {node}",
+        read=bytes,
+        body=msgspec.json.encode({"unschedulable": not is_schedulable}),
+    )
+
+
+def pods(node: str) -> calls.Call[Page]:
+    """The pods of all namespaces that are bound to a node."""
+    return calls.Call(
+        method="GET",
+        path=f"{calls.node(node).path}/pods",
+        what=f"node {node}",
+        read=msgspec.json.Decoder(Page).decode,
+    )
+
+
+def evict(
+    namespace: str, pod: str, uid: str, grace_period_s: int | None = None
+) -> calls.Call[bytes]:
+    """Evict the pod of this uid. Fails with UnavailableError while its PodDisruptionBudget does
+    not allow that, and with ConflictError if the name is another pod's by now."""
+    body: dict[str, object] = {"uid": uid}
+    body |= {} if grace_period_s is None else {"gracePeriodSeconds": grace_period_s}
+    return calls.Call(
+        method="POST",
+        path=f"{calls.pod(namespace, pod).path}/eviction",
+        what=f"pod {namespace}/{pod}",
+        read=bytes,
+        body=msgspec.json.encode(body),
+    )

@@ -1,0 +1,114 @@
+"""PodDisruptionBudgets: how many pods may be evicted, and whether one may. Pure.
+
+Source: the disruption controller and ``registry/core/pod/storage/eviction.go`` of Kubernetes 1.34.
+A difference: ``maxUnavailable`` and percentages count the pods that exist, not the replicas that
+their owner wants.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import core, label_selectors, meta
+
+Document = dict[str, Any]
+_UNPROTECTED = ("", "Pending", "Succeeded", "Failed")
+"""Phases in which a budget does not protect a pod."""
+RETRY_AFTER_S = 10.0
+
+
+class _Spec(meta.Part, frozen=True, kw_only=True):
+    selector: core.LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
+
+
+class Budget(meta.Object, frozen=True, kw_only=True):
+    """A PodDisruptionBudget with the fields that decide."""
+
+    spec: _Spec = _Spec()
+
+    def selects(self, pod: core.Pod) -> bool:
+        """Return whether the budget protects the pod. No selector selects none, an empty one
+        all."""
+        selector = self.spec.selector
+        return selector is not None and label_selectors.matches(selector, pod.metadata.labels or {})
+
+
+class Counts(msgspec.Struct, frozen=True, rename="camel"):
+    """The counts in the status of a budget."""
+
+    current_healthy: int
+    desired_healthy: int
+    expected_pods: int
+    disruptions_allowed: int
+
+
+def counts(budget: Budget, pods: Iterable[core.Pod]) -> Counts:
+    """Return the counts of a budget over the pods of its namespace. Raises ValueError for a
+    number that is neither an integer nor a percentage. O(pods)."""
+    selected = [
+        pod
+        for pod in pods
+        if budget.selects(pod) and pod.status.phase not in ("Succeeded", "Failed")
+    ]
+    healthy, expected = sum(map(is_healthy, selected)), len(selected)
+    if budget.spec.max_unavailable is not None:
+        desired = max(expected - _scaled(budget.spec.max_unavailable, expected), 0)
+    else:
+        desired = _scaled(budget.spec.min_available or 0, expected)
+    return Counts(healthy, desired, expected, max(healthy - desired, 0))
+
+
+def is_healthy(pod: core.Pod) -> bool:
+    """Return whether a pod is ready and not being deleted."""
+    is_ready = any(it.type == "Ready" and it.status == "True" for it in pod.status.conditions)
+    return is_ready and pod.metadata.deletion_timestamp is None
+
+
+def check(pod: core.Pod, budgets: Sequence[Budget], pods: Sequence[core.Pod], what: str) -> None:
+    """Check an eviction. Raises DisruptionBudgetError, and TransientError for a pod that two
+    budgets select, as an API server does."""
+    if pod.status.phase in _UNPROTECTED or pod.metadata.deletion_timestamp is not None:
+        return
+    selecting = [budget for budget in budgets if budget.selects(pod)]
+    if not selecting:
+        return
+    if len(selecting) > 1:
+        names = ", ".join(sorted(budget.metadata.name for budget in selecting))
+        raise errors.TransientError(what, f"several PodDisruptionBudgets select the pod: {names}")
+    (budget,) = selecting
+    try:
+        found = counts(budget, pods)
+    except ValueError as error:  # unknown means that no pod is evicted
+        name = budget.metadata.name
+        reason = f"PodDisruptionBudget {name} cannot be read: {error}"
+        raise errors.DisruptionBudgetError(what, reason, RETRY_AFTER_S) from None
+    if not _allows(budget, found, is_pod_healthy=is_healthy(pod)):
+        reason = (
+            f"the PodDisruptionBudget {budget.metadata.name} needs {found.desired_healthy} "
+            f"healthy pods and has {found.current_healthy}"
+        )
+        raise errors.DisruptionBudgetError(what, reason, RETRY_AFTER_S)
+
+
+def _allows(budget: Budget, found: Counts, *, is_pod_healthy: bool) -> bool:
+    if not is_pod_healthy:
+        if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return True
+        if found.current_healthy >= found.desired_healthy > 0:
+            return True  # the pod does not count as healthy, so its eviction costs nothing
+    return found.disruptions_allowed > 0
+
+
+def _scaled(value: int | str, total: int) -> int:
+    """Return a number, or a percentage of the total, rounded up."""
+    if isinstance(value, int):
+        return value
+    if not (value.endswith("%") and value[:-1].isdecimal()):
+        raise ValueError(f"{value!r} is neither a number nor a percentage")
+    return math.ceil(int(value[:-1]) * total / 100)

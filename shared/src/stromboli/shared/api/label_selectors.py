@@ -1,0 +1,29 @@
+"""Label selectors of Kubernetes' objects. Pure."""
+
+from collections.abc import Mapping
+
+from stromboli.shared.api import core
+
+Labels = Mapping[str, str]
+
+
+def matches(selector: core.LabelSelector, labels: Labels) -> bool:
+    """Whether all parts of a selector hold. An empty selector matches every object; callers in
+    which it matches none check that themselves. An unknown operator never holds."""
+    return all(
+        labels.get(key) == value for key, value in (selector.match_labels or {}).items()
+    ) and all(_holds(each, labels.get(each.key)) for each in selector.match_expressions)
+
+
+def _holds(wanted: core.SelectorRequirement, value: str | None) -> bool:
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return value not in wanted.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
