@@ -42,8 +42,17 @@ def test_a_fixed_field_is_refused_with_the_command_that_submits_again(strom: Any
     strom("job", "run", "a")
     refused = strom("job", "set", "a", "queue=research", "time-limit=4h")
     assert refused.exit_code == 1
-    assert "queue and time-limit cannot be changed in a job that exists" in refused.stderr
+    assert "queue cannot be changed in a job that exists" in refused.stderr
     assert "strom job resubmit a queue=research time-limit=4h -n default" in refused.stderr
+
+
+def test_set_changes_the_time_limit_with_the_estimate_of_the_scheduler(
+    api_server: Any, strom: Any
+) -> None:
+    strom("job", "run", "a", "--time", "1h")
+    assert strom("job", "set", "a", "time-limit=4h").exit_code == 0
+    spec = api_server.job("a").spec
+    assert (spec.active_deadline_seconds, spec.running_estimate) == (4 * 3600, "14400s")
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,16 @@ async def test_a_gang_that_only_moves_pods_between_tasks_keeps_its_minimum(
     assert (await client.get(f"{JOBS}/train")).json()["spec"]["minAvailable"] == 6
 
 
+async def test_a_change_sets_the_time_limit_and_the_estimate(client: httpx.AsyncClient) -> None:
+    await client.post(JOBS, json=job("train", ("ps", 1)))
+    change = {"activeDeadlineSeconds": 3600, "runningEstimate": "1h"}
+    assert (await client.patch(f"{JOBS}/train", json=change)).status_code == 200
+    spec = (await client.get(f"{JOBS}/train")).json()["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["runningEstimate"]) == (3600, "1h")
+    refused = await client.patch(f"{JOBS}/train", json={"activeDeadlineSeconds": 0})
+    assert refused.status_code == 400
+
+
 @pytest.mark.parametrize(
     ("change", "status"), [({}, 422), ({"replicas": {"none": 1}}, 422), ({"queue": "other"}, 400)]
 )

@@ -1,5 +1,6 @@
 """Policies: which one applies, when it acts, how often, and the effects of time."""
 
+import copy
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,8 @@ from services.controller.tests.support.scenarios import (
     reap_all,
     running,
 )
-from stromboli.controller.core.jobs import policies
+from stromboli.controller.core.jobs import policies, policy_events
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import NOON, make_command, make_job, make_task
 
@@ -386,7 +388,7 @@ def limited(seconds: int = 60, *of_job: Policy) -> CoreHarness:
 
 def test_a_job_whose_time_is_up_has_failed_for_that_reason_and_its_pods_go() -> None:
     harness = limited()
-    assert harness.job().status.deadline_at == NOON + timedelta(seconds=60)
+    assert policy_events.deadline(harness.job()) == NOON + timedelta(seconds=60)
     harness.wait(59)
     harness.restart()
     harness.settle()
@@ -403,7 +405,7 @@ def test_the_time_continues_over_restarts_but_not_over_a_suspension() -> None:
     harness.wait(40)
     fail(harness, "j1-worker-0")
     go_on(harness)
-    assert harness.job().status.deadline_at == NOON + timedelta(seconds=60)
+    assert policy_events.deadline(harness.job()) == NOON + timedelta(seconds=60)
     for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
         harness.submit(make_command(name, action, harness.job()))
         harness.settle()
@@ -412,7 +414,41 @@ def test_the_time_continues_over_restarts_but_not_over_a_suspension() -> None:
     harness.settle()
     assert harness.phase() == "Pending", "it does not run, so no time passes"
     go_on(harness)
-    assert harness.job().status.deadline_at == harness.now + timedelta(seconds=60)
+    assert policy_events.deadline(harness.job()) == harness.now + timedelta(seconds=60)
+
+
+def test_a_changed_time_limit_counts_from_the_first_start() -> None:
+    """Longer, shorter, or where there was none; the estimate for the scheduler follows."""
+    harness = limited(60)
+    harness.wait(50)
+    change_limit(harness, 120, "120s")
+    group = harness.group()
+    assert group.metadata.annotation(keys.RUNNING_ESTIMATE) == "120s"
+    harness.wait(69)
+    harness.settle()
+    assert harness.phase() == "Running"
+    change_limit(harness, 100)
+    assert harness.phase() == "Failed"
+
+
+def test_a_time_limit_that_a_running_job_gets_counts_from_its_first_start() -> None:
+    harness = running(make_job(tasks=[make_task(replicas=2)]))
+    harness.wait(50)
+    change_limit(harness, 60)
+    assert harness.phase() == "Running"
+    harness.wait(10)
+    harness.settle()
+    assert harness.phase() == "Failed"
+
+
+def change_limit(harness: CoreHarness, seconds: int, estimate: str = "") -> None:
+    """Write the limit of a job that exists, as a user does."""
+    body = copy.deepcopy(harness.objects["jobs", "default/j1"])
+    body["spec"]["activeDeadlineSeconds"] = seconds
+    if estimate:
+        body["spec"]["runningEstimate"] = estimate
+    harness.put(kinds.JOBS, body)
+    harness.settle()
 
 
 def test_a_policy_may_say_what_happens_when_the_time_is_up() -> None:
@@ -422,7 +458,7 @@ def test_a_policy_may_say_what_happens_when_the_time_is_up() -> None:
     harness.settle()
     assert harness.phase() == "Restarting"
     go_on(harness)
-    assert harness.job().status.deadline_at == harness.now + timedelta(seconds=60)
+    assert policy_events.deadline(harness.job()) == harness.now + timedelta(seconds=60)
     harness.wait(60)
     harness.settle()
     assert (harness.phase(), harness.job().status.state.reason) == ("Failed", "DeadlineExceeded")

@@ -264,13 +264,16 @@ class AsyncClient:
         replicas: Mapping[str, int] | None = None,
         min_available: int | None = None,
         priority_class: str | None = None,
+        time_limit_s: int | None = None,
     ) -> batch.Job:
-        """Set replicas of tasks by name, minAvailable and the PriorityClass in one patch; returns
-        the job. None leaves a field unchanged.
+        """Set replicas of tasks by name, minAvailable, the PriorityClass and the time limit in
+        one patch; returns the job. None leaves a field unchanged.
 
         Raises NotFoundError, RejectedError, ConflictError after a concurrent change.
         """
-        call = job_calls.change(namespace, name, replicas, min_available, priority_class)
+        call = job_calls.change(
+            namespace, name, replicas, min_available, priority_class, time_limit_s
+        )
         return kinds.JOBS.decode((await self.send(call)).object)
 
     async def delete(self, name: str, namespace: str = "default") -> None:

@@ -14,12 +14,16 @@ def change(
     replicas: Mapping[str, int] | None = None,
     min_available: int | None = None,
     priority_class: str | None = None,
+    time_limit_s: int | None = None,
 ) -> calls.Call[Applied]:
-    """Set replicas of tasks by name, minAvailable and the PriorityClass of a job in one patch;
-    None leaves a field unchanged."""
+    """Set replicas of tasks by name, minAvailable, the PriorityClass and the time limit of a job
+    in one patch; None leaves a field unchanged. The scheduler plans with the time limit, too."""
     body: dict[str, object] = {"replicas": dict(replicas)} if replicas else {}
     body |= {} if min_available is None else {"minAvailable": min_available}
     body |= {} if priority_class is None else {"priorityClassName": priority_class}
+    if time_limit_s is not None:
+        estimate = f"{time_limit_s}s"
+        body |= {"activeDeadlineSeconds": time_limit_s, "runningEstimate": estimate}
     return calls.Call(
         method="PATCH",
         path=calls.job(namespace, name).path,

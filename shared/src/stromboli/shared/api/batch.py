@@ -181,8 +181,9 @@ class JobStatus(Part, frozen=True, kw_only=True):
     """The observed state of the job.
 
     ``asked_retries``: how many of ``retry_count`` do not count against the limit: restarts that a
-    user requested, and pods that a node rejected. ``deadline_at``: end of the job's time limit.
-    ``retry_at``: no pod is created before. ``policy_retries``: policy -> how often it acted.
+    user requested, and pods that a node rejected. ``started_at``: the first start of the gang, from
+    which ``activeDeadlineSeconds`` counts. ``retry_at``: no pod is created before.
+    ``policy_retries``: policy -> how often it acted.
     """
 
     state: JobState = JobState()
@@ -200,7 +201,7 @@ class JobStatus(Part, frozen=True, kw_only=True):
     running_duration: str = ""
     controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[JobCondition, ...] = ()
-    deadline_at: Instant | None = None
+    started_at: Instant | None = None
     retry_at: Instant | None = None
     restarted: RestartedTasks | None = None
     policy_retries: dict[str, Int32] = msgspec.field(default_factory=dict)

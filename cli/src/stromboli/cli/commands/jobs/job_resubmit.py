@@ -43,20 +43,20 @@ def set_fields(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Change a pending or running job: priority, min and replicas.
+    """Change a pending or running job: priority, time limit, min and replicas.
 
     strom job set train priority=high replicas.worker=8
 
-    Queue and time limit are fixed once a job exists: resubmit it with other values.
+    The time limit counts from the first start of the job. The queue is fixed once a job exists:
+    resubmit it with another one.
     """
     fields = _parsed(assignments)
     what = f"job {namespace}/{name}"
-    fixed = {"queue": fields.queue, "time-limit": fields.time_s}
-    if named := [field for field, value in fixed.items() if value is not None]:
-        again = " ".join(each for each in assignments if each.partition("=")[0] in fixed)
+    if fields.queue is not None:
+        again = " ".join(assignments)
         raise CommandError(
             what,
-            f"{' and '.join(named)} cannot be changed in a job that exists",
+            "queue cannot be changed in a job that exists",
             f"submit a new job of the same spec: strom job resubmit {name} {again} -n {namespace}; "
             f"then: strom job delete {name} -n {namespace}",
         )
@@ -66,7 +66,9 @@ def set_fields(
             tasks = {job_fields.task_named(spec, task): n for task, n in fields.replicas.items()}
         except job_fields.FieldError as error:
             raise typer.BadParameter(str(error), param_hint="FIELD=VALUE") from None
-        call = job_calls.change(namespace, name, tasks, fields.minimum, fields.priority)
+        call = job_calls.change(
+            namespace, name, tasks, fields.minimum, fields.priority, fields.time_s
+        )
         try:
             applied = client.send(call)
         except CommandError as error:

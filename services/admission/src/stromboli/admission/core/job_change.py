@@ -3,41 +3,55 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from stromboli.admission.core import scaling
 from stromboli.shared.messages.admission import Violation
 
 
-def change_patch(
-    job: dict[str, Any],
-    replicas: Mapping[str, int],
-    minimum: int | None,
-    priority_class: str | None,
-) -> dict[str, Any] | Violation:
-    """The patch of a job that sets the replicas of tasks by name, its minAvailable and its
-    PriorityClass; None leaves a field unchanged.
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The new values of a job's fields; None leaves a field unchanged. ``replicas``: task -> pods.
+    ``running_estimate`` is what the scheduler plans with, the deadline what ends the job."""
+
+    replicas: Mapping[str, int] = {}
+    min_available: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    running_estimate: str | None = None
+
+
+_PLAIN = {
+    "min_available": "minAvailable",
+    "priority_class_name": "priorityClassName",
+    "active_deadline_seconds": "activeDeadlineSeconds",
+    "running_estimate": "runningEstimate",
+}
+"""Fields that are set as they are."""
+
+
+def change_patch(job: dict[str, Any], change: JobChange) -> dict[str, Any] | Violation:
+    """The patch of a job that makes a change.
 
     Tasks that grow are scaled before those that shrink, so that a gang which keeps its size is not
     rejected for a step in between. The patch contains the version that was read, so that it
     conflicts with a concurrent change.
     """
-    spec = job["spec"]
+    spec, replicas = job["spec"], change.replicas
     counts = {each.get("name", ""): each.get("replicas", 0) for each in spec["tasks"]}
     changed: dict[str, Any] = {}
     for task, count in sorted(replicas.items(), key=lambda it: counts.get(it[0], 0) - it[1]):
-        step = scaling.scale_patch({**job, "spec": {**spec, **changed}}, task, count, minimum)
+        current = {**job, "spec": {**spec, **changed}}
+        step = scaling.scale_patch(current, task, count, change.min_available)
         if isinstance(step, Violation):
             return step
         changed |= step["spec"]
-    if minimum is not None:
-        changed["minAvailable"] = minimum
-    if priority_class is not None:
-        changed["priorityClassName"] = priority_class
+    for field, name in _PLAIN.items():
+        value = getattr(change, field)
+        if value is not None:
+            changed[name] = value
     if not changed:
-        return Violation(
-            path="",
-            reason="it changes nothing",
-            expected="replicas, minAvailable or priorityClassName",
-        )
+        expected = f"replicas, {', '.join(_PLAIN.values())}"
+        return Violation(path="", reason="it changes nothing", expected=expected)
     metadata = job["metadata"]
     return {
         "apiVersion": job["apiVersion"],

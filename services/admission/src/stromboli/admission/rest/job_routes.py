@@ -61,12 +61,14 @@ class ChangeRequest(
 ):
     """The fields of a job that can change after its creation; omitted ones remain. ``replicas``:
     task -> its number of pods. Without ``minAvailable`` a gang that needs all its pods continues to
-    need all.
+    need all. ``activeDeadlineSeconds`` counts from the first start of the job's pods.
     """
 
     replicas: dict[str, Count] = {}
     min_available: Count | None = None
     priority_class_name: str | None = None
+    active_deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    running_estimate: str | None = None
 
 
 def routes(
@@ -236,7 +238,7 @@ def routes(
         JOB,
         status_code=200,
         opt=needs(RETURNED_FIELDS, one("patch", kinds.JOBS)),
-        summary="Change replicas, minAvailable or the PriorityClass of a job",
+        summary="Change replicas, minAvailable, the PriorityClass or the time limit of a job",
     )
     async def change_job(
         request: Asked,
@@ -244,10 +246,10 @@ def routes(
         name: FromPath[str],
         data: JSONBody[ChangeRequest],
     ) -> Applied:
+        wanted = msgspec.convert(data, job_change.JobChange, from_attributes=True)
+
         def merged(job: Document) -> Document | Violation:
-            return job_change.change_patch(
-                job, data.replicas, data.min_available, data.priority_class_name
-            )
+            return job_change.change_patch(job, wanted)
 
         return await changed(request, namespace, name, "change", merged)
 

@@ -82,16 +82,17 @@ def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) ->
     just written: therefore the patch merges, on the cached resourceVersion."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})
-    return _json_patch(kind, of, put(_path(annotation), value))
+    return _json_patch(kind, of, put(annotation_path(annotation), value))
 
 
 def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
     """Remove an annotation, if it still has the cached value."""
-    seen = test(_path(annotation), of.metadata.annotation(annotation))
-    return _json_patch(kind, of, seen, {"op": "remove", "path": _path(annotation)})
+    seen = test(annotation_path(annotation), of.metadata.annotation(annotation))
+    return _json_patch(kind, of, seen, {"op": "remove", "path": annotation_path(annotation)})
 
 
-def _path(annotation: str) -> str:
+def annotation_path(annotation: str) -> str:
+    """The path of an annotation in a JSON patch."""
     return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 

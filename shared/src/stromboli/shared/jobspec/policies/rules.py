@@ -19,7 +19,16 @@ from stromboli.shared.jobspec.validation import cron_jobs, policies, user_comman
 
 Rules = dict[str, str]
 """Name of a variable -> expression of a list of messages."""
-CHANGEABLE = frozenset({"minAvailable", "priorityClassName", "tasks", "volumes"})
+CHANGEABLE = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "minAvailable",
+        "priorityClassName",
+        "runningEstimate",
+        "tasks",
+        "volumes",
+    }
+)
 """Fields of a job's spec that an update may change, at least in part."""
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 

@@ -19,6 +19,9 @@ from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation.defaults import min_available
 from stromboli.shared.messages.admission import Violation
 
+CHANGEABLE = "minAvailable, replicas, priorityClassName or activeDeadlineSeconds"
+"""What a job that exists can change, as users read it."""
+
 
 def validate_create(
     job: batch.Job,
@@ -141,7 +144,7 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
             yield Violation(
                 path=f"spec.{field.encode_name}",
                 reason="cannot be changed in a job that exists",
-                expected="change minAvailable, replicas or priorityClassName, or make a new job",
+                expected=f"change {CHANGEABLE}, or submit a new job",
             )
 
 
@@ -332,5 +335,11 @@ def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
         for volume in spec.volumes
     )
     return msgspec.structs.replace(
-        spec, min_available=0, priority_class_name="", tasks=tasks, volumes=volumes
+        spec,
+        active_deadline_seconds=None,
+        min_available=0,
+        priority_class_name="",
+        running_estimate="",
+        tasks=tasks,
+        volumes=volumes,
     )

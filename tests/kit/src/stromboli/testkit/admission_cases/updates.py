@@ -31,6 +31,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
     "a-gang-of-any-size": ("", job(minAvailable=0)),
     "more-pods-than-a-job-may-have": ("spec.tasks", _tasks(task(replicas=100_001))),
     "another-priority": ("", job(priorityClassName="high")),
+    "another-time-limit": ("", job(activeDeadlineSeconds=60, runningEstimate="60s")),
     "another-queue": ("spec.queue", job(queue="child")),
     "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
     "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),

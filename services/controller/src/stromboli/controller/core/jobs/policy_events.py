@@ -17,6 +17,7 @@ from stromboli.controller.core.tasks import tasks
 from stromboli.shared import keys
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job
+from stromboli.shared.formats import durations
 
 DEFAULT_TASK_RETRY = 3
 POD_PENDING = "PodPending"
@@ -112,8 +113,14 @@ def collect(
 
 def is_overdue(job: Job, now: datetime) -> bool:
     """Whether the job's deadline has passed."""
-    at = job.status.deadline_at
+    at = deadline(job)
     return at is not None and now >= at
+
+
+def deadline(job: Job) -> datetime | None:
+    """When the job's time limit ends, by its current spec; None before the first start."""
+    since, limit = job.status.started_at, job.spec.active_deadline_seconds
+    return None if since is None or limit is None else durations.later(since, limit)
 
 
 def is_of_earlier_attempt(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:

@@ -54,6 +54,7 @@ from stromboli.controller.core.jobs import (
     phase_changes,
     phase_effects,
     policies,
+    policy_events,
 )
 from stromboli.controller.core.store import complete_specs, controller_cache, event_history
 from stromboli.controller.core.workloads import child_jobs
@@ -142,7 +143,7 @@ def due(cache: controller_cache.ControllerCache, key: str, now: datetime) -> dat
     # A job that waits for its owner, or for another job, is reconciled when that changes.
     times = [] if _is_awaited(cache, job) else [expires_at(job)]
     if job.status.state.phase in phase_changes.RULED:
-        times += [job.status.deadline_at, job.status.retry_at]
+        times += [policy_events.deadline(job), job.status.retry_at]
         pods = cache.pods_of(job.metadata.uid) if policies.watches_pending(job) else ()
         times.append(policies.due(job, pods))
     return min((at for at in times if at is not None), default=None)

@@ -13,7 +13,6 @@ from stromboli.controller.core.jobs import policies, policy_events
 from stromboli.controller.core.tasks import arrays, tasks
 from stromboli.shared.api import batch
 from stromboli.shared.api.batch import Job, JobStatus
-from stromboli.shared.formats import durations
 
 _RESTARTS = lifecycle.PARTIAL | {"RestartJob"}
 
@@ -55,7 +54,7 @@ def after(
         retry_count=retries,
         asked_retries=asked,
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
-        deadline_at=_deadline(job, event, now),
+        started_at=_started_at(job, event, now),
         retry_at=_retry_at(before, event, policy_action, now),
         restarted=_restarted(job, move, policy_action, retries),
         policy_retries=_policy_retries(before, policy_action),
@@ -77,17 +76,13 @@ def _conditions(
     return (*others, batch.JobCondition(status=move.to, last_transition_time=now))
 
 
-def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
-    """The deadline counts from the first start of the gang, over all attempts. It is reset for a
+def _started_at(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
+    """The time limit counts from the first start of the gang, over all attempts. It is reset for a
     job that was resumed, or restarted by DeadlineExceeded."""
-    limit, found = job.spec.active_deadline_seconds, job.status.deadline_at
-    if limit is None or event == "ResumeJob":
+    found = job.status.started_at
+    if event == "ResumeJob" or (event == "RestartJob" and policy_events.is_overdue(job, now)):
         return None
-    if event == "RestartJob" and policy_events.is_overdue(job, now):
-        return None
-    if event == "Started" and found is None:
-        return durations.later(now, limit)
-    return found
+    return now if event == "Started" and found is None else found
 
 
 def _retry_at(

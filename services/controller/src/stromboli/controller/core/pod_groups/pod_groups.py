@@ -98,7 +98,8 @@ def create(cache: controller_cache.ControllerCache, job: Job) -> commands.Create
 def adjust(
     cache: controller_cache.ControllerCache, job: Job, group: scheduling.PodGroup
 ) -> commands.Stage:
-    """The patch that follows a changed job. Queue and annotations never follow."""
+    """The patch that follows a changed job. The queue never follows, and of the annotations only
+    the estimated run time, which changes with a time limit."""
     wanted, found = desired_spec(cache, job), group.spec
     member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
     fields = {
@@ -108,9 +109,13 @@ def adjust(
         "priorityClassName": (wanted.priority_class_name, found.priority_class_name),
     }
     changed = {name: new for name, (new, old) in fields.items() if new != old}
-    if not changed:
-        return ()
     operations = [manifests.put(f"/spec/{name}", value) for name, value in changed.items()]
+    estimate = job.spec.running_estimate
+    if estimate and group.metadata.annotation(keys.RUNNING_ESTIMATE) != estimate:
+        path = manifests.annotation_path(keys.RUNNING_ESTIMATE)
+        operations.append(manifests.put(path, estimate))
+    if not operations:
+        return ()
     return (_patch(group, [manifests.test("/metadata/uid", group.metadata.uid), *operations]),)
 
 
