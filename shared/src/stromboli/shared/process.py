@@ -51,6 +51,8 @@ def start(
         runtime.run(run)
     except errors.ConfigurationError as error:
         sys.exit(str(error))
+    finally:
+        telemetry.shut_down()
 
 
 @contextlib.asynccontextmanager

@@ -24,9 +24,9 @@ from stromboli.shared.runtime import telemetry
 T = TypeVar("T")
 Clock = Callable[[], datetime]
 
-STOP_WITHIN_S = 10.0
-"""Time limit from SIGTERM to the end of the process: below the 30 s after which Kubernetes kills
-it.
+STOP_WITHIN_S = 9.0
+"""Time limit from SIGTERM to the end of the process: below the 10 s after which a container engine
+kills it.
 """
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0

@@ -8,6 +8,7 @@ and as an annotation of Kubernetes objects. Traces are exported when the standar
 import contextlib
 import logging
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
@@ -28,6 +29,10 @@ meter = metrics.get_meter("stromboli")
 log = structlog.get_logger("stromboli")
 """Log fields, not prose: ``log.info("bound", pod=..., node=...)``."""
 _tracer = trace.get_tracer("stromboli")
+EXPORT_WITHIN_S = 1.0
+"""Time for the export of waiting spans at the end of a process. The exporter itself retries for 10
+s when the collector is away: a container engine would kill the process meanwhile.
+"""
 
 
 def set_up(service: str, environment: Mapping[str, str]) -> None:
@@ -35,10 +40,19 @@ def set_up(service: str, environment: Mapping[str, str]) -> None:
     configure_logs()
     resource = Resource.create({"service.name": f"stromboli-{service}"})
     metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()], resource=resource))
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+
+
+def shut_down() -> None:
+    """Export the spans that wait, within ``EXPORT_WITHIN_S``; those that remain are lost."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        exporting = threading.Thread(target=provider.shutdown, daemon=True)
+        exporting.start()
+        exporting.join(EXPORT_WITHIN_S)
 
 
 def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> None:

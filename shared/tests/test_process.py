@@ -1,0 +1,38 @@
+"""The life of a service's process."""
+
+import subprocess
+import sys
+import time
+
+SCRIPT = """
+import time
+import msgspec
+from stromboli.shared import process
+from stromboli.shared.runtime import telemetry
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+async def main(settings, health):
+    with telemetry.span("reconcile Job"):
+        pass
+    print(time.monotonic())
+
+process.start("controller", Settings, main)
+"""
+NO_COLLECTOR = "http://127.0.0.1:9"
+ENDED_WITHIN_S = 5.0
+"""The exporter alone retries for 10 s, after which a container engine kills the process."""
+
+
+def test_a_collector_that_is_away_does_not_hold_up_the_end_of_a_process() -> None:
+    """Compose stops services and collector at the same time."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={"OTEL_EXPORTER_OTLP_ENDPOINT": NO_COLLECTOR},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - float(done.stdout) < ENDED_WITHIN_S
