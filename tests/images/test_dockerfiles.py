@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from stromboli.shared import loopback_token
 from tests.images.support import image_build
 
 SERVICES = ("admission", "controller", "history", "monitor", "scheduler")
@@ -27,6 +28,13 @@ def test_an_image_runs_unprivileged_and_has_a_health_check(
     assert steps["ENTRYPOINT"] == f'["python", "-m", "stromboli.{service}"]'
     port = steps["EXPOSE"].split()[0]
     assert f"http://127.0.0.1:{port}/livez" in steps["HEALTHCHECK"]
+
+
+def test_admission_keeps_its_token_where_a_container_may_write() -> None:
+    """Its user has no home, and the chart makes the root file system read-only."""
+    steps = image_build.dockerfile("admission")
+    variables = dict(step.value.split("=", 1) for step in steps if step.instruction == "ENV")
+    assert loopback_token.file_of(8480, variables).is_relative_to("/tmp")
 
 
 @pytest.mark.parametrize("service", SERVICES)
