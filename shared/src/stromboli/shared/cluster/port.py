@@ -146,11 +146,6 @@ class Cluster(Protocol):
         NotFoundError.
         """
 
-    def logs(
-        self, namespace: str, pod: str, query: LogQuery
-    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
-        """Chunks of a container's stdout and stderr, in the order of arrival.
-
     async def evict(
         self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
     ) -> None:
@@ -160,6 +155,11 @@ class Cluster(Protocol):
         Budgets protect running pods only. ``grace_seconds``: None for the pod's own. Raises
         DisruptionBudgetError, NotFoundError, ConflictError (another uid).
         """
+
+    def logs(
+        self, namespace: str, pod: str, query: LogQuery
+    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
+        """Chunks of a container's stdout and stderr, in the order of arrival.
 
         Entering raises NotFoundError, or InvalidError for a container that does not exist, is not
         named although there are several, or has not started yet; the log of a pod without a node

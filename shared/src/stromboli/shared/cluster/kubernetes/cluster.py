@@ -199,8 +199,6 @@ class KubernetesCluster:
         path = kinds.PODS.path(namespace, pod, "binding")
         await self._connection.write("POST", path, what, _ENCODER.encode(binding), _JSON)
 
-    @contextlib.asynccontextmanager
-    async def logs(
     async def evict(
         self, namespace: str, pod: str, *, uid: str, grace_seconds: int | None = None
     ) -> None:
@@ -218,6 +216,8 @@ class KubernetesCluster:
         path = kinds.PODS.path(namespace, pod, "eviction")
         await self._connection.write("POST", path, what, _ENCODER.encode(eviction), _JSON)
 
+    @contextlib.asynccontextmanager
+    async def logs(
         self, namespace: str, pod: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """The output of a container, which the API server reads from the kubelet."""
