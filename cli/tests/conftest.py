@@ -17,7 +17,9 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
+    Sequence,
 )
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,13 +52,15 @@ class Node:
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], bytes] = {}
+        self.seconds: dict[tuple[str, str], Sequence[int]] = {}
+        """Seconds after noon of each line; without them, 0."""
 
     @contextlib.asynccontextmanager
     async def logs(
         self, uid: str, query: port.LogQuery
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """As the port has it."""
-        text = self.written.get((uid, query.container), b"")
+        text = self._selected((uid, query.container), query)
         if query.tail_lines is not None:
             lines = text.splitlines(keepends=True)
             text = b"".join(lines[len(lines) - query.tail_lines :])
@@ -66,6 +70,17 @@ class Node:
                 yield text[at : at + 7]
 
         yield chunks()
+
+    def _selected(self, key: tuple[str, str], query: port.LogQuery) -> bytes:
+        """The output from a time on, with times if they are requested."""
+        lines = self.written.get(key, b"").splitlines(keepends=True)
+        seconds = self.seconds.get(key) or [0] * len(lines)
+        times = [builders.NOON + timedelta(seconds=second) for second in seconds]
+        return b"".join(
+            (at.isoformat().encode() + b" " if query.timestamps else b"") + line
+            for at, line in zip(times, lines, strict=True)
+            if query.since is None or at >= query.since
+        )
 
     @contextlib.asynccontextmanager
     async def deleted_logs(
@@ -143,8 +158,16 @@ class ApiServer:
             subresource="status",
         )
 
-    def start_pod(self, job: str, index: int, text: bytes, *, phase: str = "Running") -> None:
-        """A pod of a job's task, on a node, that wrote this."""
+    def start_pod(
+        self,
+        job: str,
+        index: int,
+        text: bytes,
+        *,
+        phase: str = "Running",
+        seconds: Sequence[int] = (),
+    ) -> None:
+        """A pod of a job's task, on a node, that wrote this; ``seconds``: when each line."""
         name = f"{job}-w-{index}"
         labels = {keys.JOB_NAME: job, keys.TASK_INDEX: str(index)}
         pod = builders.make_pod(name, labels=labels, task="w", index=index)
@@ -159,6 +182,7 @@ class ApiServer:
         )
         for container in pod.spec.containers:
             self.node.written[made.uid, container.name] = text
+            self.node.seconds[made.uid, container.name] = seconds
 
     def start_tool(self, job: str, tool: str) -> None:
         """A tool's pod beside a job, as the controller would make it."""

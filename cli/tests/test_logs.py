@@ -1,6 +1,7 @@
 """Rules of ``strom job logs`` and ``exec``."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.cli.commands.jobs import job_exec
-from stromboli.cli.render import log_lines, pod_status
+from stromboli.cli.render import log_lines, merged_logs, pod_status
 from stromboli.client import job_logs
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit import builders
@@ -40,6 +41,55 @@ def test_lines_are_ordered_by_pod_with_its_name(strom: Any) -> None:
         "w-10 | ten one",
         "w-10 | ten two",
     ]
+
+
+@pytest.fixture
+def timed_job(api_server: Any, strom: Any) -> None:
+    """A job whose two pods write by turns."""
+    strom("job", "run", "a", "--replicas", "2")
+    api_server.start_pod("a", 0, b"zero one\nzero two\n", seconds=(1, 30))
+    api_server.start_pod("a", 1, b"one one\none two\n", seconds=(2, 40))
+
+
+@pytest.mark.usefixtures("timed_job")
+def test_lines_of_several_pods_are_sorted_by_time(strom: Any) -> None:
+    shown = strom("job", "logs", "a")
+    assert shown.stdout.splitlines() == [
+        "w-0 | zero one",
+        "w-1 | one one",
+        "w-0 | zero two",
+        "w-1 | one two",
+    ]
+
+
+@pytest.mark.usefixtures("timed_job")
+@pytest.mark.parametrize("index", [(), ("--index", "1")], ids=["merged", "one"])
+def test_lines_since_a_time_are_shown_with_their_times(strom: Any, index: tuple[str, ...]) -> None:
+    since = (builders.NOON + timedelta(seconds=35)).isoformat()
+    shown = strom("job", "logs", "a", "--since", since, "--timestamps", *index)
+    at = (builders.NOON + timedelta(seconds=40)).isoformat()
+    assert shown.stdout == f"w-1 | {at} one two\n"
+
+
+def test_the_logs_of_deleted_pods_of_an_ended_job_are_those_of_the_last_attempts(
+    api_server: Any, strom: Any
+) -> None:
+    strom("job", "run", "a")
+    uid = api_server.job("a").metadata.uid
+    for attempt in (1, 2):
+        api_server.tell_tasks("default/a", uid, "Running", "Failed", attempt=attempt)
+        api_server.node.written[f"uid-{attempt}", "main"] = b"attempt %d\n" % attempt
+    api_server.set_status("a", "Failed")
+    shown = strom("job", "logs", "a", "-c", "main")
+    assert (shown.exit_code, shown.stdout) == (0, "p2 | attempt 2\n"), shown.stderr
+    assert "The pods are deleted" in shown.stderr
+
+
+def test_a_line_without_a_time_stays_behind_the_line_before_it() -> None:
+    noon, later = builders.NOON.isoformat(), (builders.NOON + timedelta(seconds=9)).isoformat()
+    logs = {"a": [f"{later} a1", "no time"], "b": [f"{noon} b1", "2026 is no time"]}
+    found = [(source, line.text) for source, line in merged_logs.merge(logs)]
+    assert found == [("b", "b1"), ("b", "2026 is no time"), ("a", "a1"), ("a", "no time")]
 
 
 @pytest.mark.usefixtures("job")

@@ -3,6 +3,7 @@
 import base64
 import os
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,16 @@ async def test_a_pre_stop_command_comes_before_the_signal(process_cluster: Proce
                 await process_cluster.cluster.delete(kinds.PODS, "default", "p")
             read += chunk
     assert read == b"on\nhook\n"
+
+
+async def test_a_log_is_read_with_the_time_of_each_line(process_cluster: ProcessCluster) -> None:
+    await process_cluster.run("p", "echo", "hello")
+    await process_cluster.over("p")
+    time, _, text = (await process_cluster.log("p", timestamps=True)).partition(" ")
+    assert text == "hello\n"
+    written = datetime.fromisoformat(time)
+    assert await process_cluster.log("p", since=written) == "hello\n"
+    assert await process_cluster.log("p", since=written + timedelta(seconds=1)) == ""
 
 
 async def test_a_command_begins_in_its_working_directory(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ async def test_200_mb_of_output_are_bounded_on_disk_and_the_last_of_it_is_whole(
     assert outcome == launcher_client.Outcome(0)
     written = sum(9 * 10**digits * (digits + 2) for digits in range(7)) + 14000001 * 9
     assert written > 200_000_000
-    on_disk = sum(path.stat().st_size for path in (place.folder / "log").iterdir())
+    on_disk = sum(path.stat().st_size for path in segment_files(place.folder / "log"))
     assert KEEP_BYTES <= on_disk <= KEEP_BYTES + segments.SEGMENT_BYTES
     first, _, kept = (await place.read()).partition(b"\n")
     assert first == b"[%d bytes before this are no longer kept]" % (written - on_disk)
@@ -271,6 +272,59 @@ def test_segments_keep_the_last_bytes_and_no_more_than_one_file_beyond(tmp_path:
     log = segments.Segments(str(tmp_path), keep_bytes=10, segment_bytes=4)
     for number in range(60):
         log.write(b"%d" % (number % 10))
-    kept = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    kept = b"".join(path.read_bytes() for path in segment_files(tmp_path))
     assert b"".join(b"%d" % (number % 10) for number in range(60)).endswith(kept)
     assert 10 <= len(kept) <= 14
+    assert len(list(tmp_path.glob(f"*{segments.TIMES}"))) == len(segment_files(tmp_path))
+
+
+def segment_files(folder: Path) -> list[Path]:
+    """The files with output, without their indexes of times."""
+    return sorted(path for path in folder.iterdir() if path.suffix != segments.TIMES)
+
+
+async def read_lines(folder: Path, **part: Any) -> list[str]:
+    """The lines of an output that is over."""
+    chunks = Output(folder, is_over=True).chunks(follow=False, tail_lines=None, **part)
+    return b"".join([chunk async for chunk in chunks]).decode().splitlines()
+
+
+async def test_each_line_has_the_time_at_which_its_first_byte_arrived(tmp_path: Path) -> None:
+    """Also over the end of a segment, and where a line arrives in pieces."""
+    log = segments.Segments(str(tmp_path), KEEP_BYTES, segment_bytes=20)
+    before = datetime.now(UTC)
+    for piece in (b"one\ntw", b"o\n", b"three is longer than a segment\nfour"):
+        log.write(piece)
+    lines = await read_lines(tmp_path, timestamps=True)
+    assert [line.partition(" ")[2] for line in lines] == [
+        "one",
+        "two",
+        "three is longer than a segment",
+        "four",
+    ]
+    times = [datetime.fromisoformat(line.partition(" ")[0]) for line in lines]
+    assert times == sorted(times)
+    assert before <= times[0] <= times[-1] <= datetime.now(UTC)
+
+
+async def test_lines_before_a_time_are_left_out(tmp_path: Path) -> None:
+    log = segments.Segments(str(tmp_path), KEEP_BYTES)
+    log.write(b"early\n")
+    index = tmp_path / (segments.name_of(0) + segments.TIMES)
+    entries = ((0, 1_000_000_000), (6, 4_999_999_999))
+    index.write_bytes(b"".join(segments.TIME.pack(*entry) for entry in entries))
+    log.write(b"late\n")
+    since = datetime.fromtimestamp(5, UTC)
+    assert await read_lines(tmp_path, since=since) == ["late"]
+    assert await read_lines(tmp_path, since=since, timestamps=True) == [
+        "1970-01-01T00:00:04.999999999Z late"
+    ]
+
+
+def test_an_index_of_times_is_at_most_as_large_as_its_segment(tmp_path: Path) -> None:
+    """A container that writes single bytes slowly must not fill the disk with times."""
+    log = segments.Segments(str(tmp_path), KEEP_BYTES, segment_bytes=64)
+    for number in range(60):
+        log.note_time(number * segments.TIME_STEP_NS)
+    (index,) = tmp_path.glob(f"*{segments.TIMES}")
+    assert index.stat().st_size == 64

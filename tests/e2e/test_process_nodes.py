@@ -117,6 +117,16 @@ def test_a_command_runs_in_its_environment_and_its_output_can_be_read(user: User
         assert user.log(pod, tailLines=1) == f"{pod} and $\n"
 
 
+def test_a_log_is_read_with_times_and_from_a_time_on(user: User) -> None:
+    """Through an API server, too, whose kubelet is then a process node."""
+    user.apply(job("timed", "echo first; sleep 1.5; echo second"))
+    assert user.over("timed") == "Completed"
+    lines = user.log("timed-work-0", timestamps="true").splitlines()
+    times, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    assert texts == ("first", "second")
+    assert user.log("timed-work-0", sinceTime=times[1]) == "second\n"
+
+
 def test_a_nonzero_exit_code_fails_the_job(user: User) -> None:
     user.apply(job("failing", "exit 7"))
     assert user.over("failing") == "Failed"

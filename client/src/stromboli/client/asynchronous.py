@@ -26,6 +26,7 @@ from stromboli.client import (
     errors,
     job_calls,
     job_logs,
+    log_calls,
     server,
     watch_state,
     workload_calls,
@@ -230,7 +231,7 @@ class AsyncClient:
         pods = await self.pods(name, namespace)
         for pod, container in job_logs.started_containers(pods, task, indexes):
             lines = job_logs.LineBuffer()
-            call = calls.log(namespace, pod, container, tail_lines=tail_lines)
+            call = log_calls.log(namespace, pod, container, tail_lines=tail_lines)
             with contextlib.suppress(errors.NotFoundError):
                 async with self.stream(call) as chunks:
                     async for chunk in chunks:

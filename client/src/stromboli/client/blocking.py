@@ -17,6 +17,7 @@ from stromboli.client import (
     errors,
     job_calls,
     job_logs,
+    log_calls,
     server,
     watch_state,
     workload_calls,
@@ -221,7 +222,7 @@ class Client:
         pods = self.pods(name, namespace)
         for pod, container in job_logs.started_containers(pods, task, indexes):
             lines = job_logs.LineBuffer()
-            call = calls.log(namespace, pod, container, tail_lines=tail_lines)
+            call = log_calls.log(namespace, pod, container, tail_lines=tail_lines)
             with contextlib.suppress(errors.NotFoundError), self.stream(call) as chunks:
                 for chunk in chunks:
                     for text in lines.feed(chunk):

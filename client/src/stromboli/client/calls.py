@@ -234,32 +234,6 @@ def scale(
     return _job_call("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
 
 
-def log(
-    namespace: str,
-    pod: str,
-    container: str = "",
-    *,
-    follow: bool = False,
-    previous: bool = False,
-    tail_lines: int | None = None,
-    uid: str = "",
-) -> Call[bytes]:
-    """The output of a pod's container, as a stream; the container may be omitted if there is only
-    one."""
-    query = {"container": container} if container else {}
-    query |= {"follow": "true"} if follow else {}
-    query |= {"previous": "true"} if previous else {}
-    query |= {"uid": uid} if uid else {}
-    query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
-    return Call(
-        method="GET",
-        path=f"{_pod(namespace, pod)}/log",
-        what=f"pod {namespace}/{pod}",
-        read=bytes,
-        query=query,
-    )
-
-
 # --- queues and the cluster ----------------------------------------------------------------
 
 

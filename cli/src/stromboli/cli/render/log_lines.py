@@ -72,14 +72,39 @@ def attempt_sources(
     container: str | None,
 ) -> list[Source]:
     """The containers of one attempt by task and index, also of deleted pods."""
+    chosen = [each for each in attempts if each.attempt == attempt]
+    return _sources_of(job, chosen, task, indexes, container)
+
+
+def last_attempt_sources(
+    job: batch.Job,
+    attempts: Iterable[TaskAttempt],
+    task: str | None,
+    indexes: Container[int] | None,
+    container: str | None,
+) -> list[Source]:
+    """The containers of the last attempt of each task and index, also of deleted pods."""
+    last: dict[tuple[str, int], TaskAttempt] = {}
+    for each in attempts:
+        key = each.task, each.index
+        if key not in last or each.attempt >= last[key].attempt:
+            last[key] = each
+    return _sources_of(job, last.values(), task, indexes, container)
+
+
+def _sources_of(
+    job: batch.Job,
+    attempts: Iterable[TaskAttempt],
+    task: str | None,
+    indexes: Container[int] | None,
+    container: str | None,
+) -> list[Source]:
     names = {each.name: _container_names(each) for each in job.spec.tasks}
     chosen = sorted(
         (
             each
             for each in attempts
-            if each.attempt == attempt
-            and task in (None, each.task)
-            and (indexes is None or each.index in indexes)
+            if task in (None, each.task) and (indexes is None or each.index in indexes)
         ),
         key=lambda each: (each.task, each.index, each.retry_count),
     )

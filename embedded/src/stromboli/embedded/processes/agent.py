@@ -112,7 +112,7 @@ class ProcessNodeAgent:
         if found is None:
             raise errors.InvalidError("read a log", "the pod is not running on its node yet")
         output = found.output(query)
-        chunks = output.chunks(follow=query.follow, tail_lines=query.tail_lines)
+        chunks = _selected(output, query, follow=query.follow)
         async with contextlib.aclosing(chunks):
             yield chunks
 
@@ -138,7 +138,7 @@ class ProcessNodeAgent:
             raise errors.NotFoundError(what, "no output of this container is kept")
         run = runs[-2] if query.previous else runs[-1]
         output = Output(folder.log(query.container, run), is_over=True)
-        chunks = output.chunks(follow=False, tail_lines=query.tail_lines)
+        chunks = _selected(output, query, follow=False)
         async with contextlib.aclosing(chunks):
             yield chunks
 
@@ -303,3 +303,15 @@ async def _set_ready_condition(
 def _name(document: Document) -> str:
     metadata = document["metadata"]
     return str(metadata["name"]) if isinstance(metadata, dict) else ""
+
+
+def _selected(
+    output: Output, query: cluster_port.LogQuery, *, follow: bool
+) -> AsyncGenerator[bytes, None]:
+    """Return the part of an output that a query selects."""
+    return output.chunks(
+        follow=follow,
+        tail_lines=query.tail_lines,
+        timestamps=query.timestamps,
+        since=query.since,
+    )

@@ -38,10 +38,17 @@ def app(served: agent.ProcessNodeAgent) -> Litestar:
         container: FromPath[str],
         follow: FromQuery[bool] = False,
         previous: FromQuery[bool] = False,
+        timestamps: FromQuery[bool] = False,
         tailLines: FromQuery[int | None] = None,  # noqa: N803 - the kubelet's name
+        sinceTime: FromQuery[datetime.datetime | None] = None,  # noqa: N803 - as above
     ) -> Response[str] | Stream:
         query = cluster_port.LogQuery(
-            container=container, follow=follow, previous=previous, tail_lines=tailLines
+            container=container,
+            follow=follow,
+            previous=previous,
+            tail_lines=tailLines,
+            timestamps=timestamps,
+            since=sinceTime,
         )
         async with contextlib.AsyncExitStack() as stack:
             opened = served.logs(served.uid_of(namespace, pod), query)

@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from pathlib import Path
+
+from stromboli.embedded.processes.output_times import TimedLines
 
 CHUNK_BYTES = 256 * 1024
 
@@ -28,21 +31,33 @@ class Output:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def chunks(self, *, follow: bool, tail_lines: int | None) -> AsyncGenerator[bytes, None]:
+    async def chunks(
+        self,
+        *,
+        follow: bool,
+        tail_lines: int | None,
+        timestamps: bool = False,
+        since: datetime | None = None,
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the kept output, from its beginning or its last lines; with ``follow`` until the
-        end.
+        end. ``timestamps``: before each line the time at which it began to arrive; ``since``: only
+        lines from then on.
 
         A separate line reports output that was deleted before it could be read.
         """
+        lines = None
+        if timestamps or since is not None:
+            lines = TimedLines(self._folder, with_time=timestamps, since=since)
         position = self._tail(tail_lines) if tail_lines is not None else 0
         while True:
             is_last, changed = self._is_over or not follow, self._changed
             while found := await asyncio.to_thread(self._read, position):
                 start, chunk = found
                 if start > position:
-                    yield f"[{start - position} bytes before this are no longer kept]\n".encode()
+                    lost = f"[{start - position} bytes before this are no longer kept]\n".encode()
+                    yield lost if lines is None else lines.select(start, lost)
                 position = start + len(chunk)
-                yield chunk
+                yield chunk if lines is None else lines.select(start, chunk)
             if is_last:
                 return
             await changed.wait()
@@ -55,7 +70,8 @@ class Output:
 
     def _starts(self) -> list[int]:
         try:
-            return sorted(int(path.name) for path in self._folder.iterdir())
+            names = (path.name for path in self._folder.iterdir())
+            return sorted(int(name) for name in names if name.isdecimal())
         except OSError:
             return []
 

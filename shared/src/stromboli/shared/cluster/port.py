@@ -10,6 +10,7 @@ Every method raises the errors of ``stromboli.shared.errors`` and no error of th
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -49,6 +50,8 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     ``container`` may be empty if the pod has only one. ``follow``: continue until the container
     ends. ``previous``: the output before its last restart. ``tail_lines``: only its last lines.
+    ``timestamps``: each line begins with the time at which it arrived (RFC 3339 in UTC) and a
+    space. ``since``: only lines from then on.
     ``uid``: the pod must have this uid. A deleted pod is found if its node keeps the output of
     deleted pods, which kubelets of Kubernetes do not; NotFoundError if it is not kept.
     """
@@ -58,6 +61,8 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     previous: bool = False
     tail_lines: int | None = None
     uid: str = ""
+    timestamps: bool = False
+    since: datetime | None = None
 
 
 class Cluster(Protocol):

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from stromboli.cli import options
+from stromboli.cli import options, time_options
 from stromboli.cli.commands import explain
 from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.cli.job_specs import job_reference
-from stromboli.cli.render import explanation_view, log_lines, output, pod_status
-from stromboli.client import calls, job_logs, phases
+from stromboli.cli.render import explanation_view, log_lines, merged_logs, output, pod_status
+from stromboli.client import job_logs, log_calls, phases
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.formats.indexes import Indexes
 
@@ -57,16 +58,35 @@ def logs(
     prefix: Annotated[
         bool, typer.Option("--prefix/--no-prefix", help="Print the pod's name before each line.")
     ] = True,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only lines from then on: 10m, 2026-01-31 or 2026-01-31T12:00:00Z.",
+        ),
+    ] = "",
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Print the time before each line.")
+    ] = False,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
     """Print the logs of a job's pods.
 
-    All pods, or those of --task and --index; JOB[3,7-9] selects indexes, too.
+    All pods, or those of --task and --index; JOB[3,7-9] selects indexes, too. Lines of several pods
+    are sorted by time, with --follow in the order in which they arrive. If the pods of an ended job
+    are deleted, the logs of their last attempts are printed where nodes keep them.
     """
     name, indexes = job_reference.split(name, index)
     if follow and attempt is not None:
         raise typer.BadParameter("set either --attempt or --follow", param_hint="--attempt")
+    part = _Part(
+        tail=tail,
+        previous=previous,
+        follow=follow,
+        since=time_options.time(since, datetime.now(UTC), "--since"),
+    )
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
         if problem := log_lines.unknown_task(job, task):
@@ -86,29 +106,42 @@ def logs(
 
         why = f"see why: strom explain {name} -n {namespace}"
 
-        reader = _LogReader(
-            client,
-            namespace,
-            name,
-            tail,
-            previous=previous,
-            follow=follow,
-            prefix=prefix,
-            is_attempt=attempt is not None,
-        )
+        reader = _LogReader(client, namespace, name, part, prefix=prefix, timestamps=timestamps)
         if attempt is not None:
-            reader.read(_sources_of_attempt(client, job, attempt, task, indexes, container))
+            found = _sources_of_attempt(client, job, attempt, task, indexes, container)
+            reader.read(found, of_attempts=True)
             return
-        if not follow:
-            found = look()
-            if not found:
-                raise _never_started(client, job, task, indexes)
+        if follow:
+            if not look():
+                output.show_note(f"No pod has started yet; waiting. To {why}.")
+            reader.follow(look, lambda: _has_ended(client, namespace, name))
+            return
+        if found := look():
             reader.read(found)
             _report_not_started(client, namespace, name, task, indexes, container)
-            return
-        if not look():
-            output.show_note(f"No pod has started yet; waiting. To {why}.")
-        reader.follow(look, lambda: _has_ended(client, namespace, name))
+        elif found := _sources_of_deleted_pods(client, job, task, indexes, container):
+            output.show_note("The pods are deleted: these are the logs that their nodes keep.")
+            reader.read(found, of_attempts=True)
+        else:
+            raise _never_started(client, job, task, indexes)
+
+
+def _sources_of_deleted_pods(
+    client: "Client",
+    job: batch.Job,
+    task: str | None,
+    indexes: Indexes | None,
+    container: str | None,
+) -> list[log_lines.Source]:
+    """The containers of the last attempt of each task and index of an ended job without pods."""
+    namespace, name = job.metadata.namespace, job.metadata.name
+    if phases.phase_of(job) not in phases.ENDS or client.pods(namespace, name):
+        return []
+    try:
+        tasks = client.tasks(namespace, name, job.metadata.uid).tasks
+    except NotFoundError:
+        return []  # no pod of it has ever been created
+    return log_lines.last_attempt_sources(job, tasks, task, indexes, container)
 
 
 def _sources_of_attempt(
@@ -175,39 +208,57 @@ def _report_not_started(
         )
 
 
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of each log is read."""
+
+    tail: int | None
+    previous: bool
+    follow: bool
+    since: datetime | None
+
+
 class _LogReader:
-    """Reads sources, one after the other or concurrently, and prints their lines."""
+    """Reads sources, by time or concurrently, and prints their lines."""
 
     def __init__(
         self,
         client: "Client",
         namespace: str,
         job: str,
-        tail: int | None,
+        part: _Part,
         *,
-        previous: bool,
-        follow: bool,
         prefix: bool,
-        is_attempt: bool = False,
+        timestamps: bool,
     ) -> None:
-        self._is_attempt = is_attempt
+        self._of_attempts = False
         self._client = client
         self._namespace = namespace
         self._job = job
-        self._tail = tail
-        self._previous = previous
-        self._follow = follow
+        self._part = part
         self._prefix = prefix
+        self._timestamps = timestamps
         self._lines: queue.Queue[tuple[log_lines.Source, str | None]] = queue.Queue(10_000)
         self._seen_bytes: dict[tuple[str, str, int], int] = {}
         self._troubles: dict[str, CommandError] = {}
 
-    def read(self, found: list[log_lines.Source]) -> None:
-        """Read all of them in order. Raises the first error after the others are printed."""
+    def read(self, found: list[log_lines.Source], *, of_attempts: bool = False) -> None:
+        """Print the lines of all of them by time. Raises the first error after the others are
+        printed. ``of_attempts``: also of deleted pods."""
+        self._of_attempts = of_attempts
         prefixes = log_lines.line_prefixes(found)
-        for source in found:
-            for line in self._stream(source):
-                self._show(source, line, prefixes)
+        if len(found) > MOST_STREAMS:
+            output.show_note(
+                f"strom: {len(found)} logs one after the other; up to {MOST_STREAMS} are sorted by "
+                "time: select some with --task and --index"
+            )
+        if 1 < len(found) <= MOST_STREAMS:
+            logs = {source: self._stream(source, with_time=True) for source in found}
+            for source, line in merged_logs.merge(logs):
+                self._show(source, line.raw if self._timestamps else line.text, prefixes)
+        else:
+            for source in found:
+                for text in self._stream(source, with_time=self._timestamps):
+                    self._show(source, text, prefixes)
         for trouble in self._troubles.values():
             raise trouble
 
@@ -257,24 +308,26 @@ class _LogReader:
 
     def _feed(self, source: log_lines.Source) -> None:
         try:
-            for line in self._stream(source):
+            for line in self._stream(source, with_time=self._timestamps):
                 self._lines.put((source, line))
         finally:
             self._lines.put((source, None))
 
-    def _stream(self, source: log_lines.Source) -> Iterator[str]:
+    def _stream(self, source: log_lines.Source, *, with_time: bool) -> Iterator[str]:
         """The source's lines. After a reconnect the bytes that were printed already are skipped."""
         key = (source.uid, source.container, source.restarts)
         is_again = key in self._seen_bytes
-        skip = self._seen_bytes.get(key, 0) if self._tail is None else 0
-        call = calls.log(
+        skip = self._seen_bytes.get(key, 0) if self._part.tail is None else 0
+        call = log_calls.log(
             self._namespace,
             source.pod,
             source.container,
-            follow=self._follow,
-            previous=self._previous,
-            tail_lines=0 if is_again and self._tail is not None else self._tail,
-            uid=source.uid if self._is_attempt else "",
+            follow=self._part.follow,
+            previous=self._part.previous,
+            tail_lines=0 if is_again and self._part.tail is not None else self._part.tail,
+            uid=source.uid if self._of_attempts else "",
+            timestamps=with_time,
+            since=self._part.since,
         )
         lines = job_logs.LineBuffer()
         try:
@@ -285,7 +338,7 @@ class _LogReader:
                     self._seen_bytes[key] = self._seen_bytes.get(key, 0) + len(chunk) - passed
                     yield from lines.feed(chunk[passed:])
         except NotFoundError:
-            if self._is_attempt:
+            if self._of_attempts:
                 self._troubles.setdefault(source.label, self._dropped(source))
             return  # else deleted since
         except CommandError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from typing import Annotated
 
 from litestar import MediaType, get
@@ -32,6 +33,11 @@ def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
         follow: FromQuery[bool] = False,
         previous: FromQuery[bool] = False,
         tail_lines: Annotated[int | None, QueryParameter(name="tailLines", ge=0)] = None,
+        timestamps: FromQuery[bool] = False,
+        since: Annotated[
+            datetime | None,
+            QueryParameter(name="sinceTime", description="Only lines from this time on."),
+        ] = None,
         uid: Annotated[
             str,
             QueryParameter(
@@ -47,12 +53,19 @@ def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
             previous=previous,
             tail_lines=tail_lines,
             uid=uid,
+            timestamps=timestamps,
+            since=with_zone(since),
         )
         async with contextlib.AsyncExitStack() as stack:
             chunks = await stack.enter_async_context(cluster.logs(namespace, name, query))
             return Stream(_relayed(chunks, stack.pop_all()))
 
     return log
+
+
+def with_zone(at: datetime | None) -> datetime | None:
+    """A time of a query; without a zone it is in UTC."""
+    return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 async def _relayed(

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from datetime import UTC
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -21,6 +22,7 @@ from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 _JSON = "application/json"
 _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-patch+json"}
 _ENCODER = msgspec.json.Encoder()
+_LOG_FLAGS = ("follow", "previous", "timestamps")
 _AT_ONCE: frozenset[port.AnyKind] = frozenset({kinds.LEASES})
 """Kinds whose requests bypass the limit of concurrent requests: a lease that is renewed late is
 lost.
@@ -226,9 +228,11 @@ class KubernetesCluster:
             reason = "the pod is deleted, and its kubelet has dropped its log"
             raise errors.NotFoundError(what, reason)
         asked = {"container": query.container} if query.container else {}
-        asked |= {name: "true" for name in ("follow", "previous") if getattr(query, name)}
+        asked |= {name: "true" for name in _LOG_FLAGS if getattr(query, name)}
         if query.tail_lines is not None:
             asked["tailLines"] = str(query.tail_lines)
+        if query.since is not None:
+            asked["sinceTime"] = query.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         opened = self._connection.stream(
             kinds.PODS.path(namespace, pod, "log"),
             what,
