@@ -31,7 +31,7 @@ log = structlog.get_logger("stromboli")
 _tracer = trace.get_tracer("stromboli")
 EXPORT_WITHIN_S = 1.0
 """Time for the export of waiting spans at the end of a process. The exporter itself retries for 10
-s when the collector is away: a container engine would kill the process meanwhile.
+s when the collector is unavailable: a container engine would kill the process meanwhile.
 """
 
 
