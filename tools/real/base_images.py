@@ -2,8 +2,9 @@
 
 `mmdebstrap` unpacks packages of this machine's own release, from the sources that its apt has, into
 a tar: `mpi` has OpenMPI, sshd and mpi4py, as images of MPI jobs have them, and `torch` PyTorch for
-CPUs with gloo and `torchrun`. The path of an image holds a digest of its recipe, so that clones
-share it.
+CPUs with gloo and `torchrun`. `python` stands for the base image of our Dockerfiles; its Python is
+that of a later release, from the same mirror. The path of an image holds a digest of its recipe, so
+that clones share it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +32,22 @@ LIMIT_S = 1800
 @dataclass(frozen=True)
 class Recipe:
     """An image: Debian's packages, patterns of files to leave out beside OMITTED, a file of
-    settings for sshd if it has one, and what it costs."""
+    settings for sshd if it has one, and what it costs. ``release``: of Debian; empty: that of this
+    machine. ``links``: (path in the image, its target)."""
 
     packages: tuple[str, ...]
     omitted: tuple[str, ...] = ()
     sshd: str = ""
     cost: str = ""
+    release: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+
+    def hooks(self) -> list[str]:
+        """Commands that complete the root file system, whose folder is ``$1``."""
+        made = [f'ln -s {target} "$1{path}"' for path, target in self.links]
+        if self.sshd:
+            made.append(f"printf '{self.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\"")
+        return made
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -56,14 +68,23 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         cost="5 minutes, 900 MB",
     ),
+    "python": Recipe(
+        ("python3.13", "python3.13-venv", "ca-certificates"),
+        cost="2 minutes, 120 MB",
+        release="trixie",
+        links=(("/usr/bin/python", "python3.13"), ("/usr/bin/python3", "python3.13")),
+    ),
 }
+OF_KUBELETS = ("mpi", "torch")
+OF_ENGINE = ("python",)
 
 
 def place(name: str, env: Mapping[str, str]) -> Path:
     """The folder of an image, whether made or not; the tar in it has the image's name."""
     recipe = RECIPES[name]
-    machine = (REVISION, platform.machine(), release())
+    machine = (REVISION, platform.machine(), recipe.release or release())
     words = (*machine, *recipe.packages, *OMITTED, *recipe.omitted, recipe.sshd)
+    words += tuple(word for link in recipe.links for word in link)
     digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
     return cache.shared_root(env) / f"images-{digest}"
 
@@ -76,9 +97,18 @@ def release() -> str:
         raise InstallError("images are made from packages of Debian, and this is none") from error
 
 
-def missing(env: Mapping[str, str]) -> list[str]:
-    """Names of images that are not made yet."""
-    return [name for name in RECIPES if not cache.is_installed(place(name, env))]
+def missing(env: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    """Those of the named images that are not made yet."""
+    return [name for name in names if not cache.is_installed(place(name, env))]
+
+
+def mirror(sources: Path) -> str:
+    """The address of the first repository in apt's sources, of either format. Raises
+    InstallError."""
+    found = re.search(r"^(?:URIs:|deb(?: \[.*\])?) *(\S+)", sources.read_text(), re.MULTILINE)
+    if found is None:
+        raise InstallError(f"{sources} has no address of a repository")
+    return found[1]
 
 
 def build(mmdebstrap: str, name: str, env: Mapping[str, str]) -> None:
@@ -96,7 +126,6 @@ def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
     sources = next((path for path in SOURCES if Path(path).is_file()), None)
     if sources is None:
         raise InstallError(f"apt has no sources: there is no {' and no '.join(SOURCES)}")
-    hook = f"printf '{recipe.sshd}' > \"$1/etc/ssh/sshd_config.d/container.conf\""
     command = [
         mmdebstrap,
         "--mode=root",
@@ -104,10 +133,10 @@ def _bootstrap(mmdebstrap: str, recipe: Recipe, tar: Path) -> None:
         f"--include={','.join(recipe.packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*OMITTED, *recipe.omitted)),
-        *([f"--customize-hook={hook}"] if recipe.sshd else []),
-        release(),
+        *(f"--customize-hook={hook}" for hook in recipe.hooks()),
+        recipe.release or release(),
         str(tar),
-        sources,
+        mirror(Path(sources)) if recipe.release else sources,
     ]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ

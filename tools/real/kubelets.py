@@ -1,11 +1,12 @@
-"""Install what real kubelets need: a container engine, and the kubelet built from its Go module.
+"""Install what real kubelets need: a container engine, and the kubelet built from its Go module,
+with the scheduler of Kubernetes, which binds pods that are not ours.
 
     python tools/real/kubelets.py           install what is missing (`make kubelet-tools`)
     python tools/real/kubelets.py --where   print the paths as JSON; exit 3 if something is missing
 
 Separate from the other real parts: few tests need it, it needs root, and the kubelet is a build of
 its own (22 s where `make real-tools` has just built the same version of Kubernetes, 5 minutes of
-CPU where not; 84 MB). Images are made from Debian's packages (base_images.py).
+CPU where not; 150 MB). Images are made from Debian's packages (base_images.py).
 """
 
 from __future__ import annotations
@@ -113,9 +114,10 @@ def describe(place: Path, programs: dict[str, str]) -> str:
     paths = {name: path for name, path in programs.items() if name not in ("ip", "mmdebstrap")}
     images = {
         f"{name}_image": str(base_images.place(name, os.environ) / f"{name}.tar")
-        for name in base_images.RECIPES
+        for name in base_images.OF_KUBELETS
     }
-    return json.dumps({"kubelet": str(place / "kubelet"), **images, **paths})
+    built = {"kubelet": str(place / "kubelet"), "scheduler": str(place / "kube-scheduler")}
+    return json.dumps({**built, **images, **paths})
 
 
 def where() -> str:
@@ -125,7 +127,9 @@ def where() -> str:
     place = directory()
     if not cache.is_installed(place):
         missing.append("the kubelet")
-    missing += [f"the image {name}" for name in base_images.missing(os.environ)]
+    missing += [
+        f"the image {name}" for name in base_images.missing(os.environ, base_images.OF_KUBELETS)
+    ]
     if missing:
         raise InstallError(f"missing {', '.join(missing)}: run `make kubelet-tools`")
     if os.geteuid() != 0:
@@ -146,7 +150,7 @@ def main() -> int:
         place = directory()
         if not cache.is_installed(place):
             build(place)
-        for name in base_images.missing(os.environ):
+        for name in base_images.missing(os.environ, base_images.OF_KUBELETS):
             base_images.build(programs["mmdebstrap"], name, os.environ)
         print(f"kubelets can start: {describe(place, programs)}")
     except InstallError as error:

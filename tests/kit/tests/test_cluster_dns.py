@@ -51,3 +51,15 @@ def test_only_ready_pods_have_addresses() -> None:
     assert cluster_dns.addresses_of(pods, "w-1", "mpi") == ["10.0.0.2"]
     assert cluster_dns.addresses_of(pods, "w-2", "mpi") == []
     assert cluster_dns.addresses_of(pods, "", "mpi") == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_a_services_name_leads_to_the_pods_that_it_selects() -> None:
+    """Every Service is headless here, also one with an address of its own."""
+    pods = [pod("a", "10.0.0.1"), pod("b", "10.0.0.2", ready="False"), pod("c", "10.0.0.3")]
+    for each, app in zip(pods, ("web", "web", "other"), strict=True):
+        each["metadata"]["labels"] = {"app": app, "pod": "any"}
+    service: dict[str, Any] = {"spec": {"selector": {"app": "web"}}}
+    assert cluster_dns.addresses_of_service(pods, service) == ["10.0.0.1"]
+    service["spec"]["publishNotReadyAddresses"] = True
+    assert cluster_dns.addresses_of_service(pods, service) == ["10.0.0.1", "10.0.0.2"]
+    assert cluster_dns.addresses_of_service(pods, {"spec": {}}) == []

@@ -146,7 +146,7 @@ class RealSystem:
         kubelets and containers, for which ``make kubelet-tools`` must have been run;
         ``kubelet_options``: see ``KubeletNodes``; ``node_grace_s``: see ``ControllerManager``."""
         self._authority = trustme.CA()
-        client = _client_certificate(self._authority, state) if kubelets else None
+        client = client_certificate(self._authority, state) if kubelets else None
         self.parts = RealParts(
             state / "parts",
             nodes=fake_nodes,
@@ -262,7 +262,7 @@ class RealSystem:
         await self.stop()
 
 
-def _client_certificate(authority: trustme.CA, state: Path) -> tuple[Path, Path]:
+def client_certificate(authority: trustme.CA, state: Path) -> tuple[Path, Path]:
     """Write the certificate and key with which the API server calls kubelets."""
     issued = authority.issue_cert("kube-apiserver.test", common_name="kube-apiserver")
     state.mkdir(parents=True, exist_ok=True)

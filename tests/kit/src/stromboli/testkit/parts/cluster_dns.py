@@ -3,9 +3,10 @@
     python -m stromboli.testkit.parts.cluster_dns ADDRESS KUBECONFIG
 
 It answers A queries for ``<hostname>.<subdomain>.<namespace>.svc.cluster.local`` and for
-``<subdomain>.<namespace>.svc.cluster.local`` with the addresses of the pods that are ready, as
+``<service>.<namespace>.svc.cluster.local`` with the addresses of the pods that are ready, as
 cluster DNS does for a headless Service that does not publish addresses of pods that are not. It
-reads the pods for each query: tests have few. Everything else does not exist.
+treats every Service as headless, for no kube-proxy runs: clients connect to the ports of the pods.
+It reads the pods and the Service for each query: tests have few. Everything else does not exist.
 """
 
 from __future__ import annotations
@@ -97,13 +98,32 @@ def addresses_of(pods: list[dict[str, Any]], hostname: str, subdomain: str) -> l
         for pod in pods
         if pod["spec"].get("subdomain") == subdomain
         and hostname in ("", pod["spec"].get("hostname"))
-        and pod["status"].get("podIP")
-        and "deletionTimestamp" not in pod["metadata"]
-        and any(
-            (condition["type"], condition["status"]) == ("Ready", "True")
-            for condition in pod["status"].get("conditions", ())
-        )
+        and is_served(pod)
     ]
+
+
+def addresses_of_service(pods: list[dict[str, Any]], service: dict[str, Any]) -> list[str]:
+    """Addresses of the pods that a Service selects: the ready ones, unless it publishes others."""
+    selector = service["spec"].get("selector")
+    if not selector:
+        return []
+    publishes = service["spec"].get("publishNotReadyAddresses", False)
+    return [
+        pod["status"]["podIP"]
+        for pod in pods
+        if selector.items() <= pod["metadata"].get("labels", {}).items()
+        and is_served(pod, publishes_not_ready=publishes)
+    ]
+
+
+def is_served(pod: dict[str, Any], *, publishes_not_ready: bool = False) -> bool:
+    """Whether names lead to a pod: it has an address, is not being deleted, and is ready."""
+    if not pod["status"].get("podIP") or "deletionTimestamp" in pod["metadata"]:
+        return False
+    return publishes_not_ready or any(
+        (condition["type"], condition["status"]) == ("Ready", "True")
+        for condition in pod["status"].get("conditions", ())
+    )
 
 
 class _Server(asyncio.DatagramProtocol):
@@ -126,15 +146,21 @@ class _Server(asyncio.DatagramProtocol):
         addresses, code = [], _NAME_ERROR
         try:
             if (place := place_of(name)) is not None:
-                hostname, subdomain, namespace = place
-                found = await self._api.get(f"/api/v1/namespaces/{namespace}/pods")
-                addresses = addresses_of(found["items"], hostname, subdomain)
+                addresses = await self._addresses(*place)
                 code = 0 if addresses else _NAME_ERROR
         except Exception as error:  # one query must not end the server
             _log(f"{name}: {error}")
             code = _SERVER_FAILURE
         known = addresses if kind == _A else []
         self._transport.sendto(response(query, asked, known, code), peer)
+
+    async def _addresses(self, hostname: str, name: str, namespace: str) -> list[str]:
+        path = f"/api/v1/namespaces/{namespace}"
+        found = await self._api.get(f"{path}/pods")
+        if hostname or not await self._api.exists(f"{path}/services/{name}"):
+            return addresses_of(found["items"], hostname, name)
+        service = await self._api.get(f"{path}/services/{name}")
+        return addresses_of_service(found["items"], service)
 
 
 async def _serve(address: str, document: dict[str, Any]) -> None:

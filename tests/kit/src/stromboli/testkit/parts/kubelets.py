@@ -20,7 +20,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
@@ -28,7 +28,14 @@ from typing import ClassVar
 import trustme
 
 from stromboli.testkit.parts import cluster_dns, container_images
-from stromboli.testkit.parts.kubernetes import CLIENT_ERRORS, ApiServer
+from stromboli.testkit.parts.forwarder import Forwarder
+from stromboli.testkit.parts.kubernetes import (
+    API_SERVICE_ADDRESS,
+    API_SERVICE_PORT,
+    CLIENT_ERRORS,
+    SERVICE_ADDRESSES,
+    ApiServer,
+)
 from stromboli.testkit.parts.part import Part
 from stromboli.testkit.parts.tools import KubeletTools
 
@@ -47,11 +54,13 @@ REMOVED_WITHIN_S = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class KubeletOptions:
-    """``images``: name -> tar of its root file system, beside the image of busybox; ``settings``:
-    further fields of the kubelet's configuration; ``numa_nodes``: a folder that the kubelet sees in
-    place of ``/sys/devices/system/node``; None: the machine's own."""
+    """``images``: name -> tar of its root file system, beside the image of busybox; ``archives``:
+    further images, as ``docker save`` writes them; ``settings``: further fields of the kubelet's
+    configuration; ``numa_nodes``: a folder that the kubelet sees in place of
+    ``/sys/devices/system/node``; None: the machine's own."""
 
     images: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    archives: Sequence[Path] = ()
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     numa_nodes: Path | None = None
 
@@ -154,8 +163,9 @@ class KubeletNode(Part):
         return ready and not node["spec"].get("taints")
 
     def _script(self) -> str:
-        quoted = (str(self.state), self._tools.containerd, self._tools.ctr, str(self._images))
-        state, containerd, ctr, images = map(shlex.quote, quoted)
+        quoted = (str(self.state), self._tools.containerd, self._tools.ctr)
+        state, containerd, ctr = map(shlex.quote, quoted)
+        images = shlex.join(map(str, (self._images, *self._options.archives)))
         away = shlex.quote(str(self._away))
         kubelet = [
             self._tools.kubelet,
@@ -182,7 +192,9 @@ sed "s/SNAPSHOTTER/$snapshotter/" {state}/containerd.in >{state}/containerd.toml
 mount --bind {state}/kubelet /var/lib/kubelet
 {containerd} --config {state}/containerd.toml >>{state}/containerd.log 2>&1 &
 until {ctr} version >/dev/null 2>&1; do sleep 0.1; done
-{ctr} --namespace k8s.io images import --snapshotter $snapshotter {images}
+for images in {images}; do
+  {ctr} --namespace k8s.io images import --snapshotter $snapshotter $images
+done
 trap 'kill -TERM $kubelet && wait $kubelet; exit' TERM
 while true; do
   {shlex.join(kubelet)} &
@@ -278,6 +290,7 @@ class Network:
             "type": "host-local",
             "dataDir": str(self.addresses),
             "ranges": [[{"subnet": subnet, "gateway": self.gateway}]],
+            "routes": [{"dst": SERVICE_ADDRESSES}],
         }
         return {
             "cniVersion": "1.0.0",
@@ -330,7 +343,21 @@ class KubeletNodes:
             )
             for name in (f"kubelet-{number}" for number in range(count))
         ]
-        self._dns = cluster_dns.ClusterDns(state / "dns", self._network.gateway, server)
+        self._served: tuple[Part, ...] = (
+            cluster_dns.ClusterDns(state / "dns", self._network.gateway, server),
+            Forwarder(
+                state / "api-server-address",
+                self._network.name,
+                API_SERVICE_ADDRESS,
+                API_SERVICE_PORT,
+                lambda: server.ports[0],
+            ),
+        )
+
+    @property
+    def network(self) -> Network:
+        """The network of the pods."""
+        return self._network
 
     async def start(self) -> None:
         """Prepare the machine, then start all nodes side by side."""
@@ -344,9 +371,8 @@ class KubeletNodes:
                 self._options.images,
             )
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._dns.start())
-                for node in self.nodes:
-                    group.create_task(node.start())
+                for part in (*self._served, *self.nodes):
+                    group.create_task(part.start())
         except BaseException:
             await self.stop()
             raise
@@ -363,11 +389,12 @@ class KubeletNodes:
         bridge = self._network.name
         run_ip("link", "add", bridge, "type", "bridge")
         run_ip("address", "add", f"{self._network.gateway}/24", "dev", bridge)
+        run_ip("address", "add", f"{API_SERVICE_ADDRESS}/32", "dev", bridge)
         run_ip("link", "set", bridge, "up")
 
     async def stop(self) -> None:
         """End all nodes with their containers, and undo what is visible outside of them."""
-        await asyncio.gather(self._dns.stop(), *(node.stop() for node in self.nodes))
+        await asyncio.gather(*(part.stop() for part in (*self._served, *self.nodes)))
         if self._record.exists():
             await asyncio.to_thread(undo, self._record)
 

@@ -48,6 +48,10 @@ OWNER_AND_TAINT_CONTROLLERS = (
 """Controllers that create pods of applied objects and evict pods of lost nodes: not needed by all
 tests.
 """
+SERVICE_ADDRESSES = "10.0.0.0/24"
+API_SERVICE_ADDRESS = "10.0.0.1"
+API_SERVICE_PORT = 443
+"""Of the Service ``kubernetes``: the first address, which the API server's certificate names."""
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -129,16 +133,19 @@ class ApiServer(Part):
         users: Sequence[User] = (),
         audited: bool = False,
         kubelet_client: tuple[Path, Path] | None = None,
+        options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
         """Describe a server over `etcd`; an admin and the parts' own users are added to `users`.
 
         `audited`: the `audit_log` records each request with its user and result. `kubelet_client`:
-        PEM files of the client certificate and key for kubelets.
+        PEM files of the client certificate and key for kubelets. `options`: further words of its
+        command line.
         """
         super().__init__(state, detached=detached)
         self._audited = audited
         self._kubelet_client = kubelet_client
+        self._options = options
         self._tools = tools
         self._etcd = etcd
         own = (User(name, (MASTERS,)) for name in (ADMIN, CONTROLLER_MANAGER, KWOK))
@@ -222,7 +229,7 @@ class ApiServer(Part):
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-cluster-ip-range={SERVICE_ADDRESSES}",
             "--endpoint-reconciler-type=none",  # the service kubernetes may not point to loopback
             "--allow-privileged=true",
             "--profiling=false",
@@ -230,6 +237,7 @@ class ApiServer(Part):
             "--shutdown-watch-termination-grace-period=1s",
             *self._audit(),
             *self._calls_kubelets(),
+            *self._options,
         ]
 
     def _calls_kubelets(self) -> list[str]:
@@ -313,6 +321,34 @@ class ControllerManager(Part):
             return False
         async with self._server.client() as api:
             return await api.exists("/api/v1/namespaces/default/serviceaccounts/default")
+
+
+class Scheduler(Part):
+    """kube-scheduler, for pods that do not name another scheduler."""
+
+    name: ClassVar[str] = "kube-scheduler"
+    port_count: ClassVar[int] = 0
+
+    def __init__(self, program: str, state: Path, server: ApiServer) -> None:
+        """Describe a scheduler of `server`."""
+        super().__init__(state)
+        self._program = program
+        self._server = server
+
+    def command(self) -> list[str]:
+        """The scheduler's command line."""
+        return [
+            self._program,
+            f"--kubeconfig={self._server.kubeconfig(CONTROLLER_MANAGER)}",
+            "--authentication-skip-lookup=true",
+            "--secure-port=0",
+        ]
+
+    async def is_ready(self) -> bool:
+        """Whether it is the leader: it has no port for this."""
+        async with self._server.client() as api:
+            path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+            return await api.exists(path)
 
 
 async def answers_ok(url: str) -> bool:

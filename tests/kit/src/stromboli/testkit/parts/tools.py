@@ -12,6 +12,8 @@ from pathlib import Path
 INSTALLER = Path("tools") / "real" / "install.py"
 KUBELET_INSTALLER = "kubelets.py"
 """Beside it."""
+ENGINE_INSTALLER = "engine.py"
+"""Beside it."""
 LOCATE_TIMEOUT_S = 60
 
 
@@ -37,6 +39,8 @@ class KubeletTools:
     """Paths of what real kubelets need, as ``make kubelet-tools`` prints them."""
 
     kubelet: str
+    scheduler: str
+    """kube-scheduler, of the same build."""
     containerd: str
     ctr: str
     runc: str
@@ -47,6 +51,28 @@ class KubeletTools:
     """Tar of a root file system with OpenMPI and sshd."""
     torch_image: str
     """The same with PyTorch."""
+
+
+@dataclass(frozen=True)
+class EngineTools:
+    """Paths of what a container engine needs, as ``make engine-tools`` prints them."""
+
+    dockerd: str
+    docker: str
+    containerd: str
+    runc: str
+    iptables: str
+    slirp4netns: str
+    busybox: str
+    unshare: str
+    nsenter: str
+    ip: str
+    compose: str
+    """Compose as a plugin of ``docker``."""
+    python_image: str
+    """Tar of a root file system that stands for the base image of our Dockerfiles."""
+    cache: str
+    """The folder that all clones share."""
 
 
 def installer() -> Path:
@@ -82,8 +108,19 @@ def locate() -> Tools:
 @functools.cache
 def locate_kubelets() -> KubeletTools:
     """What real kubelets need; raises RealPartsMissingError with what is missing."""
+    return KubeletTools(**_located(KUBELET_INSTALLER, "run `make kubelet-tools`"))
+
+
+@functools.cache
+def locate_engine() -> EngineTools:
+    """What a container engine needs; raises RealPartsMissingError with what is missing."""
+    return EngineTools(**_located(ENGINE_INSTALLER, "run `make engine-tools`"))
+
+
+def _located(script: str, remedy: str) -> dict[str, str]:
+    """What an installer beside the first one prints of its paths."""
     asked = subprocess.run(
-        [sys.executable, str(installer().with_name(KUBELET_INSTALLER)), "--where"],
+        [sys.executable, str(installer().with_name(script)), "--where"],
         check=False,
         capture_output=True,
         text=True,
@@ -91,5 +128,6 @@ def locate_kubelets() -> KubeletTools:
     )
     if asked.returncode != 0:
         lines = asked.stderr.strip().splitlines()
-        raise RealPartsMissingError(lines[-1] if lines else "run `make kubelet-tools`")
-    return KubeletTools(**json.loads(asked.stdout))
+        raise RealPartsMissingError(lines[-1] if lines else remedy)
+    found: dict[str, str] = json.loads(asked.stdout)
+    return found
