@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom dist format lock real-tools kubelet-tools test-kubelets real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e check docs sbom dist format lock real-tools kubelet-tools engine-tools test-kubelets test-engine real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` rebuilds the environment with that one.
@@ -43,7 +43,7 @@ demo: setup ## gangs against single pods, live, in under a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest $(CORES) -m "not real and not kubelet"
+	$(BIN)/pytest $(CORES) -m "not real and not kubelet and not engine"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else
@@ -62,6 +62,9 @@ test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of t
 
 test-kubelets: setup real-tools kubelet-tools ## the tests on real kubelets and containers (needs root)
 	STROM_REAL=1 STROM_KUBELETS=1 $(BIN)/pytest -m kubelet
+
+test-engine: setup real-tools kubelet-tools engine-tools ## our images: Compose under Docker, the charts on kubelets (root)
+	STROM_REAL=1 STROM_KUBELETS=1 STROM_ENGINE=1 $(BIN)/pytest -m engine
 
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
@@ -112,6 +115,9 @@ real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the 
 
 kubelet-tools: setup ## install containerd and build the kubelet for test-kubelets (needs root)
 	@$(BIN)/python tools/real/kubelets.py
+
+engine-tools: setup ## install Docker's engine and build Compose for test-engine (needs root)
+	@$(BIN)/python tools/real/engine.py
 
 real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100 KUBELETS=0
 ifneq ($(KUBELETS),0)

@@ -45,6 +45,17 @@ def kubelet_tools(real_tools: tools.Tools) -> tools.KubeletTools:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def engine_tools(real_tools: tools.Tools) -> tools.EngineTools:
+    """What a container engine needs. Skips with what is missing; `make test-engine` fails."""
+    try:
+        return tools.locate_engine()
+    except tools.RealPartsMissingError as error:
+        if os.environ.get("STROM_ENGINE") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory

@@ -1,0 +1,141 @@
+"""Install what tests of images need: Docker's engine, Compose built from its Go module, and the
+base image of our Dockerfiles.
+
+    python tools/real/engine.py           install what is missing (`make engine-tools`)
+    python tools/real/engine.py --where   print the paths as JSON; exit 3 if something is missing
+
+Separate from the other real parts, as the kubelets are: few tests need it, and it needs root.
+Compose takes 3 minutes of CPU the first time (60 MB), the base image 2 minutes (base_images.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from tools.real import base_images, binaries, cache, debian, kubelets, toolchains  # noqa: E402 - path above
+from tools.real.errors import InstallError  # noqa: E402 - as above
+
+NOT_INSTALLED = 3
+BUILD_REVISION = "1"  # raise it when the same sources are built differently
+MODULE = Path("tools") / "go" / "docker-compose"
+COMPOSE = "github.com/docker/compose/v2"
+PROGRAMS = {
+    "dockerd": "docker.io",
+    "docker": "docker.io",
+    "containerd": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "slirp4netns": "slirp4netns",
+    "busybox": "busybox-static",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+}
+"""Program -> Debian's package of it."""
+
+
+def find_programs() -> dict[str, str | None]:
+    """Program -> its path, None where it is missing."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *kubelets.SYSTEM_PATHS))
+    found: dict[str, str | None] = {name: shutil.which(name, path=path) for name in PROGRAMS}
+    if (busybox := found["busybox"]) is not None and not kubelets.is_static(Path(busybox)):
+        found["busybox"] = None
+    return found
+
+
+def missing_packages(found: dict[str, str | None]) -> list[str]:
+    """Debian's packages of what is missing."""
+    return sorted({PROGRAMS[name] for name, path in found.items() if path is None})
+
+
+def directory() -> Path:
+    """The directory of Compose of this working tree's module, built or not."""
+    digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((REPOSITORY / MODULE / name).read_bytes())
+    return cache.shared_root(os.environ) / f"compose-{digest.hexdigest()[:16]}"
+
+
+def build(place: Path) -> None:
+    """Build Compose as a plugin of `docker` into `place`, once for all clones."""
+    venv = toolchains.environment(REPOSITORY)
+    go = toolchains.find(toolchains.GO, venv)
+    if go is None:
+        go = toolchains.install_wheel(toolchains.GO, REPOSITORY, venv)
+    module = REPOSITORY / MODULE
+    version = binaries.required_version((module / "go.mod").read_text(), COMPOSE)
+    with cache.sole_installer(place):
+        if cache.is_installed(place):  # another clone has built it
+            return
+        print(f"building docker compose {version}", flush=True)
+        with cache.staged(place, {"compose": version, "go": go}) as stage:
+            flags = f"-s -w -X {COMPOSE}/internal.Version={version}"
+            binaries.go_build(go, module, stage, flags, os.environ)
+            (stage / "cmd").rename(stage / "docker-compose")  # Go names it after its package
+
+
+def where() -> str:
+    """The line of JSON with the paths. Raises InstallError with what is missing."""
+    found = find_programs()
+    missing = missing_packages(found)
+    place = directory()
+    if not cache.is_installed(place):
+        missing.append("docker compose")
+    wanted = base_images.missing(os.environ, base_images.OF_ENGINE)
+    missing += [f"the image {name}" for name in wanted]
+    if missing:
+        raise InstallError(f"missing {', '.join(missing)}: run `make engine-tools`")
+    if os.geteuid() != 0:
+        raise InstallError("the container engine needs root: run the tests as root")
+    paths = {name: path for name, path in found.items() if name != "mmdebstrap"}
+    return json.dumps(
+        {
+            **paths,
+            "compose": str(place / "docker-compose"),
+            "python_image": str(base_images.place("python", os.environ) / "python.tar"),
+            "cache": str(cache.shared_root(os.environ)),
+        }
+    )
+
+
+def install() -> str:
+    """Install what is missing and return the line of JSON. Raises InstallError."""
+    if packages := missing_packages(find_programs()):
+        debian.install(*packages)
+    found = find_programs()
+    if packages := missing_packages(found):
+        raise InstallError(f"installed, but not found: {', '.join(packages)}")
+    place = directory()
+    if not cache.is_installed(place):
+        build(place)
+    for name in base_images.missing(os.environ, base_images.OF_ENGINE):
+        base_images.build(str(found["mmdebstrap"]), name, os.environ)
+    return where()
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    only_where = parser.parse_args().where
+    try:
+        print(where() if only_where else f"the engine can start: {install()}")
+    except InstallError as error:
+        print(f"engine-tools: {error}", file=sys.stderr)
+        return NOT_INSTALLED if only_where else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
