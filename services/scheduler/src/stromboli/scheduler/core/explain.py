@@ -57,18 +57,23 @@ def explain_waiting(
 
     ``creation_grace``: age until which a PodGroup may lack pods without an explanation.
     ``partial``: gangs of which only a part was started. ``backing_off``: gangs that the session
-    left alone because their decisions were refused. O(waiting jobs).
+    left alone because their decisions were refused. O(waiting jobs), and little for each job that
+    the session skipped because its queue did not admit it.
     """
-    now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(cache.explained)
+    gone = cache.explained.keys() - cache.waiting
+    now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(gone)
     lines: dict[str, list[entities.Job]] = {queue: [] for queue in cache.ordered}
     free = _FreeResources(closed)
     capacity = capacity_check.CapacityCheck(closed)
-    for key in sorted(cache.waiting):
+    # Explanations of unadmitted jobs that the session skipped stay as they are.
+    left = closed.world.unadmitted.keys() - closed.resumed
+    for key in sorted(cache.waiting - left):
+        now[key] = None
         job = cache.world.job(key)
         if job is None:
             now[key] = _unreadable(cache, key)
             continue
-        if key in closed.world.aside:
+        if closed.skips(key):
             now[key] = cache.explained.get(key)
             lines.setdefault(job.queue, []).append(job)
             continue
@@ -128,11 +133,19 @@ def _queue_order_changes(
     lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, if the order changed."""
-    for queue, jobs in sorted(lines.items()):
+    unadmitted = closed.world.unadmitted
+    key_of = closed.job_key()
+    for queue in sorted({*lines, *unadmitted.queues()}):
+        jobs = lines.get(queue, [])
         there = [job for job in jobs if job.key in closed.jobs]
-        others = [job for job in jobs if job.key not in closed.jobs]
+        others = [job.key for job in jobs if job.key not in closed.jobs]
         ordered = closed.ordered_jobs(there) if len(there) > 1 else there
-        yield from cache.ordered.news(queue, [job.key for job in [*ordered, *others]])
+        keys = [job.key for job in ordered]
+        skipped = [pair for pair in unadmitted.ordered(queue) if pair[1] not in closed.resumed]
+        if skipped:
+            tried = [(key_of(job), job.key) for job in ordered]
+            keys = [key for _, key in sorted([*skipped, *tried])]  # both are sorted: a merge
+        yield from cache.ordered.news(queue, [*keys, *others])
 
 
 def _is_being_created(

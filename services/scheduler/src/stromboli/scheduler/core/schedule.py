@@ -188,7 +188,7 @@ class SessionRun:
         if self._measured is not None:
             closed.request_session_at(self._measured.at + MEASUREMENT_MAX_AGE)
         # 6. Note which gangs the next sessions may skip.
-        cache.unschedulable_gangs.note(closed, self._blocking_classes)
+        cache.unschedulable_gangs.note(closed, self._skippable)
         # 7. Collect statements, explanations and the record of the session.
         result = self._result(closed)
         # 8. Roll the model back: the decisions count once they are published.
@@ -232,7 +232,7 @@ class SessionRun:
             self._cache, opened, CREATION_GRACE, partial, backing_off
         )
         self._gauges = opened.gauges() if self._with_gauges else None
-        self._blocking_classes = unschedulable.find_unschedulable(opened)
+        self._skippable = unschedulable.find_skippable(opened)
 
     # 7. Result
 

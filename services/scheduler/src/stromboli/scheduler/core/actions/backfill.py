@@ -32,7 +32,7 @@ def run(ssn: session.Session) -> None:
 def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:
     by_queue: dict[str, list[entities.Job]] = {}
     for job in ssn.waiting_jobs():
-        is_tried = job.is_decidable and not job.is_pending
+        is_tried = job.is_decidable and not job.is_pending and _has_best_effort(job)
         if is_tried and ssn.job_valid(job) is None and not ssn.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
     queues = ssn.rank_queues(by_queue)
@@ -44,6 +44,12 @@ def _pending_tasks(ssn: session.Session) -> Iterator[entities.Task]:
                 for task in (*job.pending, *promised)
                 if task.is_best_effort and not task.is_gated
             )
+
+
+def _has_best_effort(job: entities.Job) -> bool:
+    """Return whether a task of the job can be tried; most clusters have no such job."""
+    promised = job.by_status.get(entities.Status.PIPELINED, {})
+    return job.pending_best_effort > 0 or any(each.is_best_effort for each in promised.values())
 
 
 def _release_nomination(ssn: session.Session, task: entities.Task) -> None:

@@ -1,8 +1,16 @@
-"""Unschedulable gangs: gangs that failed before and that no change since can have helped.
+"""Gangs that failed before and that no change since can have helped: unschedulable or unadmitted.
 
 Sessions skip them. Without this, a full cluster would try all waiting gangs for every new pod.
-Skipping changes no decision: a gang is skipped only if another attempt is bound to fail and no
-decision or explanation of other gangs depends on the attempt. All of these must hold:
+
+*Unadmitted* gangs were refused by their queue. In the phase Pending and without pods they matter
+to the action ``enqueue`` alone, which finds the first one of each class that has room
+(``unadmitted_jobs``), so the others are skipped until they change. This applies to configurations
+of ``NODE_ONLY_PLUGINS``, with any actions, if all votes on admission depend on queue and minimum
+request alone (``Registry.add_job_enqueueable``).
+
+*Unschedulable* gangs found no node. Skipping changes no decision: a gang is skipped only if another
+attempt is bound to fail and no decision or explanation of other gangs depends on the attempt. All
+of these must hold:
 
 1. It was tried and got nothing, because nodes rejected it (its queue may have, too), and every
    rejection depends on one node alone: no pod affinity, spread, volume or claim is involved.
@@ -12,14 +20,18 @@ decision or explanation of other gangs depends on the attempt. All of these must
    grew, and nodes that were written again, are compared. New, removed or renamed nodes, and changes
    of queues, priorities and namespaces, bring back all gangs.
 
-This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``. So that
+This applies only to configurations of ``NODE_ONLY_PLUGINS`` and ``NODE_ONLY_ACTIONS``.
+
+Changes of queues, priorities and resource columns bring back all gangs of both kinds. So that
 numbers in explanations stay fresh, skipped gangs are tried again in turn once anything has changed
 since their attempt, the oldest attempt first: ``RETRIED_TOGETHER`` in one session, at a pace at
 which each gang has its turn within ``RETRY_INTERVAL``. All of them in one session would take a
 second for a thousand gangs.
 """
 
+import heapq
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -28,9 +40,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.cluster import cluster_model, device_claims
+from stromboli.scheduler.core.cluster import cluster_model, device_claims, unadmitted_jobs
 from stromboli.scheduler.core.config import configuration
-from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.framework import interfaces, session
 from stromboli.scheduler.core.model import entities, nodes, resource_vectors
 
 NODE_ONLY_PLUGINS = frozenset(
@@ -89,13 +101,45 @@ BlockingClasses: TypeAlias = Mapping[str, tuple[entities.TaskClass, ...]]
 """Job -> classes of its tasks that have no room and without which it cannot start."""
 
 
-def find_unschedulable(closed: session.Session) -> BlockingClasses:
-    """Find the gangs of a closed session that are unschedulable by rules 1 and 2.
+class SkippableGangs(msgspec.Struct, frozen=True):
+    """What later sessions may skip; None if they may skip nothing of that kind.
+
+    ``unadmitted``: job -> its place in the order of its queue.
+    """
+
+    blocking: BlockingClasses | None
+    unadmitted: Mapping[str, unadmitted_jobs.SortKey] | None
+
+
+def find_skippable(closed: session.Session) -> SkippableGangs:
+    """Find the gangs of a closed session that are unschedulable by rules 1 and 2, or unadmitted.
 
     O(jobs of the session), and a few passes over the nodes for each class.
     """
+    return SkippableGangs(_unschedulable(closed), _unadmitted(closed))
+
+
+def _unadmitted(closed: session.Session) -> Mapping[str, unadmitted_jobs.SortKey] | None:
+    configured = closed.configuration
+    is_known = _plugins(configured) <= NODE_ONLY_PLUGINS and "enqueue" in configured.actions
+    if (
+        not (is_known and closed.admits_by_request)
+        or closed.sort_keys(interfaces.JOB_ORDER) is None
+    ):
+        return None
+    order = closed.job_key()
+    return {job.key: order(job) for job in closed.waiting_jobs() if _was_refused(closed, job)}
+
+
+def _was_refused(closed: session.Session, job: entities.Job) -> bool:
+    """Whether the job waits for room in its queue, and for nothing else."""
+    is_plain = not (job.tasks or job.problems) and job.min_request is not None
+    return job.is_pending and job.is_decidable and is_plain and closed.queue_of(job).is_open
+
+
+def _unschedulable(closed: session.Session) -> BlockingClasses | None:
     if not _depends_on_nodes_only(closed.configuration):
-        return {}
+        return None
     decided = {*closed.decisions.admitted, *closed.untried}
     found = {
         job.key: _blocking_classes(closed, job)
@@ -106,11 +150,13 @@ def find_unschedulable(closed: session.Session) -> BlockingClasses:
 
 
 class UnschedulableGangs:
-    """The unschedulable gangs, and the classes of tasks that have no room."""
+    """The unschedulable and the unadmitted gangs, and the classes of tasks that have no room."""
 
     def __init__(self) -> None:
         self._blocked: dict[str, _Blocked] = {}
         """Job -> why it is skipped, the oldest attempt first."""
+        self._unadmitted: dict[str, int] = {}
+        """Unadmitted job -> number of the session that tried it, the oldest attempt first."""
         self._requests: dict[int, resource_vectors.Vector] = {}
         self._baseline: _NodeRoom | None = None
         """When the unschedulable gangs were last known to fail."""
@@ -123,8 +169,8 @@ class UnschedulableGangs:
 
     @property
     def jobs(self) -> frozenset[str]:
-        """Keys of the unschedulable gangs, as of the last session."""
-        return frozenset(self._blocked)
+        """Keys of the unschedulable and unadmitted gangs, as of the last session."""
+        return frozenset([*self._blocked, *self._unadmitted])
 
     def skip_unschedulable(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
@@ -145,8 +191,8 @@ class UnschedulableGangs:
             return
         if changed or renewed or before is None or not before.is_equal(self._opened):
             self._changed_in = self._session
-        for key in changed & self._blocked.keys():
-            del self._blocked[key]
+        for key in changed:
+            self._try_again(of, key)
         rows = _rows_with_more_room(of, baseline, renewed)
         if rows.size:
             future = of.nodes.future_idle[:, rows]
@@ -159,19 +205,19 @@ class UnschedulableGangs:
                 for key, blocked in self._blocked.items()
                 if not any(fits[each.number] for each in blocked.classes)
             }
-        self._retry_oldest(now)
-        of.aside = frozenset(self._blocked.keys() & of.jobs.keys())
+        self._retry_oldest(of, now)
+        of.aside = self.jobs
 
-    def note(self, closed: session.Session, blocking_classes: BlockingClasses) -> None:
-        """Note the unschedulable gangs of a session. Call it before the rollback.
+    def note(self, closed: session.Session, found: SkippableGangs) -> None:
+        """Note the unschedulable and unadmitted gangs of a session. Call it before the rollback.
 
         Costs a few passes over the nodes.
         """
         self._baseline = _NodeRoom.of(closed.nodes)
-        if not _depends_on_nodes_only(closed.configuration):
+        self._note_unadmitted(closed, found.unadmitted)
+        if found.blocking is None:
             self._blocked.clear()
-            return
-        for key, classes in blocking_classes.items():
+        for key, classes in (found.blocking or {}).items():
             self._blocked.pop(key, None)  # its attempt is the newest now
             self._blocked[key] = _Blocked(classes, self._session)
         kinds = {kind for blocked in self._blocked.values() for kind in blocked.classes}
@@ -182,40 +228,67 @@ class UnschedulableGangs:
         if self._retried_at is not None and any(self._outdated()):
             closed.request_session_at(self._retried_at + self._pause())
 
-    def _retry_oldest(self, now: datetime) -> None:
+    def _note_unadmitted(
+        self, closed: session.Session, found: Mapping[str, unadmitted_jobs.SortKey] | None
+    ) -> None:
+        line = closed.world.unadmitted
+        if found is None:
+            self._unadmitted.clear()
+            line.clear()
+            return
+        for key, order in found.items():
+            self._unadmitted.pop(key, None)
+            self._unadmitted[key] = self._session
+            job = closed.jobs[key]
+            assert job.min_request is not None, f"{key} has no minimum request"
+            request = tuple(job.min_request.tolist())
+            line.put(key, unadmitted_jobs.AdmissionClass(job.queue, request), order)
+
+    def _try_again(self, of: cluster_model.ClusterModel, key: str) -> None:
+        self._blocked.pop(key, None)
+        if self._unadmitted.pop(key, None) is not None:
+            of.unadmitted.discard(key)
+
+    def _retry_oldest(self, of: cluster_model.ClusterModel, now: datetime) -> None:
         """Stop skipping the gangs whose attempt is oldest, if their turn has come."""
         last = self._retried_at
         if last is not None and last <= now < last + self._pause():
             return
         self._retried_at = now
         for key in list(itertools.islice(self._outdated(), RETRIED_TOGETHER)):
-            del self._blocked[key]
+            self._try_again(of, key)
 
     def _outdated(self) -> Iterator[str]:
         """The gangs that were tried before the last change, the oldest attempt first."""
-        return (
-            key
-            for key, _ in itertools.takewhile(
-                lambda pair: pair[1].tried_in < self._changed_in, self._blocked.items()
-            )
+        tried = heapq.merge(
+            ((blocked.tried_in, key) for key, blocked in self._blocked.items()),
+            ((tried_in, key) for key, tried_in in self._unadmitted.items()),
+            key=operator.itemgetter(0),
         )
+        return (key for _, key in itertools.takewhile(lambda at: at[0] < self._changed_in, tried))
 
     def _pause(self) -> timedelta:
         """The time from one retry to the next one."""
-        turns = max(len(self._blocked) / RETRIED_TOGETHER, 1.0)
+        turns = max((len(self._blocked) + len(self._unadmitted)) / RETRIED_TOGETHER, 1.0)
         return max(RETRY_INTERVAL / turns, SHORTEST_PAUSE)
 
     def _reset(
         self, of: cluster_model.ClusterModel, configured: configuration.Configuration, now: datetime
     ) -> None:
         self._blocked.clear()
+        self._unadmitted.clear()
+        of.unadmitted.clear()
         of.aside = frozenset()
         self._epoch, self._configured, self._retried_at = of.epoch, configured, now
 
 
 def _depends_on_nodes_only(configured: configuration.Configuration) -> bool:
-    names = {options.name for tier in configured.tiers for options in tier}
-    return names <= NODE_ONLY_PLUGINS and NODE_ONLY_ACTIONS.issuperset(configured.actions)
+    is_known = _plugins(configured) <= NODE_ONLY_PLUGINS
+    return is_known and NODE_ONLY_ACTIONS.issuperset(configured.actions)
+
+
+def _plugins(configured: configuration.Configuration) -> set[str]:
+    return {options.name for tier in configured.tiers for options in tier}
 
 
 def _rows_with_more_room(

@@ -16,6 +16,7 @@ from stromboli.scheduler.core.cluster import (
     auxiliary_objects,
     pod_index,
     priority_classes,
+    unadmitted_jobs,
     unreadable_pods,
 )
 from stromboli.scheduler.core.model import (
@@ -53,7 +54,11 @@ class ClusterModel:
         self.books = queue_usage.QueueUsage(len(self.resources.names))
         self.changed: set[str] = set()
         self.aside: frozenset[str] = frozenset()
-        """Unschedulable jobs, which sessions skip."""
+        """Unschedulable and unadmitted jobs, which sessions skip."""
+        self.unadmitted = unadmitted_jobs.UnadmittedJobs()
+        """Jobs that no session admits before their queue has more room; ``enqueue`` looks at the
+        first ones.
+        """
         self.renewed: set[str] = set()
         """Nodes that were updated. The reader clears it."""
         self.epoch = 0
@@ -109,10 +114,10 @@ class ClusterModel:
         that may act or are explained and those that changed, without those ``aside``.
         """
         self.settle()
-        # ``-`` binds before ``&``: without the parentheses this copies the keys of all jobs.
-        found = sorted(((self._waiting | self.changed) & self.jobs.keys()) - self.aside)
+        # Only what is not skipped is copied: thousands of skipped jobs may wait.
+        found = (self._waiting - self.aside) | (self.changed - self.aside)
         self.changed.clear()
-        return found
+        return sorted(found & self.jobs.keys())
 
     def job(self, key: str) -> entities.Job | None:
         """The job, whether its queue exists or not."""

@@ -24,9 +24,13 @@ class Changes:
         self._session = ssn
         self._tasks: dict[str, tuple[entities.Task, entities.Status, str]] = {}
         self._held: dict[str, resource_vectors.Sum] = {}
-        self._jobs = {
-            job.key: _Before(job.phase, list(job.conditions)) for job in ssn.waiting_jobs()
-        }
+        self._jobs: dict[str, _Before] = {}
+        for job in ssn.waiting_jobs():
+            self.note_job(job)
+
+    def note_job(self, job: entities.Job) -> None:
+        """Record a job before it changes."""
+        self._jobs[job.key] = _Before(job.phase, list(job.conditions))
 
     def note(self, tasks: Sequence[entities.Task]) -> None:
         """Record tasks of one job before they change."""

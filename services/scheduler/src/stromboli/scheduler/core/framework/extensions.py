@@ -107,6 +107,11 @@ class Extensions(interfaces.Registry):
         keys = [self._keys[compare] for compare in orders if compare in self._keys]
         return keys if len(keys) == len(orders) else None
 
+    def siblings(self) -> extension_points.Siblings | None:
+        """The groups of queues, if one plugin orders queues and forms groups; else None."""
+        orders = list(self.flat(interfaces.QUEUE_ORDER))
+        return self._siblings.get(orders[0]) if len(orders) == 1 else None
+
     def lacking(self, job: entities.Job, task: entities.Task) -> int:
         """How many tasks like this one must at least be placed before the job can be ready; 1 or
         more.

@@ -22,18 +22,16 @@ tier by tier, in the order of the configuration.
 import contextlib
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import ordering
 from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.placement import extension_points
 
 if TYPE_CHECKING:
-    from stromboli.scheduler.core.framework import (
-        session,
-    )
+    from stromboli.scheduler.core.framework import session
 
-T = TypeVar("T")
 Tiers: TypeAlias = list[list[Callable[..., Any]]]
 
 
@@ -183,22 +181,24 @@ Action: TypeAlias = "Callable[[session.Session], None]"
 
 
 class Registry:
-    """Where plugins register functions. Each method states the function's contract.
+    """Where plugins register functions; each one belongs to the plugin that is being opened.
 
-    A function belongs to the plugin that is being opened. ``scopes``: of predicates and node
-    orders.
-    """
+    Each method states the function's contract. ``scopes``: of predicates and node orders."""
 
     def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
         self._tiers = tiers
-        self._functions: dict[tuple[str, int, int], list[Callable[..., Any]]] = {}
+        self._functions: dict[str, list[tuple[int, int, Callable[..., Any]]]] = {}
+        """Point -> tier, place and function, in the order of the tiers."""
         self._enabled: dict[tuple[str, str], Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
         self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
+        self._siblings: dict[Callable[..., Any], extension_points.Siblings] = {}
         self.scopes: dict[Callable[..., Any], extension_points.Scope] = {}
         self.allocate_events: list[extension_points.TaskEvent] = []
         self.deallocate_events: list[extension_points.TaskEvent] = []
+        self.admits_by_request = True
+        """Whether all votes on admission are ``by_request``."""
 
     @contextlib.contextmanager
     def opening(self, tier: int, place: int) -> Iterator[None]:
@@ -227,9 +227,13 @@ class Registry:
         compare: extension_points.Order[entities.Queue] | None = None,
         *,
         key: extension_points.Key[entities.Queue] | None = None,
+        siblings: extension_points.Siblings | None = None,
     ) -> None:
-        """Which queue is served first, as for jobs. ``key`` may change within a session only with
-        what the queue's own jobs hold; with ``compare`` each turn compares all queues."""
+        """Which queue is served first, as for jobs. A ``key`` may change within a session only with
+        what the queue's own jobs hold. With ``compare`` each turn compares all queues; with
+        ``siblings``, whose keys sort a group as ``compare`` does, only the first of each group."""
+        if compare is not None and siblings is not None:
+            self._siblings[compare] = siblings
         self._add_order(QUEUE_ORDER, compare, key)
 
     def add_task_order(
@@ -379,8 +383,15 @@ class Registry:
         """Why the job is not tried at all, or None."""
         self._add(JOB_VALID, test)
 
-    def add_job_enqueueable(self, vote: extension_points.JobVote) -> None:
-        """Whether the job may become Inqueue."""
+    def add_job_enqueueable(
+        self, vote: extension_points.JobVote, *, by_request: bool = False
+    ) -> None:
+        """Whether the job may become Inqueue.
+
+        ``by_request``: the vote depends on queue and minimum request alone, and other jobs that
+        enter turn no refusal into a permission. Sessions then skip refused jobs (``enqueue``).
+        """
+        self.admits_by_request = self.admits_by_request and by_request
         self._add(JOB_ENQUEUEABLE, vote)
 
     def add_job_enqueued(self, note: Callable[[entities.Job], None]) -> None:
@@ -435,15 +446,10 @@ class Registry:
         flag = point.flag if flag is None else flag
         kept = self._enabled.get((point.name, flag))
         if kept is None:
-            kept = self._enabled[point.name, flag] = [
-                [
-                    function
-                    for place, options in enumerate(plugins)
-                    if options.is_enabled(flag)
-                    for function in self._functions.get((point.name, tier, place), ())
-                ]
-                for tier, plugins in enumerate(self._tiers)
-            ]
+            kept = self._enabled[point.name, flag] = [[] for _ in self._tiers]
+            for tier, place, function in self._functions.get(point.name, ()):
+                if self._tiers[tier][place].is_enabled(flag):
+                    kept[tier].append(function)
         return kept
 
     def flat(self, point: Point, flag: str | None = None) -> Iterator[Callable[..., Any]]:
@@ -474,25 +480,20 @@ class Registry:
         if compare is not None:
             self._add(point, compare)
         elif key is not None:
-            derived = _comparing(key)
+            derived = ordering.comparing(key)
             self._keys[derived] = key
             self._note(point, key)  # a failure is attributed to the plugin by its own function
-            self._functions.setdefault((point.name, *self._opening), []).append(derived)
+            self._put(point, derived)
 
     def _note(self, point: Point, function: Callable[..., Any]) -> None:
         self._registered.append((point.name, self._opening, function))
 
     def _add(self, point: Point, function: Callable[..., Any]) -> None:
         self._note(point, function)
-        self._functions.setdefault((point.name, *self._opening), []).append(function)
+        self._put(point, function)
 
-
-def _comparing(key: extension_points.Key[T]) -> extension_points.Order[T]:
-    def compare(left: T, right: T) -> int:
-        first, second = key(left), key(right)
-        return int(first > second) - int(first < second)
-
-    return compare
+    def _put(self, point: Point, function: Callable[..., Any]) -> None:
+        self._functions.setdefault(point.name, []).append((*self._opening, function))
 
 
 def _always() -> None:

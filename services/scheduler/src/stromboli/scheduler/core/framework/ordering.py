@@ -1,7 +1,7 @@
 """A priority queue whose order plugins define and may change meanwhile."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cmp_to_key
 from typing import Any, Generic, TypeVar
 
@@ -37,43 +37,59 @@ class Heap(Generic[T]):
 
 
 class Ranking(Generic[T]):
-    """Hashable items that are popped and pushed again; only a popped one may change its order.
+    """Hashable items that are popped and pushed again.
 
-    With a ``key`` both take O(log n); with a comparison alone, ``pop`` takes O(n), and all items
-    may change their order.
+    ``place`` returns the group of an item and its key there. A group is sorted by keys, and only a
+    popped item may change its key. The first items of groups are compared with each other, and all
+    of them may change their order meanwhile. ``pop`` takes O(groups) comparisons and
+    O(log items of the group).
     """
 
     def __init__(
         self,
-        key: Callable[[T], Any] | None,
+        place: Callable[[T], tuple[Hashable, Any]],
         compare: Callable[[T, T], int],
         items: Iterable[T],
     ) -> None:
-        self._key = key
+        self._place = place
         self._order = cmp_to_key(compare)
-        self._places = {item: place for place, item in enumerate(items)}
-        self._items: list[tuple[Any, int, T]] = []
-        for item in self._places:
+        self._numbers = {item: number for number, item in enumerate(items)}
+        self._groups: dict[Hashable, list[tuple[Any, int, T]]] = {}
+        self._size = 0
+        for item in self._numbers:
             self.push(item)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._size
 
     def push(self, item: T) -> None:
         """Insert an item that was popped; among its equals it has the place that it had first."""
-        place = self._places[item]
-        if self._key is None:
-            self._items.append((None, place, item))
-        else:
-            heapq.heappush(self._items, (self._key(item), place, item))
+        group, key = self._place(item)
+        heapq.heappush(self._groups.setdefault(group, []), (key, self._numbers[item], item))
+        self._size += 1
 
     def pop(self) -> T:
         """Remove and return the first item."""
-        if self._key is not None:
-            return heapq.heappop(self._items)[2]
-        found = min(self._items, key=lambda each: (self._order(each[2]), each[1]))
-        self._items.remove(found)
-        return found[2]
+        group, found = next(iter(self._groups.items()))
+        if len(self._groups) > 1:
+            group, found = min(
+                self._groups.items(), key=lambda each: (self._order(each[1][0][2]), each[1][0][1])
+            )
+        item = heapq.heappop(found)[2]
+        if not found:
+            del self._groups[group]
+        self._size -= 1
+        return item
+
+
+def comparing(key: Callable[[T], Any]) -> Callable[[T, T], int]:
+    """The comparison that sorts as the key does."""
+
+    def compare(left: T, right: T) -> int:
+        first, second = key(left), key(right)
+        return int(first > second) - int(first < second)
+
+    return compare
 
 
 def first(compare: Callable[[T, T], int], items: Iterable[T]) -> T:

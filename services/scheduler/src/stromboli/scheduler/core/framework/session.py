@@ -4,7 +4,8 @@
 decisions are a function of the inputs.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import bisect
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cmp_to_key
 from typing import Any, Protocol
@@ -77,7 +78,8 @@ class Session(extensions.Extensions):
     ``complaints``: problems for the log that stop nothing. ``failures``: plugin -> why a substitute
     answers for it. ``opened``: plugins by name. ``events``: PodGroup -> texts for users. ``seed``:
     replaces random numbers. ``decision_limit``: how many binds and evictions may be decided, None
-    for no limit. ``untried``: jobs left for another session because of it. ``outside``: the
+    for no limit. ``untried``: jobs left for another session because of it. ``resumed``:
+    unadmitted jobs that it does not skip after all. ``outside``: the
     plugins' calls to other processes. ``timed``: measures parts of the session. ``remember``:
     plugin -> what it finds in ``cluster.memory`` in the next session. ``wake_at``: when a session
     may decide differently without any change; None for never.
@@ -106,6 +108,7 @@ class Session(extensions.Extensions):
         self.outside = external_calls.ExternalCalls() if calls is None else calls
         self.timed = timed
         self.untried: set[str] = set()
+        self.resumed: set[str] = set()
         self.resources = kept.resources
         self.nodes = kept.nodes
         self.jobs = kept.jobs
@@ -179,6 +182,21 @@ class Session(extensions.Extensions):
         """Jobs that may act or are explained, in the order of keys."""
         return (self.jobs[key] for key in self.waiting)
 
+    def unadmitted_jobs(self) -> Iterator[Iterator[entities.Job]]:
+        """For each class of skipped jobs that were not admitted, its jobs in job order."""
+        for keys in self.world.unadmitted.classes():
+            yield (self.jobs[key] for key in keys)
+
+    def resume(self, job: entities.Job) -> None:
+        """Do not skip the unadmitted job in the rest of the session."""
+        bisect.insort(self.waiting, job.key)
+        self.changes.note_job(job)
+        self.resumed.add(job.key)
+
+    def skips(self, key: str) -> bool:
+        """Whether the session skips the job, which cannot start."""
+        return key in self.world.aside and key not in self.resumed
+
     @property
     def affinity_index(self) -> pod_affinity_index.PodAffinityIndex:
         """The pods on nodes in the current state, built on first use."""
@@ -201,13 +219,18 @@ class Session(extensions.Extensions):
         """Queues that take turns, in the order of ``compare_queues``. After a turn, in which only
         jobs of the queue itself were placed, the queue is pushed again.
         """
-        keys = self.sort_keys(interfaces.QUEUE_ORDER)
+        keys, siblings = self.sort_keys(interfaces.QUEUE_ORDER), self.siblings()
 
-        def key(queue: entities.Queue) -> Any:
-            return (*[key(queue) for key in keys or ()], queue.created, queue.uid)
+        def place(queue: entities.Queue) -> tuple[Hashable, Any]:
+            if keys is not None:
+                return None, (*[key(queue) for key in keys], queue.created, queue.uid)
+            if siblings is None:
+                return queue.name, ()
+            group, key = siblings(queue)
+            return group, (key, queue.created, queue.uid)
 
         queues = [self.queues[name] for name in names]
-        return ordering.Ranking(None if keys is None else key, self.compare_queues, queues)
+        return ordering.Ranking(place, self.compare_queues, queues)
 
     def compare_tasks(self, left: entities.Task, right: entities.Task) -> int:
         """Negative if left goes first: plugins, then index, age, uid."""

@@ -8,6 +8,7 @@ import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -409,6 +410,8 @@ class Queue(msgspec.Struct, eq=False):
     hierarchy_weights: str
     created: datetime
     object: scheduling.Queue
+    limits: tuple[int, Any] = (-1, None)
+    """The model's epoch, and the limits by column that quotas derived then."""
 
     @property
     def uid(self) -> str:

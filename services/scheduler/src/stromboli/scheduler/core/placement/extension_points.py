@@ -131,6 +131,8 @@ VictimChoice: TypeAlias = Callable[[entities.Task, Sequence[entities.Task]], Vic
 """(preemptor or reclaimer, candidates) -> victims."""
 UnifiedChoice: TypeAlias = Callable[[str, entities.Job, Sequence[entities.Task]], Victims]
 """(action ``gangpreempt`` or ``gangreclaim``, preemptor's job, candidates) -> victims."""
+Siblings: TypeAlias = Callable[[entities.Queue], tuple[Hashable, Any]]
+"""Queue -> a group of queues and a key that orders the group."""
 VictimOrder: TypeAlias = Callable[[entities.Queue, entities.Queue, entities.Queue], int]
 """(left, right, preemptor's queue); negative: left's tasks are evicted first."""
 VictimSource: TypeAlias = Callable[[Sequence[entities.Task]], Sequence[entities.Task]]

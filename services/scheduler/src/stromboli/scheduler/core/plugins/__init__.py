@@ -1,5 +1,6 @@
 """The plugins by name. Each is a module with a class ``Plugin`` (``interfaces.Plugin``)."""
 
+import functools
 import importlib
 from collections.abc import Callable, Collection, Mapping
 
@@ -78,6 +79,12 @@ def find(name: str, already_open: Collection[str]) -> interfaces.PluginFactory:
             raise LookupError(
                 f"plugin {rival} is configured first and already divides the cluster among queues"
             )
+    return _factory(name)
+
+
+@functools.cache
+def _factory(name: str) -> interfaces.PluginFactory:
+    """Import the plugin at its first use."""
     module = importlib.import_module(f"{__name__}.{_module_of(name)}")
     make: interfaces.PluginFactory = module.Plugin
     return make

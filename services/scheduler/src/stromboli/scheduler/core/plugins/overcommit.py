@@ -34,7 +34,7 @@ class Plugin:
         self._inqueue = [0] * len(total)
         for held in ssn.world.books.queues.values():
             self._inqueue = shares.sum_of(self._inqueue, held.inqueue.tolist())
-        ssn.add_job_enqueueable(self._vote)
+        ssn.add_job_enqueueable(self._vote, by_request=True)
         ssn.add_job_enqueued(self._note)
 
     def close(self, ssn: session.Session) -> None:

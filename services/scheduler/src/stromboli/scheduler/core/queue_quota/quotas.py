@@ -5,6 +5,7 @@ session. Rows are changed in place, and shares follow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,22 +53,44 @@ def open_quota(ssn: session.Session, queue: entities.Queue, unguaranteed: shares
     ``unguaranteed``: the part of the cluster that is guaranteed to no queue. ``deserved`` is what
     the queue's spec states.
     """
-    guarantee = shares.row_of(ssn, queue.guarantee)
-    capability = capability_of(ssn, queue)
+    epoch, limits = queue.limits
+    if epoch != ssn.world.epoch:
+        limits = _limits(ssn, queue)
+        queue.limits = (ssn.world.epoch, limits)
     held = ssn.world.books.queues.get(queue.name)
     if held is None:
-        held = queue_usage.UsageTotals(len(guarantee))
+        held = queue_usage.UsageTotals(len(limits.guarantee))
+    allocated, request, elastic, inqueue = held.table.tolist()
+    most = shares.sum_of(unguaranteed, limits.guarantee)
     return QueueQuota(
         queue=queue,
-        guarantee=guarantee,
-        capability=capability,
-        real_capability=shares.minimum(shares.sum_of(unguaranteed, guarantee), capability),
-        deserved=shares.row_of(ssn, queue.deserved),
-        named=_named(ssn, queue),
-        allocated=held.allocated.tolist(),
-        request=held.request.tolist(),
-        inqueue=held.inqueue.tolist(),
-        elastic=held.elastic.tolist(),
+        guarantee=limits.guarantee,
+        capability=limits.capability,
+        real_capability=shares.minimum(most, limits.capability),
+        deserved=limits.deserved,
+        named=limits.named,
+        allocated=allocated,
+        request=request,
+        inqueue=inqueue,
+        elastic=elastic,
+    )
+
+
+class _Limits(NamedTuple):
+    """What a queue's spec says, by column. Sessions share the rows, so they only replace them."""
+
+    guarantee: shares.Row
+    capability: shares.Row
+    deserved: shares.Row
+    named: frozenset[int]
+
+
+def _limits(ssn: session.Session, queue: entities.Queue) -> _Limits:
+    return _Limits(
+        shares.row_of(ssn, queue.guarantee),
+        capability_of(ssn, queue),
+        shares.row_of(ssn, queue.deserved),
+        _named(ssn, queue),
     )
 
 

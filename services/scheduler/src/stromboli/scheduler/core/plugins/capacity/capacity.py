@@ -8,7 +8,8 @@ Differences from Volcano: a queue that is not connected to the root stops only i
 descendants, and the shares of inner queues follow each placement, so that branches alternate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import session
@@ -49,7 +50,7 @@ class Plugin:
             ssn, self._accounts, self._above, self._demands, self._level
         )
         if self._is_tree:
-            ssn.add_queue_order(self._compare_queues)
+            ssn.add_queue_order(self._compare_queues, siblings=self._siblings)
         else:
             ssn.add_queue_order(key=self._queue_key)
         ssn.add_gauges(lambda: quotas.quota_gauges(ssn, self._accounts))
@@ -61,7 +62,6 @@ class Plugin:
         ssn.add_reclaim_limit(
             lambda tasks: quotas.beyond_guarantees(ssn, self._accounts, self._demands, tasks)
         )
-        ssn.add_job_enqueueable(self._vote_enqueueable)
         ssn.add_job_enqueued(self._note_enqueued)
         ssn.add_event_handler(self._on_allocate, self._on_deallocate)
         limits = [name for queue in ssn.queues.values() for name in queue.capability]
@@ -70,6 +70,8 @@ class Plugin:
                 ssn, self._names, with_capacity=self._sums_device_capacity
             )
             ssn.add_event_handler(self._devices.on_allocate, self._devices.on_deallocate)
+        # Devices are claimed by pods, which are not part of the minimum request.
+        ssn.add_job_enqueueable(self._vote_enqueueable, by_request=self._devices is None)
 
     def close(self, ssn: session.Session) -> None:
         """Keeps no state between sessions."""
@@ -131,6 +133,15 @@ class Plugin:
         if is_leaf:
             first, second = self._tree.diverging_ancestors(first, second)
         return _compare(self._accounts[first], self._accounts[second])
+
+    def _siblings(self, queue: entities.Queue) -> tuple[Hashable, Any]:
+        """Return a group of queues that no other queue changes the order of, and a key that orders
+        it: leaves of one parent differ only in their own shares."""
+        quota = self._accounts.get(queue.name)
+        if quota is None or not self._tree.is_leaf(queue.name):
+            return (queue.name, None), ()
+        key = (-queue.priority, quota.share, not _deserves_any(quota))
+        return (self._tree.ancestors(queue.name)[0], "leaves"), key
 
     def _compare_victim_queues(
         self, left: entities.Queue, right: entities.Queue, preemptor: entities.Queue
