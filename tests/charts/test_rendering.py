@@ -317,6 +317,20 @@ def test_the_history_takes_secrets_from_secrets_and_has_no_kubernetes_access(
     assert not list(helm.of_kind(objects, "ClusterRole"))
 
 
+def test_the_history_gets_the_targets_of_notifications_from_a_secret(
+    real_tools: tools.Tools,
+) -> None:
+    named = ("--set", "notifications.secret=targets")
+    objects = helm.rendered("history", *helm.BROKERS, *helm.DATABASE, *named)
+    file = "/etc/stromboli/notifications/notifications.toml"
+    assert environment_of(objects)["STROM_HISTORY_NOTIFICATIONS_FILE"]["value"] == file
+    pod = helm.the_only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert "targets" in {it["secret"]["secretName"] for it in pod["volumes"] if "secret" in it}
+    policy = helm.the_only(objects, "NetworkPolicy")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert {443, 587} <= set(ports)
+
+
 @pytest.mark.parametrize("missing", ["database.url=", "queries.secret="])
 def test_the_history_needs_a_database_and_a_token(missing: str, real_tools: tools.Tools) -> None:
     with pytest.raises(helm.HelmError, match="is empty: name"):

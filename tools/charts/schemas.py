@@ -214,6 +214,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
                 }
             ),
             "queries": _object({"secret": _NAME, "tokenKey": _TEXT, "from": _list(_ANY)}),
+            "notifications": _object({"secret": _NAME, "key": _TEXT, "ports": _list(_PORT)}),
         },
         "monitor": {
             "rivalLeases": _list({"type": "string", "pattern": "^[^/=]+/[^/=]+=[^/=]+$"}),

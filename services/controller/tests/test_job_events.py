@@ -1,5 +1,6 @@
 """Events of a job: the reason of its phase, and why each of its pods ended."""
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ from services.controller.tests.support.scenarios import (
 )
 from stromboli.controller.core import commands, manifests
 from stromboli.controller.core.store.controller_cache import ReconcileKey
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import NOON, make_command, make_job, make_task
@@ -53,6 +55,23 @@ def test_a_failed_job_reports_its_progress(job: batch.Job, ends: Sequence[str], 
     assert (said.type, why in said.message) == ("Warning", True)
     last = [it for _, it in harness.sent if isinstance(it, messages.JobPhaseChanged)][-1]
     assert last.message == why
+
+
+def test_events_carry_the_notifications_that_the_job_requests() -> None:
+    """Every phase, and of pods only those that are preempted."""
+    request = "ops-slack=Failed,Preempted"
+    tasks = [make_task(replicas=2)]
+    harness = running(make_job(tasks=tasks, annotations={keys.NOTIFY: request}))
+    body = copy.deepcopy(harness.objects["pods", "default/j1-worker-0"])
+    cause = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    body["status"]["conditions"] = [*body["status"].get("conditions", ()), cause]
+    harness.put(kinds.PODS, body)
+    harness.delete(kinds.PODS, "default/j1-worker-0")
+    harness.settle()
+    phases = [it for _, it in harness.sent if isinstance(it, messages.JobPhaseChanged)]
+    assert {it.notify for it in phases} == {request}
+    pods = [it for _, it in harness.sent if isinstance(it, messages.TaskChanged)]
+    assert {it.reason for it in pods if it.notify} == {"Preempted"}
 
 
 def test_each_phase_caused_by_a_policy_names_the_pod() -> None:

@@ -19,6 +19,7 @@ from stromboli.embedded.demo import experiment, real, report, traffic
 from stromboli.embedded.nodes import rules as rule_files
 from stromboli.embedded.nodes import simulated
 from stromboli.embedded.processes import machine
+from stromboli.history.notifications import targets
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors
 from stromboli.shared.runtime import runtime, telemetry
@@ -85,6 +86,13 @@ def up(
             "you may do everything, with a token that strom finds by itself]",
         ),
     ] = None,
+    notifications: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="TOML file with the targets of notifications about jobs. [default: none]",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
     fault_seed: Annotated[
         int | None,
@@ -118,6 +126,7 @@ def up(
             fault_seed=fault_seed,
             accounts=account_files.read(accounts, OWN_NAME) if accounts else None,
             scheduler=SchedulerSettings(configuration=str(config) if config else ""),
+            notifications=_notifications(notifications),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -130,6 +139,17 @@ def up(
             raise CommandError(f"up: port {options.port}", "it is in use", next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _notifications(file: Path | None) -> str:
+    """The file of ``--notifications``, which is readable. Raises ValueError."""
+    if file is None:
+        return ""
+    try:
+        targets.load(str(file))
+    except errors.ConfigurationError as error:
+        raise ValueError(f"{file}: {error.reason}") from None
+    return str(file)
 
 
 async def _up(options: system.Options, state: Path) -> None:

@@ -49,19 +49,23 @@ class EmbeddedHistory:
     async def run(
         self,
         state: Path,
+        notifications: str,
         bus: port.Bus,
         clock: runtime.Clock,
         health: runtime.Health,
         others: Sequence[runtime.Health],
     ) -> None:
-        """Keep the store up to date until cancelled. It starts behind the other services."""
+        """Keep the store up to date until cancelled. It starts behind the other services.
+        ``notifications``: the file with their targets; empty for none."""
         for other in others:
             await other.ready()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STARTS_AFTER_S):
                 await self._wanted.wait()
         service: Any = await asyncio.to_thread(importlib.import_module, "stromboli.history.service")
-        settings = HistorySettings(database=f"sqlite:///{(state / FILE).resolve()}")
+        settings = HistorySettings(
+            database=f"sqlite:///{(state / FILE).resolve()}", notifications_file=notifications
+        )
         made = service.HistoryService(settings, bus, clock, health.warn, health.warn)
         self._started.set_result(made)
         try:

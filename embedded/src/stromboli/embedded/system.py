@@ -56,7 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     a free one; a port in use is replaced by the next free one if ``port_may_move``. ``fault_seed``:
     the seed of fault injection into everything that is read, for tests. ``accounts``: users and
     rights, see ``stromboli.embedded.accounts``; without, the holder of the token that is generated
-    at each start has all rights.
+    at each start has all rights. ``notifications``: the file with their targets; empty for none.
     """
 
     state: Path
@@ -68,6 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fault_seed: int | None = None
     scheduler: SchedulerSettings = SchedulerSettings()
     accounts: Accounts | None = None
+    notifications: str = ""
 
 
 class System(msgspec.Struct, frozen=True):
@@ -201,6 +202,7 @@ async def run_system(
             volume_controller.VolumeController(cluster_of("volumes")).run(),
             history.run(
                 options.state,
+                options.notifications,
                 bus_of("history"),
                 clock,
                 history_health,

@@ -27,6 +27,8 @@ USER = PREFIX + "user"
 """The user who submitted a Job, JobFlow, CronJob or PodGroup: set at admission, whatever the
 manifest contains.
 """
+NOTIFY = PREFIX + "notify"
+"""Job: the notifications about it, as ``ops-slack=Failed mail:ann@example.org=Completed``."""
 USER_GROUPS = PREFIX + "user-groups"
 """The groups of ``USER`` at that time, one per line."""
 ALLOWED_NAMESPACES = PREFIX + "allowed-namespaces"

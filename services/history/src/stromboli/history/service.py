@@ -4,6 +4,7 @@
 
     batch.events, scheduling.decisions, .outcomes, cluster.jobs ── a batch ──▶ one transaction:
                                           position in the log, rows, unreadable records
+    notices (an outbox in the same transaction) ──▶ webhooks, Slack, mail
     query ── wait until the log's end at its arrival is in the store ──▶ rows
 
 It only reads the log, so its absence stops no other service. Several replicas may run on one
@@ -12,7 +13,7 @@ PostgreSQL: of two that apply the same batch, the later one fails and continues 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ import msgspec
 
 from stromboli.history.core import folding
 from stromboli.history.core.rows import micros
+from stromboli.history.notifications import notices, sender, targets
 from stromboli.history.settings import HistorySettings
 from stromboli.history.store import database, job_queries, queries, retention, writer
 from stromboli.shared import envelope, errors, topics
@@ -66,6 +68,8 @@ class HistoryService:
             settings.database, settings.database_password, settings.instance
         )
         self._migrated = asyncio.Event()
+        file = settings.notifications_file
+        self._notifications = targets.load(file) if file else None
         self._read_up_to: Mapping[str, int] = {}
         self._last_read: envelope.Record | None = None
         self._events_topics = 0
@@ -81,6 +85,9 @@ class HistoryService:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._forget_expired())
+                if self._notifications is not None:
+                    sending = sender.Sender(self._database, self._notifications, self._clock)
+                    tasks.create_task(sending.run())
         finally:
             await self._database.close()
 
@@ -110,12 +117,17 @@ class HistoryService:
 
     async def _read(self) -> None:
         while True:
-            applying = writer.Writer(self._database)
+            applying = writer.Writer(self._database, self._notices)
             start = await self._available(applying.position)
             try:
                 await self._read_from(applying, start)
             except writer.ReplacedError:
                 telemetry.log.info("another replica wrote the batch", next="continue behind it")
+
+    def _notices(self, message: msgspec.Struct) -> Iterable[notices.Notice]:
+        if self._notifications is None:
+            return ()
+        return notices.notices(message, self._notifications, self._clock())
 
     async def _read_from(self, applying: writer.Writer, start: port.Position) -> None:
         reading = materialization.materialize(
@@ -204,6 +216,7 @@ class HistoryService:
             "jobs": settings.jobs_days,
             "phases": settings.phases_days,
             "evictions": settings.evictions_days,
+            "notices": settings.notices_days,
         }
         while True:
             for table, days in kept_days.items():

@@ -23,6 +23,11 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that phases of jobs are kept; 0 keeps them forever."""
     evictions_days: float = 365.0
     """Days that evictions are kept; 0 keeps them forever."""
+    notices_days: float = 30.0
+    """Days that sent and failed notifications are kept; 0 keeps them forever."""
+    notifications_file: str = ""
+    """TOML file with the targets of notifications about jobs; without one, none are sent. It is
+    read once at the start."""
     batch_pause_s: float = 0.25
     """Seconds between two transactions while the history keeps up: one commit then contains all
     that happened meanwhile. A query does not wait for it."""

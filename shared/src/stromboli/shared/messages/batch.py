@@ -23,7 +23,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     """A job changed its phase (key: the job). ``before`` is empty for a new job. ``reason``: the
     policy event that caused it; ``message``: a readable explanation. ``object_version``: the job's
     resourceVersion in which the change was observed. ``user``: the user who submitted the job, as
-    admission recorded it, in its first event.
+    admission recorded it, in its first event. ``notify``: the notifications that the job requests.
     """
 
     job: str
@@ -38,6 +38,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     message: str = ""
     object_version: int = 0
     user: str = ""
+    notify: str = ""
 
 
 @register("stromboli.batch.task_changed.v1")
@@ -52,7 +53,8 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     earlier states were not observed. ``object_version``: the observed resourceVersion of the pod, 0
     for a deleted one. ``detail`` explains the reason: for whom the pod was evicted. ``requests``:
     what the pod requests, in the first event about it: resource -> amount in the units of
-    ``stromboli.shared.formats.units``.
+    ``stromboli.shared.formats.units``. ``notify``: of a preempted pod, the notifications that its
+    job requests.
     """
 
     job: str
@@ -75,6 +77,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     object_version: int = 0
     detail: str = ""
     requests: dict[str, int] = msgspec.field(default_factory=dict)
+    notify: str = ""
 
 
 @register("stromboli.batch.job_deleted.v1")

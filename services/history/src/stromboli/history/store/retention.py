@@ -13,6 +13,7 @@ EXPIRES: Mapping[str, "sa.Column[int]"] = {
     "jobs": tables.JOBS.c.deleted_at,
     "phases": tables.PHASES.c.at,
     "evictions": tables.EVICTIONS.c.at,
+    "notices": tables.NOTICES.c.at,
 }
 """Table -> the column with the time from which its rows are kept."""
 

@@ -119,6 +119,27 @@ EVICTIONS = sa.Table(
     sa.Index("evictions_by_job", "by_job_uid"),
     sa.Index("evictions_by_time", "at"),
 )
+NOTICES = sa.Table(
+    "notices",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    _text("target"),
+    _text("event"),
+    _text("job"),
+    _text("job_uid"),
+    _number("retry_count"),
+    _text("queue"),
+    _text("detail"),
+    _number("at"),
+    _number("due_at"),
+    _number("tries"),
+    _time("sent_at"),
+    _text("failure"),
+    sa.Column("is_open", NUMBER, nullable=False, server_default="1"),
+    sa.Index("notices_by_due", "is_open", "due_at"),
+    sa.Index("notices_by_time", "at"),
+)
+"""The outbox of notifications; ``is_open``: neither sent nor failed."""
 UNREADABLE = sa.Table(
     "unreadable",
     METADATA,

@@ -1,7 +1,7 @@
 """The transaction of a batch: position and rows together, so that each record has its effect
 exactly once, however often the service is killed."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,11 +32,21 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
 
 
+Notices = Callable[[msgspec.Struct], Iterable[msgspec.Struct]]
+
+
+def no_notices(_: msgspec.Struct) -> tuple[msgspec.Struct, ...]:
+    """The notices of an installation without notifications."""
+    return ()
+
+
 class Writer:
     """Applies batches of records to the tables."""
 
-    def __init__(self, opened: database.Database) -> None:
+    def __init__(self, opened: database.Database, notices: Notices = no_notices) -> None:
+        """``notices``: those that an event causes; they are stored with its other effects."""
         self._database = opened
+        self._notices = notices
         self._revision = 0
 
     async def position(self) -> port.Position:
@@ -111,6 +121,9 @@ class Writer:
         await self._put(connection, tables.JOBS, _changed(before.jobs, rows.jobs))
         await self._put(connection, tables.ATTEMPTS, _changed(before.attempts, rows.attempts))
         await self._put(connection, tables.EVICTIONS, _changed(before.evictions, rows.evictions))
+        if notices := [it for event in events for it in self._notices(event.message)]:
+            statement = self._database.insert(tables.NOTICES).on_conflict_do_nothing()
+            await connection.execute(statement, [msgspec.structs.asdict(it) for it in notices])
         if rows.phases:
             statement = self._database.insert(tables.PHASES).on_conflict_do_nothing()
             values = [msgspec.structs.asdict(each) for each in rows.phases.values()]

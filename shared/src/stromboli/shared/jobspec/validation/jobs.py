@@ -13,7 +13,13 @@ from stromboli.shared import keys, network_topology
 from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.formats import indexes
-from stromboli.shared.jobspec import debug_tools, dependency_cycles, job_dependencies, job_plugins
+from stromboli.shared.jobspec import (
+    debug_tools,
+    dependency_cycles,
+    job_dependencies,
+    job_plugins,
+    notifications,
+)
 from stromboli.shared.jobspec.validation import naming, pod_template, policies, topology
 from stromboli.shared.jobspec.validation import queues as queue_rules
 from stromboli.shared.jobspec.validation.defaults import min_available
@@ -78,6 +84,7 @@ def validate_alone(job: batch.Job) -> Iterator[Violation]:
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
     yield from debug_tools.violations(job)
+    yield from notifications.violations(job)
 
 
 def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
@@ -138,6 +145,8 @@ def validate_update(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
         yield from _of_order(job)
     if job.metadata.annotation(keys.TOOLS) != before.metadata.annotation(keys.TOOLS):
         yield from debug_tools.violations(job)
+    if job.metadata.annotation(keys.NOTIFY) != before.metadata.annotation(keys.NOTIFY):
+        yield from notifications.violations(job)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):

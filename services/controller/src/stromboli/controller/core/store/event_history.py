@@ -315,6 +315,7 @@ def due_phase(published: EventHistory, job: batch_api.Job) -> batch.JobPhaseChan
         message=status.state.message,
         object_version=job.metadata.version,
         user="" if before else job.metadata.annotation(keys.USER) or "",
+        notify=job.metadata.annotation(keys.NOTIFY) or "",
     )
 
 
@@ -362,6 +363,9 @@ def _changed(
         object_version=found.object_version,
         detail=termination_causes.detail(pod),
         requests=_requests(pod) if before is None else {},
+        notify=(job.metadata.annotation(keys.NOTIFY) or "")
+        if reason == termination_causes.PREEMPTED
+        else "",
     )
 
 

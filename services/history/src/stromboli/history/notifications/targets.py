@@ -1,0 +1,134 @@
+"""The targets of an installation: a TOML file that its administrator writes.
+
+A job names targets of this file; it cannot name a URL. So the hosts that this service calls are
+those in this file, and the SMTP server.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.jobspec import notifications as requests
+
+WHAT = "STROM_HISTORY_NOTIFICATIONS_FILE"
+EVERY = "*"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A receiver. ``url`` and ``secret`` may be in files of their own. ``events``: those that it
+    receives about every job (of ``queues``, if there are any). ``namespaces``: whose jobs may
+    request it; ``*`` for all."""
+
+    name: str
+    type: Literal["webhook", "slack", "mail"]
+    url: str = ""
+    url_file: str = ""
+    secret: str = ""
+    secret_file: str = ""
+    to: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+    def receives(self, event: str, namespace: str, queue: str) -> bool:
+        """Whether it receives an event although the job does not request it. An event without a
+        queue, as a preemption, reaches targets of all queues only."""
+        return event in self.events and (not self.queues or queue in self.queues)
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The SMTP server. ``domains``: of addresses that jobs may request; none by default."""
+
+    host: str
+    port: int = 587
+    sender: str
+    user: str = ""
+    password: str = ""
+    password_file: str = ""
+    encryption: Literal["starttls", "tls", "none"] = "starttls"
+    domains: tuple[str, ...] = ()
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file. ``per_minute``: notifications to one target; further ones wait. ``long_wait_s``:
+    how long a job is pending before ``LongWait``. ``cluster``: named in texts."""
+
+    targets: tuple[Target, ...] = ()
+    mail: Mail | None = None
+    per_minute: Annotated[int, msgspec.Meta(ge=1)] = 30
+    long_wait_s: Seconds = 3600.0
+    cluster: str = ""
+
+    def target(self, name: str) -> Target | None:
+        """A target by its name, or the one of a mail address. None if there is none."""
+        if name.startswith(requests.MAIL):
+            address = name.removeprefix(requests.MAIL)
+            return Target(name=name, type="mail", to=(address,)) if self.mail else None
+        return next((each for each in self.targets if each.name == name), None)
+
+    def may_request(self, name: str, namespace: str) -> bool:
+        """Whether a job of a namespace may request a target."""
+        if name.startswith(requests.MAIL):
+            domain = name.rpartition("@")[2].lower()
+            return self.mail is not None and domain in self.mail.domains
+        found = self.target(name)
+        return found is not None and bool({EVERY, namespace} & set(found.namespaces))
+
+
+def load(path: str) -> Configuration:
+    """Read the file, and the files that it names. Raises ConfigurationError."""
+    try:
+        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = msgspec.convert(raw, Configuration)
+        targets = tuple(map(_complete, found.targets))
+        mail = found.mail
+        if mail is not None:
+            password = _secret(mail.password, mail.password_file)
+            mail = msgspec.structs.replace(mail, password=password)
+        found = msgspec.structs.replace(found, targets=targets, mail=mail)
+        _check(found)
+    except (OSError, ValueError) as error:
+        raise errors.ConfigurationError(f"{WHAT}={path}", str(error)) from None
+    return found
+
+
+def _complete(target: Target) -> Target:
+    return msgspec.structs.replace(
+        target,
+        url=_secret(target.url, target.url_file),
+        secret=_secret(target.secret, target.secret_file),
+    )
+
+
+def _secret(value: str, file: str) -> str:
+    """A value, or the content of the file that has it. Raises OSError."""
+    return Path(file).read_text(encoding="utf-8").strip() if file else value
+
+
+def _check(found: Configuration) -> None:
+    """Raises ValueError for a target that cannot be used."""
+    names = [each.name for each in found.targets]
+    if len(set(names)) < len(names):
+        raise ValueError("two targets have the same name")
+    for each in found.targets:
+        if unknown := set(each.events) - set(requests.EVENTS):
+            raise ValueError(f"target {each.name}: unknown events {sorted(unknown)}")
+        if each.type == "mail" and not (each.to and found.mail):
+            raise ValueError(f"target {each.name}: a mail needs `to` and the section [mail]")
+        if each.type == "webhook" and not each.secret:
+            raise ValueError(f"target {each.name}: a webhook needs a secret to sign with")
+        if each.type != "mail":
+            _check_url(each)
+
+
+def _check_url(target: Target) -> None:
+    parts = urlsplit(target.url)
+    is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not parts.hostname or (parts.scheme != "https" and not is_local):
+        raise ValueError(f"target {target.name}: its URL must begin with https://")
